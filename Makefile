@@ -17,7 +17,7 @@ check-python:
 	  || { echo "Drover needs Python 3.11 or newer with venv and pip: install it, or name it with make PYTHON=..." >&2; exit 1; }
 
 check-java: setup
-	@$(BIN)/python -m drover.cli.java_check
+	@$(BIN)/python -m drover.local.java_check
 
 PROJECTS := shared services/coordinator services/config-store services/status-store services/worker
 
@@ -43,7 +43,7 @@ wheels: setup ## build every distribution into dist/
 	@ls dist
 
 run: setup check-java ## the main job: real data through a whole cluster, with workers killed on the way
-	@$(BIN)/python -m drover.cli.demo
+	@$(BIN)/python -m examples.flights
 
 up: setup check-java ## keep an embedded cluster running in the foreground (Ctrl-C stops it)
 	@$(BIN)/drover up
@@ -93,7 +93,7 @@ docs: setup ## write the tables of docs/*.md that are made of the code
 	@$(BIN)/python -m tests.support.docs_tables
 
 bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part
-	@$(BIN)/python -m tests.bench $(addprefix --only ,$(ONLY))
+	@$(BIN)/python -m bench $(addprefix --only ,$(ONLY))
 
 SEED ?=
 SEEDS ?= 200
@@ -101,7 +101,7 @@ FIRST_SEED ?= 0
 STORY ?=
 PLANT ?=
 simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item tells more), SEEDS=n FIRST_SEED=n runs many; KAFKA=1 on brokers
-	@$(BIN)/python -m tests.simulation --plant '$(PLANT)' $(if $(KAFKA),--kafka) $(if $(SEED),--seed $(SEED) \
+	@$(BIN)/python -m simulation --plant '$(PLANT)' $(if $(KAFKA),--kafka) $(if $(SEED),--seed $(SEED) \
 	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
 
 clean: ## remove the virtual environment, the stubs and all caches

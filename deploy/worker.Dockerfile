@@ -31,7 +31,7 @@ COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
 RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \
     /wheels/drover_worker-*.whl \
- && /opt/drover/bin/python -m drover.cli.java_check
+ && /opt/drover/bin/python -m drover.local.java_check
 WORKDIR /app
 USER drover
 # below which directories connectors may read and write files

@@ -83,7 +83,7 @@ def test_an_image_without_settings_says_what_it_lacks() -> None:
             partial(lines_with, worker, "health says NOT_SERVING"), timeout_s=WAIT_S
         )
         assert "127.0.0.1:7402, for DROVER_CONFIG_STORE_ADDRESS is not set" in line
-        checked = worker.execute("python", "-m", "drover.cli.health", "127.0.0.1:7411")
+        checked = worker.execute("python", "-m", "drover.local.health", "127.0.0.1:7411")
         assert (checked.returncode, checked.stdout.startswith(told)) == (1, True), checked
         assert "DROVER_CONFIG_STORE_ADDRESS" in checked.stdout
         state = worker.inspect()

@@ -5,7 +5,7 @@ one there.
 import pytest
 
 from drover.connector.settings import validate_config
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.docs_examples import configs, examples
 from tests.support.docs_tables import connectors
 from tests.support.offline import offline

@@ -12,15 +12,15 @@ import pytest
 
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
-from drover.connectors.files_sink import FilesSink
-from drover.connectors.objects.directory import (
+from drover.connectors.files.files_sink import FilesSink
+from drover.connectors.files.storage.object_directory import (
     CONFLUENT_NAMES,
     OWN_NAMES,
     FileNaming,
     ObjectDirectory,
 )
-from drover.connectors.objects.store import ObjectPlace, ObjectStoreError, place_of
-from drover.connectors.output_directory import StagedFile
+from drover.connectors.files.storage.object_store import ObjectPlace, ObjectStoreError, place_of
+from drover.connectors.files.storage.output_directory import StagedFile
 from drover.errors import FailedPreconditionError
 from drover.model.ids import Term
 from tests.support.s3 import S3

@@ -12,8 +12,8 @@ import pytest
 
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
-from drover.connectors.files_source import FilesSource
-from drover.connectors.objects.reading import ObjectFile
+from drover.connectors.files.files_source import FilesSource
+from drover.connectors.files.storage.object_reading import ObjectFile
 from tests.support.s3 import S3
 from tests.unit.connectors.files_harness import FilesRun
 

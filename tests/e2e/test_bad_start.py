@@ -117,7 +117,7 @@ async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is
 def health_told(address: str) -> str:
     """The exit code of what health checks of containers run, and what it prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "drover.cli.health", address],
+        [sys.executable, "-m", "drover.local.health", address],
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from tests.bench import (
+from bench import (
     config_load,
     config_seen,
     fail_over,
@@ -22,8 +22,8 @@ from tests.bench import (
     rebalance_core,
     status_writes,
 )
-from tests.bench.databases import fill_table, make_table
-from tests.bench.kafka_sides import DroverSide, source_config
+from bench.databases import fill_table, make_table
+from bench.kafka_sides import DroverSide, source_config
 from tests.support.postgres import running_postgres
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
@@ -88,7 +88,7 @@ def test_memory_is_measured_in_a_process_of_its_own() -> None:
 
 
 def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    command = [sys.executable, "-m", "tests.bench", "--only", "nothing"]
+    command = [sys.executable, "-m", "bench", "--only", "nothing"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "'joins'" in refused.stderr

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli.process import ProcessPhase
 from drover.client import ConnectClient
 from drover.client.failover import FailoverChannel
+from drover.local.process import ProcessPhase
 from tests.support.cluster import EmbeddedCluster, running_cluster
 from tests.support.fake_engine import SOURCE
 from tests.support.idle_worker import Line, Story, idle_stages

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.cli.process import descendants, wait_until_gone
-from drover.cli.state import read_state
+from drover.local.process import descendants, wait_until_gone
+from drover.local.state import read_state
 from tests.support.cluster import run_drover
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]

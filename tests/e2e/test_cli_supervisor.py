@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.cli import health, ports
-from drover.cli.process import (
+from drover.local import health, ports
+from drover.local.process import (
     ProcessPhase,
     ProcessSpec,
     RestartPolicy,
@@ -20,8 +20,8 @@ from drover.cli.process import (
     is_alive,
     wait_until_gone,
 )
-from drover.cli.state import ClusterError, is_held, read_state
-from drover.cli.supervisor import Supervisor
+from drover.local.state import ClusterError, is_held, read_state
+from drover.local.supervisor import Supervisor
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e
@@ -214,8 +214,8 @@ async def test_a_second_supervisor_on_the_directory_is_refused(
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from drover.cli.process import ProcessSpec
-from drover.cli.supervisor import Supervisor, run_until_signal
+from drover.local.process import ProcessSpec
+from drover.local.supervisor import Supervisor, run_until_signal
 address = sys.argv[3]
 spec = ProcessSpec("a", [sys.executable, sys.argv[2], address, "child"], address)
 supervisor = Supervisor(Path(sys.argv[1]), [[spec]])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli.state import DATA_DIRECTORY
-from drover.cli.views import run_state
+from drover.cli.output.connectors import run_state
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError
+from drover.local.state import DATA_DIRECTORY
 from drover.model.group import GroupDescription, GroupState
 from drover.model.ids import TaskId, Term
 from tests.support.cluster import EmbeddedCluster, embedded_cluster

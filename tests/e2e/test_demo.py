@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 async def run_demo(cwd: Path, *options: str, env: dict[str, str] | None = None) -> tuple[int, str]:
     (cwd / "tests").symlink_to(ROOT / "tests")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "drover.cli.demo", *options),
+        *(sys.executable, "-m", "examples.flights", *options),
         cwd=cwd,
         env={**os.environ, "COLUMNS": "200", **(env or {})},
         stdout=asyncio.subprocess.PIPE,

@@ -7,7 +7,7 @@ import pytest
 
 from drover.log.storage import EmbeddedStorage, KafkaTopics, Storage, parse_storage
 from drover_worker.engine.settings import EngineSettings, ExitCode
-from drover_worker.engine.supervisor import EngineExit, EngineSupervisor
+from drover_worker.shell.engine_supervisor import EngineExit, EngineSupervisor
 from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 

@@ -18,7 +18,7 @@ from drover.log.storage import EmbeddedStorage
 from drover.model.ids import TaskId
 from drover_worker.engine import process_tree
 from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
-from drover_worker.engine.supervisor import EngineExit, EngineState, EngineSupervisor
+from drover_worker.shell.engine_supervisor import EngineExit, EngineState, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e

@@ -19,7 +19,7 @@ pytestmark = [
 #: For a new engine and the moves to it, on a machine that does much else.
 RELOAD_TIMEOUT_S = 300.0
 MODULE = """
-from drover.connectors.file_stream_source import FileStreamSource
+from drover.connectors.files.lines.file_stream_source import FileStreamSource
 
 class Late(FileStreamSource):
     version = "9.9.1"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli.process import ProcessPhase, SupervisedProcess
+from drover.local.process import ProcessPhase, SupervisedProcess
 from tests.support.cluster import embedded_cluster, running_cluster
 from tests.support.flow import Flow
 from tests.support.idle_worker import Story, idle_stages

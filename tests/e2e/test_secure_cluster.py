@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli.process import descendants, wait_until_gone
-from drover.cli.state import DEFAULT_DIRECTORY, read_state
+from drover.local.process import descendants, wait_until_gone
+from drover.local.state import DEFAULT_DIRECTORY, read_state
 from tests.support.addresses import free_addresses
 from tests.support.certificates import DAY, Authority, files_of, issue
 from tests.support.cluster import READY_TIMEOUT_S, run_drover

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.process import SupervisedProcess, descendants
-from drover.cli.state import DATA_DIRECTORY
 from drover.client import ConnectClient
 from drover.errors import AlreadyExistsError
+from drover.local.process import SupervisedProcess, descendants
+from drover.local.state import DATA_DIRECTORY
 from tests.support.flow import Flow
 from tests.support.freezing import freeze, thaw
 from tests.support.shared_cluster import SharedCluster, errors_in, refused_for_now

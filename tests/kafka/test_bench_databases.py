@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from tests.bench import cdc_changes, jdbc_source, topic_sinks
-from tests.bench.databases import staged
+from bench import cdc_changes, jdbc_source, topic_sinks
+from bench.databases import staged
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.jars import KafkaJars

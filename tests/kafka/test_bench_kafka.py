@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import small_tasks
-from tests.bench.kafka_connectors import connectors_a_second
-from tests.bench.kafka_copy import JSON, TEXT, in_turn
-from tests.bench.kafka_first_row import first_row_s
-from tests.bench.kafka_kill import copy_with_kill
-from tests.bench.kafka_latency import running_pair
-from tests.bench.kafka_sides import Side, connect_side, drover_side
-from tests.bench.running import write_lines
+from bench import small_tasks
+from bench.kafka_connectors import connectors_a_second
+from bench.kafka_copy import JSON, TEXT, in_turn
+from bench.kafka_first_row import first_row_s
+from bench.kafka_kill import copy_with_kill
+from bench.kafka_latency import running_pair
+from bench.kafka_sides import Side, connect_side, drover_side
+from bench.running import write_lines
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.connect import ConnectOptions
 from tests.support.kafka.drover_cluster import drover_on_kafka

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.cli.doctor_finding import Level
-from drover.cli.doctor_kafka import look_at_brokers
+from drover.cli.doctor.finding import Level
+from drover.cli.doctor.kafka import look_at_brokers
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all

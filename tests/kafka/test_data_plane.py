@@ -17,7 +17,7 @@ from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
-from drover_worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic, produce

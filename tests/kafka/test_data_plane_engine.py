@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
-from drover.connectors.kafka_connect import FILE_STREAM_SINK, FILE_STREAM_SOURCE
+from drover.connectors.aliases import FILE_STREAM_SINK, FILE_STREAM_SOURCE
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.errors import UnavailableError

@@ -17,7 +17,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
 from drover.model.status import RunState, Status, StatusWrite
 from drover.testing import read_all
-from drover_worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from tests.support.coordinator_pair import FollowingMember
 from tests.support.coordinator_process import coordinator_process
 from tests.support.group_members import form_group

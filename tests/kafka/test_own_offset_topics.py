@@ -14,8 +14,8 @@ from drover.log.storage import KafkaStorage
 from drover.model.claims import TaskSet
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset, OffsetsChange
-from drover_worker.engine.plugins import PluginRegistry
-from drover_worker.engine.validation import validate
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.validation import validate
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage

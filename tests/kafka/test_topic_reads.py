@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from drover.api.common.v1.topics_pb2 import RecordQuery
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import InvalidArgumentError, NotFoundError
-from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic
 from tests.support.kafka.data_topic import Topic

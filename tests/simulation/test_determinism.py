@@ -12,7 +12,7 @@ SEEDS = (3, 8)
 
 
 def told_in_a_process(seed: int, hash_seed: int) -> str:
-    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--story", "all"]
+    command = [sys.executable, "-m", "simulation", "--seed", str(seed), "--story", "all"]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     environment["PYTHONPATH"] = str(REPOSITORY)
     done = subprocess.run(

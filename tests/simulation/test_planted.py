@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.simulation.many import run_seeds
-from tests.simulation.planted import BUGS, ON_KAFKA
+from simulation.many import run_seeds
+from simulation.planted import BUGS, ON_KAFKA
 
 SEEDS_MAX = 1_000
 #: Seeds go by before these are caught: two of the others show in `make test` that any is.

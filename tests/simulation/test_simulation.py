@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.simulation.many import run_seed, run_seeds
+from simulation.many import run_seed, run_seeds
 
 #: Seeds beyond the first thousand that found a defect, by what was wrong.
 FOUND = {

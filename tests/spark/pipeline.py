@@ -28,7 +28,7 @@ from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, TaskOffsets
-from drover_worker.engine.record_path import RecordPath, dead_letter_destination
+from drover_worker.engine.tasks.record_path import RecordPath, dead_letter_destination
 
 
 class RunningSource:

@@ -1,6 +1,6 @@
 """Addresses at which a service of a test can listen, and again after a restart."""
 
-from drover.cli import ports
+from drover.local import ports
 
 HOST = "127.0.0.1"
 #: Of processes that may be down just now, and come back.

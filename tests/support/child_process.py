@@ -42,7 +42,7 @@ class ChildProcess:
     def start(self, *, ready: Callable[[], object]) -> None:
         """Returns once ``ready`` says something true; a process that ends before that is shown."""
         assert not self.is_alive, f"{self.name} runs already"
-        launch = [sys.executable, "-m", "drover.cli.launch", str(os.getpid()), *self._command]
+        launch = [sys.executable, "-m", "drover.local.launch", str(os.getpid()), *self._command]
         with self.log_path.open("ab") as log:
             self._process = _starter.submit(
                 subprocess.Popen,

@@ -12,18 +12,18 @@ from pathlib import Path
 import psutil
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.cluster import ClusterOptions, cluster_stages
-from drover.cli.process import (
+from drover.cli.output.connectors import run_state
+from drover.client import ConnectClient, channel
+from drover.errors import DroverError
+from drover.local.cluster import ClusterOptions, cluster_stages
+from drover.local.process import (
     ProcessSpec,
     RestartPolicy,
     SupervisedProcess,
     descendants,
     wait_until_gone,
 )
-from drover.cli.supervisor import Supervisor
-from drover.cli.views import run_state
-from drover.client import ConnectClient, channel
-from drover.errors import DroverError
+from drover.local.supervisor import Supervisor
 from tests.support.waiting import wait_until_async
 
 #: A Spark session takes minutes to start where many others want the same cores.

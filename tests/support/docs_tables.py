@@ -29,7 +29,7 @@ from drover.connector import (
 from drover.connector.settings import full_config_def
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.repository import REPOSITORY, tracked_files
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)

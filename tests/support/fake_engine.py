@@ -21,10 +21,10 @@ from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts
-from drover_worker.engine import answers
-from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
-from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.plugins import answers
+from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 
 SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"

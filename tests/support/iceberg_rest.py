@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.cli.java_check import JavaUnusableError, find_java
+from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.java_command import java_command

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover.cli.cluster import ClusterOptions, cluster_stages
-from drover.cli.process import ProcessSpec
+from drover.local.cluster import ClusterOptions, cluster_stages
+from drover.local.process import ProcessSpec
 from drover.rpc.service import run_service
-from drover_worker.engine.supervisor import ExitHandler, ReportHandler
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.engine_supervisor import ExitHandler, ReportHandler
 from drover_worker.worker import Worker
 from tests.support.cluster import TEST_ENVIRONMENT
 from tests.support.fake_engine import FakeEngine

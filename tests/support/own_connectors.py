@@ -74,7 +74,7 @@ class SourceCase:
 
 
 def _file_stream_sink(place: Place) -> SinkCase:
-    from drover.connectors.file_stream_sink import FileStreamSink
+    from drover.connectors.files.lines.file_stream_sink import FileStreamSink
 
     path = place.path / "out"
 
@@ -85,7 +85,7 @@ def _file_stream_sink(place: Place) -> SinkCase:
 
 
 def _files_sink(place: Place) -> SinkCase:
-    from drover.connectors.files_sink import FilesSink
+    from drover.connectors.files.files_sink import FilesSink
 
     path = place.path / "out"
 
@@ -99,7 +99,7 @@ def _files_sink(place: Place) -> SinkCase:
 
 
 def _s3_sink(place: Place) -> SinkCase:
-    from drover.connectors.objects.s3_sink import S3Sink
+    from drover.connectors.files.s3_sink import S3Sink
 
     s3 = place.fixture("s3")
     config = {
@@ -186,13 +186,13 @@ def _http_sink(place: Place) -> SinkCase:
 
 
 def _console_sink(place: Place) -> SinkCase:
-    from drover.connectors.looking_sinks import ConsoleSink
+    from drover.connectors.console_sink import ConsoleSink
 
     return SinkCase(ConsoleSink, {}, _committed, once=False)
 
 
 def _null_sink(place: Place) -> SinkCase:
-    from drover.connectors.looking_sinks import NullSink
+    from drover.connectors.console_sink import NullSink
 
     return SinkCase(NullSink, {}, _committed, once=False)
 
@@ -203,7 +203,7 @@ def _committed(kit: SinkKit) -> list[int]:
 
 
 def _kafka_sink(place: Place) -> SinkCase:
-    from drover.connectors.mirror.sink import KafkaSink
+    from drover.connectors.kafka.sink import KafkaSink
     from tests.support.kafka.clients import read_all, wait_until_groups_answer
 
     kafka, prefix = place.fixture("kafka"), place.fixture("topic_prefix")
@@ -222,14 +222,14 @@ def _kafka_sink(place: Place) -> SinkCase:
 
 
 def _datagen_source(place: Place) -> SourceCase:
-    from drover.connectors.datagen_source import DatagenSource
+    from drover.connectors.datagen.source import DatagenSource
 
     config = {"schema": "id bigint, name string", "max.records": str(COUNT), "topic": "t"}
     return SourceCase(DatagenSource, config | {"batch.size": "6"}, "t", other={"batch.size": "4"})
 
 
 def _file_stream_source(place: Place) -> SourceCase:
-    from drover.connectors.file_stream_source import FileStreamSource
+    from drover.connectors.files.lines.file_stream_source import FileStreamSource
 
     path = place.path / "lines.txt"
     path.write_text("".join(f"{n}\n" for n in NUMBERS))
@@ -244,7 +244,7 @@ def _file_stream_source(place: Place) -> SourceCase:
 
 
 def _files_source(place: Place) -> SourceCase:
-    from drover.connectors.files_source import FilesSource
+    from drover.connectors.files.files_source import FilesSource
 
     for number in range(4):
         rows = "".join(f"{n}\n" for n in NUMBERS[number * 5 : number * 5 + 5])
@@ -340,7 +340,7 @@ def _python_data_source(place: Place) -> SourceCase:
 
 
 def _kafka_source(place: Place) -> SourceCase:
-    from drover.connectors.mirror.source import KafkaSource
+    from drover.connectors.kafka.source import KafkaSource
     from tests.support.kafka.clients import create_topic, produce
 
     kafka, prefix = place.fixture("kafka"), place.fixture("topic_prefix")

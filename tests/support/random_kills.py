@@ -10,10 +10,10 @@ from contextlib import suppress
 import psutil
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.process import descendants
 from drover.client import ConnectClient
 from drover.client.failover import FailoverChannel
 from drover.errors import DroverError
+from drover.local.process import descendants
 from tests.support.cluster import EmbeddedCluster
 from tests.support.flow import Flow
 from tests.support.waiting import pause, wait_until_async

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.process import ProcessPhase
 from drover.client import ConnectClient
 from drover.errors import DroverError
+from drover.local.process import ProcessPhase
 from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, run_drover
 from tests.support.flow import Flow
 from tests.support.tutorial import write_package

@@ -13,7 +13,7 @@ from drover.rpc.server import RpcServer
 from drover_worker.adapters.connect_service import ConnectServicer
 from drover_worker.adapters.worker_service import WorkerServicer
 from drover_worker.admin.admin import Admin
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.herder_loop import HerderLoop
 
 CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
 WORKER_SERVICE = "drover.api.worker.v1.WorkerService"

@@ -27,20 +27,20 @@ from drover_worker.adapters.worker_channels import WorkerChannels
 from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
 from drover_worker.core.herder import Herder
-from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
-from drover_worker.engine_link import Engine, EngineLink
-from drover_worker.failure_log import FailureLog
-from drover_worker.health_reporter import HealthReporter
-from drover_worker.herder_loop import HerderLoop
-from drover_worker.instruction_runner import InstructionRunner
-from drover_worker.loggers import Loggers
-from drover_worker.metrics import WorkerMetrics
-from drover_worker.offset_committer import OffsetCommitter
-from drover_worker.offset_fetcher import OffsetFetcher
-from drover_worker.replaceable_engine import ReplaceableEngine
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
-from drover_worker.status_writer import StatusWriter
+from drover_worker.shell.engine_link import Engine, EngineLink
+from drover_worker.shell.engine_supervisor import EngineSupervisor, ExitHandler, ReportHandler
+from drover_worker.shell.failure_log import FailureLog
+from drover_worker.shell.health_reporter import HealthReporter
+from drover_worker.shell.herder_loop import HerderLoop
+from drover_worker.shell.instruction_runner import InstructionRunner
+from drover_worker.shell.loggers import Loggers
+from drover_worker.shell.metrics import WorkerMetrics
+from drover_worker.shell.offset_committer import OffsetCommitter
+from drover_worker.shell.offset_fetcher import OffsetFetcher
+from drover_worker.shell.replaceable_engine import ReplaceableEngine
+from drover_worker.shell.status_writer import StatusWriter
 
 #: How long a worker that has not handed its work over waits for its tasks to end and its group to
 #: be left.

@@ -8,9 +8,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from drover.cli.state import DEFAULT_DIRECTORY, read_state
 from drover.client.calls import channel
 from drover.client.secure import channel_credentials
+from drover.local.state import DEFAULT_DIRECTORY, read_state
 from drover.security.certificates import TlsFiles, read_certificate
 from drover.security.development_ca import files_of
 

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from drover.cli.access import access_to, connect, present_access
-from drover.cli.state import DEFAULT_DIRECTORY, read_state
-from drover.cli.tls_check import why_refused
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError, InvalidArgumentError
+from drover.local.state import DEFAULT_DIRECTORY, read_state
+from drover.local.tls_check import why_refused
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
 DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from drover.cli.access import Access
-from drover.cli.state import ClusterError
+from drover.local.state import ClusterError
 from drover.security.certificates import TlsFiles
 from drover.security.files import replace_file
 

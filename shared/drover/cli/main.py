@@ -10,22 +10,20 @@ from typing import Annotated
 import typer
 
 from drover import __version__
-from drover.cli import (
-    apply_command,
-    certs_commands,
-    cluster_commands,
-    config_commands,
-    connector_commands,
-    context_commands,
-    dlq_commands,
-    doctor,
-    group_commands,
-    logger_commands,
-    plugin_commands,
-    topic_commands,
-    worker_commands,
-)
 from drover.cli.access import Access, use_access
+from drover.cli.commands import apply as apply_command
+from drover.cli.commands import certs as certs_commands
+from drover.cli.commands import cluster as cluster_commands
+from drover.cli.commands import config as config_commands
+from drover.cli.commands import connector as connector_commands
+from drover.cli.commands import context as context_commands
+from drover.cli.commands import dlq as dlq_commands
+from drover.cli.commands import group as group_commands
+from drover.cli.commands import logger as logger_commands
+from drover.cli.commands import plugin as plugin_commands
+from drover.cli.commands import topic as topic_commands
+from drover.cli.commands import worker as worker_commands
+from drover.cli.commands.context import checked_files
 from drover.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -39,11 +37,11 @@ from drover.cli.console import (
     print_refusal,
     say,
 )
-from drover.cli.context_commands import checked_files
 from drover.cli.contexts import find_context
 from drover.cli.definitions import DefinitionError
-from drover.cli.state import ClusterError
+from drover.cli.doctor import command as doctor
 from drover.errors import DroverError
+from drover.local.state import ClusterError
 
 cli = typer.Typer(
     name="drover",

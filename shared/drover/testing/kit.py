@@ -37,7 +37,7 @@ from drover.connector.offsets import parse_offsets, parse_sink_offsets
 from drover.connector.settings import BATCH_MAX_RECORDS, parse_config, task_config
 from drover.testing.running import Hooks, RunningTask, claimed_spec
 from drover.testing.topics import Record, Topics, open_store
-from drover_worker.engine.connectors import checked_task_configs
+from drover_worker.engine.plugins.connectors import checked_task_configs
 
 #: Where the records of a sink's test are, unless it says otherwise.
 TOPIC = "records"

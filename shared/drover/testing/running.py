@@ -17,14 +17,14 @@ from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome
-from drover_worker.engine.publisher import StagedBatch
-from drover_worker.engine.scheduler import Job, Scheduler
+from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.sink_runner import SinkRunner
-from drover_worker.engine.source_runner import SourceRunner
-from drover_worker.engine.task_runner import TaskSpec, TaskTools
-from drover_worker.engine.threads import PluginThreads
-from drover_worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.tasks.publisher import StagedBatch
+from drover_worker.engine.tasks.scheduler import Job, Scheduler
+from drover_worker.engine.tasks.sink_runner import SinkRunner
+from drover_worker.engine.tasks.source_runner import SourceRunner
+from drover_worker.engine.tasks.task_runner import TaskSpec, TaskTools
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 
 _OUTCOMES = {
     CommitOutcome.COMMITTED: coordinator_service_pb2.COMMIT_OUTCOME_COMMITTED,

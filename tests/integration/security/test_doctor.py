@@ -11,8 +11,8 @@ import pytest
 import yaml
 from google.protobuf.internal import well_known_types
 
-from drover.cli.running_cluster import refuse_beside_another
-from drover.cli.state import ClusterError
+from drover.local.running_cluster import refuse_beside_another
+from drover.local.state import ClusterError
 from drover.security.certificates import TlsFiles
 from drover.security.development_ca import ACCESS_FILE, Authority, files_of, init_certificates
 from drover.security.grants import token_sha256

@@ -15,10 +15,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
-from drover.cli import health
 from drover.client.calls import channel, server_stream, unary
 from drover.client.secure import connect_by
 from drover.errors import PermissionDeniedError, Reason, UnavailableError
+from drover.local import health
 from drover.metrics.table import CERTIFICATE_END
 from drover.rpc import WHY_NOT_SERVING_KEY, interceptors
 from drover.rpc.callers import Callers

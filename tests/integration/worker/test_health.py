@@ -9,9 +9,9 @@ import pytest
 import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.health import Health, HealthChannel
-from drover_worker import health_reporter
-from drover_worker.herder_loop import HerderLoop
+from drover.local.health import Health, HealthChannel
+from drover_worker.shell import health_reporter
+from drover_worker.shell.herder_loop import HerderLoop
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 

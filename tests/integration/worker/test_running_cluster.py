@@ -3,8 +3,8 @@
 import socket
 from pathlib import Path
 
-from drover.cli.running_cluster import refuse_beside_another
-from drover.cli.state import ClusterError
+from drover.local.running_cluster import refuse_beside_another
+from drover.local.state import ClusterError
 from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster

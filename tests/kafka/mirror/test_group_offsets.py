@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from drover.connector.settings import parse_config
-from drover.connectors.mirror.settings import group_sync_of
-from drover.connectors.mirror.source import KafkaSource
+from drover.connectors.kafka.settings import group_sync_of
+from drover.connectors.kafka.source import KafkaSource
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic
 from tests.support.waiting import wait_until

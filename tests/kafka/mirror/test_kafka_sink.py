@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
-from drover.connectors.datagen_source import DatagenSource
-from drover.connectors.mirror import writer
-from drover.connectors.mirror.cluster import ClusterError
-from drover.connectors.mirror.sink import KafkaSink, target_of
-from drover.connectors.mirror.writer import ClusterWriter, Target, set_back
+from drover.connectors.datagen.source import DatagenSource
+from drover.connectors.kafka import writer
+from drover.connectors.kafka.cluster import ClusterError
+from drover.connectors.kafka.sink import KafkaSink, target_of
+from drover.connectors.kafka.writer import ClusterWriter, Target, set_back
 from drover.record.batch import HEADERS_TYPE, make_batch
 from tests.spark.pipeline import Pipeline
 from tests.support.kafka.broker import KafkaBroker

@@ -13,8 +13,8 @@ from drover.connector import ConnectorContext, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import parse_config, task_config
 from drover.connector.task import TaskFigures
-from drover.connectors.mirror.cluster import ClusterError
-from drover.connectors.mirror.source import KafkaSource, KafkaSourceTask
+from drover.connectors.kafka.cluster import ClusterError
+from drover.connectors.kafka.source import KafkaSource, KafkaSourceTask
 from drover.model.ids import TaskId, Term
 from tests.spark.pipeline import Pipeline
 from tests.support.docs_examples import config_of

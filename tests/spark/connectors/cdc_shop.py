@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from drover.connectors.files_sink import FilesSink
+from drover.connectors.files.files_sink import FilesSink
 from tests.spark.pipeline import Pipeline, RunningSource
 from tests.support.postgres import Postgres
 from tests.support.waiting import wait_until

@@ -8,8 +8,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from drover.connector import RetriableError
-from drover.connectors.datagen_source import DatagenSource
-from drover.connectors.files_sink import FilesSink
+from drover.connectors.datagen.source import DatagenSource
+from drover.connectors.files.files_sink import FilesSink
 from tests.spark.pipeline import Pipeline
 from tests.support.apicurio import Apicurio
 from tests.support.http_gate import http_gate

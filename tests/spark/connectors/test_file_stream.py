@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from drover.connector import ArrowRows
-from drover.connectors.file_stream_sink import FileStreamSink
-from drover.connectors.file_stream_source import FileStreamSource
+from drover.connectors.files.lines.file_stream_sink import FileStreamSink
+from drover.connectors.files.lines.file_stream_source import FileStreamSource
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.offsets import CommitOutcome
 from tests.spark.pipeline import Pipeline, RunningSink, RunningSource

@@ -25,10 +25,10 @@ from drover.connector import (
 )
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import task_config
-from drover.connectors.datagen_source import TASK_LANES, DatagenSource, DatagenSourceTask
-from drover.connectors.files_sink import FilesSink, FilesSinkTask
-from drover.connectors.files_source import TASK_SHARE, FilesSource, FilesSourceTask
-from drover.connectors.row_generator import QUICKSTARTS, RowGenerator
+from drover.connectors.datagen.row_generator import QUICKSTARTS, RowGenerator
+from drover.connectors.datagen.source import TASK_LANES, DatagenSource, DatagenSourceTask
+from drover.connectors.files.files_sink import FilesSink, FilesSinkTask
+from drover.connectors.files.files_source import TASK_SHARE, FilesSource, FilesSourceTask
 from drover.model.ids import TaskId, Term
 from drover.record.batch import ERROR_COLUMN, make_batch
 from tests.spark.pipeline import Pipeline

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drover.connector import RetriableError
-from drover.connectors.files_sink import FilesSink
+from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
 from tests.databases.conftest import Sqlite
 from tests.spark.pipeline import Pipeline

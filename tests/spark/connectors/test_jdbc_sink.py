@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drover.connectors.datagen_source import DatagenSource
+from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError

@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from drover.connectors.datagen_source import DatagenSource
+from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.lakehouse.delta_sink import DeltaSink
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink
 from tests.spark.pipeline import Pipeline

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drover.connectors.looking_sinks import ConsoleSink, NullSink
+from drover.connectors.console_sink import ConsoleSink, NullSink
 from drover.testing import SinkKit, TaskFailedError
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ def test_the_first_records_of_each_batch_are_shown(
 ) -> None:
     kit = sink_kit(ConsoleSink, {"rows.max": "3", "record.max.chars": "20"})
     kit.feed(rows(100), keys="id")
-    with caplog.at_level(logging.INFO, "drover.connectors.looking_sinks"):
+    with caplog.at_level(logging.INFO, "drover.connectors.console_sink"):
         kit.run(batch_records=50)
     lines = shown(caplog)
     assert len(lines) == 2 * 4
@@ -47,7 +47,7 @@ def test_records_without_a_schema_are_shown_as_they_are(
     }
     kit = sink_kit(ConsoleSink, plain)
     kit.feed([b'{"payload":{"id":0}}', b'{"payload":{"id":1}}'])
-    with caplog.at_level(logging.INFO, "drover.connectors.looking_sinks"):
+    with caplog.at_level(logging.INFO, "drover.connectors.console_sink"):
         kit.run()
     lines = shown(caplog)
     assert len(lines) == 2

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from drover.connector import RetriableError
-from drover.connectors.datagen_source import DatagenSource
-from drover.connectors.files_sink import FilesSink
-from drover.connectors.objects.directory import ObjectDirectory
-from drover.connectors.objects.s3_sink import S3Sink
-from drover.connectors.output_directory import StagedFile
+from drover.connectors.datagen.source import DatagenSource
+from drover.connectors.files.files_sink import FilesSink
+from drover.connectors.files.s3_sink import S3Sink
+from drover.connectors.files.storage.object_directory import ObjectDirectory
+from drover.connectors.files.storage.output_directory import StagedFile
 from tests.spark.pipeline import Pipeline
 from tests.support.s3 import S3
 

@@ -14,8 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 from drover.connector import SinkConnector
 from drover.connector.settings import parse_config
-from drover.connectors.datagen_source import DatagenSource
-from drover.connectors.files_sink import FilesSink
+from drover.connectors.datagen.source import DatagenSource
+from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.lakehouse.delta_sink import DeltaSink
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink

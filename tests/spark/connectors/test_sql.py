@@ -3,8 +3,8 @@
 import pyarrow.dataset as ds
 import pytest
 
-from drover.connectors.datagen_source import DatagenSource
-from drover.connectors.files_sink import FilesSink
+from drover.connectors.datagen.source import DatagenSource
+from drover.connectors.files.files_sink import FilesSink
 from tests.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from drover.connector import (
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.pipeline.report import total
 from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
-from drover_worker.engine.faults import failed_record
+from drover_worker.engine.tasks.faults import failed_record
 from tests.spark.pipeline import Pipeline
 
 ROWS: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ import pytest
 
 from drover.connector import ConfigDef, SinkBatch, SinkConnector, SinkTask
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.faults import failed_record
+from drover_worker.engine.tasks.faults import failed_record
 from tests.spark.dataplane.test_records import put, topic_values
 from tests.spark.pipeline import Pipeline, RunningSink
 

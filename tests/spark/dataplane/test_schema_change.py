@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from drover.connector import ArrowRows, SourceBatch, SourceTaskContext
 from drover.record.batch import ERROR_COLUMN, TOPIC_COLUMN
-from drover_worker.engine.faults import failed_record
+from drover_worker.engine.tasks.faults import failed_record
 from tests.spark.dataplane.test_records import (
     FrameSink,
     FrameTask,

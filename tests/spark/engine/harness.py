@@ -16,9 +16,9 @@ from drover.dataplane.store import EmbeddedStore
 from drover.log.storage import EmbeddedStorage, Storage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
-from drover_worker.engine.child import write_to_stderr
 from drover_worker.engine.settings import EngineLimits, EngineSettings
-from drover_worker.engine.supervisor import EngineExit, EngineSupervisor
+from drover_worker.shell.engine_child import write_to_stderr
+from drover_worker.shell.engine_supervisor import EngineExit, EngineSupervisor
 from tests.spark.engine import plugins
 from tests.support.waiting import wait_until_async
 

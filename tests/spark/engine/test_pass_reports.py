@@ -7,7 +7,7 @@ from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql import SparkSession
 
 from drover.pipeline import PassReport
-from drover_worker.engine.pass_reports import PassReports
+from drover_worker.engine.tasks.pass_reports import PassReports
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drover.cli.ports import is_free
+from drover.local.ports import is_free
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.clients import answers

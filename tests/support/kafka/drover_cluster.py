@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from drover.cli.cluster import ClusterOptions, cluster_stages
+from drover.local.cluster import ClusterOptions, cluster_stages
 from tests.support.cluster import TEST_ENVIRONMENT, EmbeddedCluster, running_cluster
 from tests.support.kafka.connect import ConnectOptions
 from tests.support.kafka.drover_services import kafka_environment

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from drover.cli.process import descendants
+from drover.local.process import descendants
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.waiting import pause

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.cli.java_check import JavaUnusableError, find_java
+from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.java_command import java_command
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in

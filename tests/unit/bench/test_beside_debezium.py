@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tests.bench.kafka_sides import StoppableSide
-from tests.bench.rounds import Round, Watch, figures_of
-from tests.bench.running import in_turn
-from tests.bench.topic_sinks import last_key, records
+from bench.kafka_sides import StoppableSide
+from bench.rounds import Round, Watch, figures_of
+from bench.running import in_turn
+from bench.topic_sinks import last_key, records
 
 
 class Idle:

@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import (
-    connectors,
-    kafka_connectors,
-    kafka_copy,
-    kafka_latency,
-    kafka_sides,
-    small_tasks,
-)
-from tests.bench.kafka_connectors import connectors_a_second
-from tests.bench.kafka_copy import TEXT, copy_seconds
+from bench import connectors, kafka_connectors, kafka_copy, kafka_latency, kafka_sides, small_tasks
+from bench.kafka_connectors import connectors_a_second
+from bench.kafka_copy import TEXT, copy_seconds
 from tests.support.kafka.missing import KafkaMissingError
 
 

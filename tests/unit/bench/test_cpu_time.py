@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.bench.cpu_time import CpuTimes, kind_of
+from bench.cpu_time import CpuTimes, kind_of
 from tests.support.waiting import wait_until
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.figure import percentile
-from tests.bench.kafka_latency import Pair
-from tests.bench.memory import slope_mib_an_hour
-from tests.bench.small_tasks import Outcome
+from bench.figure import percentile
+from bench.kafka_latency import Pair
+from bench.memory import slope_mib_an_hour
+from bench.small_tasks import Outcome
 from tests.support.waiting import wait_until_async
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
-from drover.cli.state import DEFAULT_DIRECTORY, ClusterState, ProcessState, write_state
+from drover.local.state import DEFAULT_DIRECTORY, ClusterState, ProcessState, write_state
 from drover.rpc.security import Security
 from drover.security.certificates import TlsFiles, renewed_certificate
 from drover.security.development_ca import Authority

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli import ports
-from drover.cli.cluster import (
+from drover.local import ports
+from drover.local.cluster import (
     DEFAULT_PORT_BASE,
     ClusterOptions,
     addresses_above,
@@ -13,7 +13,7 @@ from drover.cli.cluster import (
     kafka_url,
     listen_from_environment,
 )
-from drover.cli.state import ClusterError
+from drover.local.state import ClusterError
 from drover.rpc.settings import load_settings
 from drover_worker.settings import WorkerSettings
 

@@ -10,7 +10,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
-from drover.cli.state import ClusterState, ProcessState, write_state
 from drover.codec.common import encode_figures
 from drover.errors import (
     AlreadyExistsError,
@@ -20,6 +19,7 @@ from drover.errors import (
     Reason,
     Violation,
 )
+from drover.local.state import ClusterState, ProcessState, write_state
 from tests.support.fake_cluster import FakeCluster, Run
 
 WORKER = "127.0.0.1:7411"

@@ -69,7 +69,7 @@ def test_each_is_healthy_when_its_own_port_serves(compose: dict[str, Any]) -> No
         _, port = split_address(address)
         assert port == SERVICES.get(name, 7411)
         assert service["healthcheck"]["test"] == [
-            *("CMD", "python", "-m", "drover.cli.health", f"127.0.0.1:{port}")
+            *("CMD", "python", "-m", "drover.local.health", f"127.0.0.1:{port}")
         ]
 
 
@@ -195,7 +195,12 @@ def test_only_the_gateway_is_published_and_only_on_loopback(everything: dict[str
     assert ports == ["127.0.0.1:${DROVER_PORT:-7411}:7411"]
     assert set(published) == {n for n, profile in PROFILES.items() if profile == "observability"}
     gateway = everything["services"]["gateway"]
-    assert gateway["command"][1:] == ["-m", "drover.cli.gateway", "0.0.0.0:7411", "worker:7411"]
+    assert gateway["command"][1:] == [
+        "-m",
+        "drover.local.fleet_address",
+        "0.0.0.0:7411",
+        "worker:7411",
+    ]
     assert "volumes" not in gateway, "it needs no key"
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli import dataset
-from drover.cli.dataset import DatasetError, load_dataset
+from examples.flights import dataset
+from examples.flights.dataset import DatasetError, load_dataset
 
 SAMPLE = Path(__file__).parents[2] / "data" / "flights_sample.csv"
 ROWS = b"2013,1,1\n2013,1,2\n"

@@ -7,9 +7,12 @@ import pytest
 from rich.console import Console
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli import demo
-from drover.cli.dataset import load_dataset
-from drover.cli.demo_run import (
+from drover.errors import Reason, UnavailableError
+from drover.local.java_check import Java
+from examples.flights import __main__ as demo
+from examples.flights.dataset import load_dataset
+from examples.flights.flow import MonthTotals
+from examples.flights.run import (
     DeadLetter,
     DemoFailedError,
     DemoOptions,
@@ -17,10 +20,7 @@ from drover.cli.demo_run import (
     DemoRun,
     Handover,
 )
-from drover.cli.demo_view import DemoView
-from drover.cli.flow import MonthTotals
-from drover.cli.java_check import Java
-from drover.errors import Reason, UnavailableError
+from examples.flights.view import DemoView
 
 SAMPLE = Path(__file__).parents[2] / "data" / "flights_sample.csv"
 HANDOVER = Handover(
@@ -142,6 +142,6 @@ async def test_a_task_that_stays_failed_ends_the_run_with_its_cause(
     status = pb.ConnectorStatus(name="flights-sink", tasks=[task])
     run._follower.note(pb.WatchStatusesResponse(status=status))
     later_s = time.monotonic() + 60
-    monkeypatch.setattr("drover.cli.demo_run.time.monotonic", lambda: later_s)
+    monkeypatch.setattr("examples.flights.run.time.monotonic", lambda: later_s)
     with pytest.raises(DemoFailedError, match="flights-sink-0 failed: OSError: full"):
         await run._wait(lambda: None, "rows")

@@ -15,10 +15,10 @@ from cryptography.x509.oid import NameOID
 
 import drover as library
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli import doctor_kafka
-from drover.cli.doctor_certificates import look_at_certificates, of_command
-from drover.cli.doctor_finding import Level
-from drover.cli.doctor_kafka import look_at_brokers
+from drover.cli.doctor import kafka as doctor_kafka
+from drover.cli.doctor.certificates import look_at_certificates, of_command
+from drover.cli.doctor.finding import Level
+from drover.cli.doctor.kafka import look_at_brokers
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address, free_ports
 from tests.support.fake_cluster import FakeCluster, Run

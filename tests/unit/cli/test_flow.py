@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drover.cli.dataset import Dataset, load_dataset
-from drover.cli.flow import (
+from examples.flights.dataset import Dataset, load_dataset
+from examples.flights.flow import (
     BAD_LINES,
     Feeder,
     MonthTotals,
@@ -105,7 +105,7 @@ def _departed(dataset: Dataset) -> pa.Table:
     """The flights that departed, as the sink writes them."""
     import pandas as pd
 
-    from drover.cli.flow import COLUMNS
+    from examples.flights.flow import COLUMNS
 
     frame = pd.read_csv(dataset.path, names=list(COLUMNS))
     frame = frame[frame["dep_time"].notna()].assign(tailnum="")

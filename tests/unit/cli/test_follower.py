@@ -1,7 +1,7 @@
 import time
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.follower import StatusFollower
+from examples.flights.follower import StatusFollower
 
 OLD, NEW = "127.0.0.1:1", "127.0.0.1:2"
 

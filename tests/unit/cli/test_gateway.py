@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from drover.cli import gateway
-from drover.cli.gateway import Gateway
+from drover.local import fleet_address as gateway
+from drover.local.fleet_address import Gateway
 from tests.support.addresses import HOST, free_address
 
 

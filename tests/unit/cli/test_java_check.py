@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from drover.cli import java_check
-from drover.cli.java_check import JavaUnusableError, find_java, parse_version
+from drover.local import java_check
+from drover.local.java_check import JavaUnusableError, find_java, parse_version
 
 MODULES = "java.base@17\njdk.incubator.vector@17\n"
 

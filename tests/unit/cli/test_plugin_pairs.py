@@ -1,7 +1,7 @@
 """What two plugins guarantee together."""
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.plugin_pairs import Pair, pairs_of, told_pairs
+from drover.cli.output.plugin_pairs import Pair, pairs_of, told_pairs
 
 ONCE, AGAIN, LOST = (
     pb.GUARANTEE_EXACTLY_ONCE,

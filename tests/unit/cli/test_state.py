@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.cli.state import (
+from drover.local.state import (
     TARGETS_FILE,
     ClusterError,
     ClusterState,

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.cli.suspended_writers import SuspendedWriters
+from drover.local.suspended_writers import SuspendedWriters
 from tests.support.freezing import suspend
 from tests.support.waiting import wait_until
 

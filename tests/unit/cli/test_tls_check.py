@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from drover.cli.tls_check import shown_certificate, why_refused
+from drover.local.tls_check import shown_certificate, why_refused
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address
 from tests.support.certificates import DAY, Authority, issue

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.state import DEFAULT_DIRECTORY, ClusterState, ProcessState, write_state
 from drover.errors import FailedPreconditionError, Reason
+from drover.local.state import DEFAULT_DIRECTORY, ClusterState, ProcessState, write_state
 from tests.support.fake_cluster import FakeCluster, Run
 
 A, B = "127.0.0.1:7411", "127.0.0.1:7412"

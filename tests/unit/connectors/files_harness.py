@@ -9,7 +9,7 @@ from typing import Any
 from drover.connector import ArrowRows, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import task_config
-from drover.connectors.files_source import TASK_SHARE, FilesSource, FilesSourceTask
+from drover.connectors.files.files_source import TASK_SHARE, FilesSource, FilesSourceTask
 from drover.model.ids import TaskId, Term
 from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from drover.connector.settings import parse_config
-from drover.connectors import compressed_files, files_source, source_files
-from drover.connectors.files_source import FilesSource
+from drover.connectors.files import files_source, source_files
+from drover.connectors.files.files_source import FilesSource
+from drover.connectors.files.formats import compressed as compressed_files
 from tests.unit.connectors.files_harness import FilesRun
 
 

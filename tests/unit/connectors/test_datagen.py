@@ -12,16 +12,16 @@ import pytest
 
 from drover.connector import ConnectorContext
 from drover.connector.settings import parse_config
-from drover.connectors.datagen_source import (
+from drover.connectors.datagen.row_generator import QUICKSTARTS, RowGenerator
+from drover.connectors.datagen.source import (
     LANE_COUNT,
     TASK_LANES,
     DatagenSource,
     RowReader,
     even_groups,
-    key_columns,
     next_ranges,
 )
-from drover.connectors.row_generator import QUICKSTARTS, RowGenerator
+from drover.connectors.key_columns import key_columns
 
 BASE = {"name": "d", "connector.class": "DatagenSource"}
 EVERY_TYPE = (

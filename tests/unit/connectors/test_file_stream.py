@@ -10,9 +10,9 @@ import pytest
 
 from drover.connector import ConnectorContext, SinkOffset, TopicPartition
 from drover.connector.settings import parse_config
-from drover.connectors.file_stream_sink import FileStreamSink, committed_length
-from drover.connectors.file_stream_source import TASK_FILES, FileStreamSource
-from drover.connectors.part_writer import PartWriter, join_lines
+from drover.connectors.files.lines.file_stream_sink import FileStreamSink, committed_length
+from drover.connectors.files.lines.file_stream_source import TASK_FILES, FileStreamSource
+from drover.connectors.files.lines.part_writer import PartWriter, join_lines
 from tests.support.waiting import wait_until
 
 SOURCE = {"name": "s", "connector.class": "FileStreamSource", "topic": "t"}

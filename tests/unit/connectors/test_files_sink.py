@@ -18,7 +18,7 @@ import pytest
 
 from drover.connector import OffsetRange, SinkBatch, SinkOffset, SinkTaskContext, TopicPartition
 from drover.connector.settings import parse_config, task_config
-from drover.connectors.files_sink import FilesSink, FilesSinkTask
+from drover.connectors.files.files_sink import FilesSink, FilesSinkTask
 from drover.connectors.paths import ROOTS_VARIABLE
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term

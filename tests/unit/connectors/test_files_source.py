@@ -19,7 +19,7 @@ import pytest
 
 from drover.connector import ConnectorContext
 from drover.connector.settings import parse_config
-from drover.connectors.files_source import FilesSource
+from drover.connectors.files.files_source import FilesSource
 from drover.connectors.paths import ROOTS_VARIABLE
 from tests.unit.connectors.files_harness import FilesRun
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from drover.connectors import line_files
-from drover.connectors.line_files import ByteRange, FileError, FileVanishedError, TailedFile
-from drover.connectors.line_reader import read_lines, split_lines
+from drover.connectors.files.lines import tailed_files as line_files
+from drover.connectors.files.lines.line_reader import read_lines, split_lines
+from drover.connectors.files.lines.tailed_files import ByteRange, TailedFile
+from drover.connectors.files.storage.file_identity import FileError, FileVanishedError
 
 NOBODY = 65_534
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from drover.connector import Password
-from drover.connectors.mirror.cluster import client_settings
-from drover.connectors.mirror.java_settings import librdkafka_settings
-from drover.connectors.mirror.source import share_of
+from drover.connectors.kafka.cluster import client_settings
+from drover.connectors.kafka.java_settings import librdkafka_settings
+from drover.connectors.kafka.source import share_of
 
 
 def test_a_login_of_java_is_understood() -> None:

@@ -8,8 +8,8 @@ import tomllib
 import pytest
 
 from drover.connector.settings import parse_config
-from drover_worker.engine.plugins import PluginRegistry
-from drover_worker.engine.validation import encode_plugins
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.validation import encode_plugins
 from tests.support.repository import REPOSITORY
 
 EXTRAS: dict[str, tuple[str, ...]] = {

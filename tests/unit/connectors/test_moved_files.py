@@ -12,7 +12,7 @@ import pytest
 from drover.connector import ArrowRows, ConnectorContext, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import parse_config, task_config
-from drover.connectors.file_stream_source import (
+from drover.connectors.files.lines.file_stream_source import (
     TASK_FILES,
     FileStreamSource,
     FileStreamSourceTask,

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 
 from drover.connector.settings import parse_config
-from drover.connectors.objects.levels import (
+from drover.connectors.files.levels import (
     FieldLevel,
     PartitionLevel,
     TimeLevels,
     TopicLevel,
     strftime_of,
 )
-from drover.connectors.objects.s3_sink import S3Sink, S3SinkTask
-from drover.connectors.row_files import RowFileWriter
+from drover.connectors.files.row_files import RowFileWriter
+from drover.connectors.files.s3_sink import S3Sink, S3SinkTask
 from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 
 NEW_YEAR = datetime(2023, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drover.connectors import output_file
-from drover.connectors.output_file import LockTimeoutError, OutputFile, OutputFileError
+from drover.connectors.files.lines import output_file
+from drover.connectors.files.lines.output_file import LockTimeoutError, OutputFile, OutputFileError
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import Term
 from tests.support.waiting import wait_until

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from drover.connector.settings import parse_config
-from drover.connectors.file_stream_sink import FileStreamSink
-from drover.connectors.file_stream_source import FileStreamSource
-from drover.connectors.line_files import FileError, TailedFile, open_file
-from drover.connectors.output_file import OutputFile
+from drover.connectors.files.lines.file_stream_sink import FileStreamSink
+from drover.connectors.files.lines.file_stream_source import FileStreamSource
+from drover.connectors.files.lines.output_file import OutputFile
+from drover.connectors.files.lines.tailed_files import TailedFile
+from drover.connectors.files.storage.file_identity import FileError, open_file
 from drover.connectors.paths import (
     ROOTS_VARIABLE,
     ForbiddenPathError,

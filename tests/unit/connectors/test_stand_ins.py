@@ -6,7 +6,7 @@ import pytest
 
 from drover.connector import Connector
 from drover.connector.settings import full_config_def, validate_config
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.offline import offline
 
 JDBC_SOURCE = {

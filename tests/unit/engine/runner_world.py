@@ -29,11 +29,11 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
+from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.sink_runner import SinkRunner
-from drover_worker.engine.source_runner import SourceRunner
-from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
-from drover_worker.engine.threads import PluginThreads
+from drover_worker.engine.tasks.sink_runner import SinkRunner
+from drover_worker.engine.tasks.source_runner import SourceRunner
+from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
 
 Fault = Callable[[], None]
 

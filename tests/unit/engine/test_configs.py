@@ -19,13 +19,13 @@ from drover.connector import (
     SourceConnector,
     SourceTask,
 )
-from drover_worker.engine import expiry
-from drover_worker.engine.configs import EngineConfigs, HidingStream
-from drover_worker.engine.connectors import ConnectorRegistry
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins import expiry
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
+from drover_worker.engine.plugins.connectors import ConnectorRegistry
+from drover_worker.engine.plugins.threads import PluginThreads
+from drover_worker.engine.plugins.validation import validate
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.threads import PluginThreads
-from drover_worker.engine.validation import validate
 from tests.support.waiting import wait_until
 
 SECRET = "hunter22"

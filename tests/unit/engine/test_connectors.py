@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector import ConfigDef, SourceConnector, SourceTask
-from drover_worker.engine.connectors import ConnectorRegistry
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.connectors import ConnectorRegistry
+from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.threads import PluginThreads
 from tests.support.waiting import wait_until
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from drover_worker.engine.fair_pools import FairPools
+from drover_worker.engine.tasks.fair_pools import FairPools
 
 
 def test_what_runs_at_once_is_in_different_pools() -> None:

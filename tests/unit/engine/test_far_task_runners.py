@@ -11,9 +11,9 @@ from drover.dataplane.plane import Receipt
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine import commits
-from drover_worker.engine.sink_runner import SinkRunner
-from drover_worker.engine.task_runner import TaskSpec
+from drover_worker.engine.tasks import commits
+from drover_worker.engine.tasks.sink_runner import SinkRunner
+from drover_worker.engine.tasks.task_runner import TaskSpec
 from tests.unit.engine.runner_world import Lines, World, Writer, WriterSink, unavailable
 
 

@@ -10,7 +10,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover_worker.engine.faults import Fault, fault_of, memory_advice
+from drover_worker.engine.tasks.faults import Fault, fault_of, memory_advice
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drover_worker.engine.memory_kills import memory_kill_count, memory_limit_bytes, size_text
+from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes, size_text
 
 GROUP = "11:memory:/pods/a\n0::/kube/pod/a\n"
 

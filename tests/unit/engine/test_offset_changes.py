@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from drover_worker.engine.offset_changes import alter_offsets
-from drover_worker.engine.plugins import PluginNotFoundError, PluginRegistry
+from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
+from drover_worker.engine.plugins.offset_changes import alter_offsets
 
 LINES = {"name": "a", "connector.class": "FileStreamSource", "file": "/f", "topic": "t"}
 FILES = {"name": "a", "connector.class": "FilesSource", "path": "/d/*.csv", "topic": "t"}

@@ -10,14 +10,14 @@ from typing import ClassVar
 import pytest
 
 from drover.connector import ConfigDef, Guarantee, SourceConnector, SourceTask
-from drover_worker.engine.plugins import (
+from drover_worker.engine.plugins.catalogue import (
     GROUP,
     PluginNotFoundError,
     PluginRegistry,
     class_name,
     connector_type,
 )
-from drover_worker.engine.validation import encode_plugins
+from drover_worker.engine.plugins.validation import encode_plugins
 
 MODULE = "plugins_of_this_test"
 

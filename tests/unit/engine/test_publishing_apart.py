@@ -20,8 +20,8 @@ from drover.dataplane.spark_jobs import run_pass
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine import batch_size, source_runner
-from drover_worker.engine.source_runner import SourceRunner
+from drover_worker.engine.tasks import batch_size, source_runner
+from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.support.waiting import wait_until
 from tests.unit.engine.runner_world import Lines, LinesSource, World, unavailable
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover_worker.engine.rate_limit import RateLimit
+from drover_worker.engine.tasks.rate_limit import RateLimit
 from tests.unit.engine.runner_world import Lines, World, Writer
 
 
@@ -46,7 +46,7 @@ def test_time_that_a_batch_took_is_not_waited_for_again() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now_s = [100.0]
-    monkeypatch.setattr("drover_worker.engine.task_runner.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("drover_worker.engine.tasks.task_runner.time.monotonic", lambda: now_s[0])
     return now_s
 
 

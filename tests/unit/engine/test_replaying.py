@@ -10,7 +10,7 @@ import pytest
 from drover.dataplane.payload import READ_SCHEMA, decode
 from drover.model.dead_letters import ReplayRange, parse_ranges, ranges_text
 from drover.pipeline.replay import LetterRecords, SourceLetters
-from drover_worker.engine.sink_runner import SinkRunner
+from drover_worker.engine.tasks.sink_runner import SinkRunner
 from tests.support.stored_topics import store_records
 from tests.unit.engine.runner_world import Lines, World, Writer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drover_worker.engine.scheduler import Scheduler
+from drover_worker.engine.tasks.scheduler import Scheduler
 from tests.support.waiting import wait_until
 
 
@@ -175,7 +175,7 @@ def test_a_job_that_raises_is_paused_and_the_pool_lives_on(scheduler: Scheduler)
 
 
 def test_runs_that_wait_give_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drover_worker.engine.scheduler._LONG_RUN_S", 3_600.0)
+    monkeypatch.setattr("drover_worker.engine.tasks.scheduler._LONG_RUN_S", 3_600.0)
     scheduler = Scheduler(place_count=2)
     leave = threading.Event()
 

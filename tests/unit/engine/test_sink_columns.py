@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 
 from drover.connector.settings import task_config
-from drover.connectors.file_stream_sink import FileStreamSink
+from drover.connectors.files.lines.file_stream_sink import FileStreamSink
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import ALL_COLUMNS, DeadLetterWriter
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
-from drover_worker.engine.record_path import RecordPath
+from drover_worker.engine.tasks.record_path import RecordPath
 from tests.unit.engine.runner_world import Spark
 
 TRANSFORM = {

@@ -20,9 +20,9 @@ from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
-from drover_worker.engine import task_runner
-from drover_worker.engine.error_rate import ErrorRate, TooManyErrorsError
-from drover_worker.engine.source_runner import SourceRunner
+from drover_worker.engine.tasks import task_runner
+from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
+from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,
     LinesSource,

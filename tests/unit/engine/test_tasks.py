@@ -9,9 +9,9 @@ import pytest
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import encode_task_id
 from drover.model.ids import TaskId
-from drover_worker.engine import tasks
+from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.threads import PluginThreads
+from drover_worker.engine.tasks import task_table as tasks
 from tests.support.waiting import wait_until
 
 TASK = TaskId("c", 0)

@@ -5,7 +5,7 @@ import threading
 import structlog
 
 from drover.rpc.logs import log_context
-from drover_worker.engine.threads import Outcome, PluginThreads, TimedOut
+from drover_worker.engine.plugins.threads import Outcome, PluginThreads, TimedOut
 
 BOUND = {"connector": "c", "task": "c-0", "generation": 7}
 

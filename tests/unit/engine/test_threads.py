@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from drover_worker.engine.threads import (
+from drover_worker.engine.plugins.threads import (
     TRACE_MAX_BYTES,
     Outcome,
     PluginThreads,

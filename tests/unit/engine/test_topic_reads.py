@@ -11,8 +11,8 @@ from drover.api.common.v1 import topics_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
-from drover_worker.engine import topic_reads
-from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.topics import reads as topic_reads
+from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from tests.support.stored_topics import store_records
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.settings import parse_config
 from drover.dataplane.topic_creation import TopicCreation, TopicRule
-from drover_worker.engine.record_path import source_topic_creation
+from drover_worker.engine.tasks.record_path import source_topic_creation
 from tests.unit.engine.runner_world import LinesSource
 
 DEAD_LETTERS = {

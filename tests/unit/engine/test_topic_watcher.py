@@ -14,7 +14,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId
-from drover_worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from tests.support.waiting import wait_until
 
 TASK = TaskId("source", 0)

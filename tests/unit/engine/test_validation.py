@@ -4,8 +4,8 @@ import pytest
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
-from drover_worker.engine.plugins import PluginRegistry
-from drover_worker.engine.validation import validate
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.validation import validate
 
 SINK = {"connector.class": "FileStreamSink", "name": "a", "topics": "t", "file": "f"}
 

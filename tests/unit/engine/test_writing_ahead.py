@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from drover.connector import SinkBatch, SinkTaskContext, TopicPartition
-from drover_worker.engine import commits
-from drover_worker.engine.faults import Fault
-from drover_worker.engine.sink_runner import SinkRunner
+from drover_worker.engine.tasks import commits
+from drover_worker.engine.tasks.faults import Fault
+from drover_worker.engine.tasks.sink_runner import SinkRunner
 from tests.unit.engine.runner_world import World, Writer, WriterSink
 
 _REFUSED = "COMMIT_OUTCOME_INVALID"
@@ -143,7 +143,7 @@ def test_a_batch_that_is_lost_is_done_again_behind_the_one_that_is_being_committ
     def lose() -> None:
         raise OSError
 
-    monkeypatch.setattr("drover_worker.engine.task_runner.fault_of", _lost_by(OSError))
+    monkeypatch.setattr("drover_worker.engine.tasks.task_runner.fault_of", _lost_by(OSError))
     Writer.faults = [lose]
     assert cast("float", sink.run_once()) > 0
     assert sink.run_once() is None

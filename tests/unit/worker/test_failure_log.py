@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from drover.model.ids import TaskId
 from drover_worker.core import events
-from drover_worker.failure_log import FailureLog
-from drover_worker.status_writer import TRACE_MAX_CHARS
+from drover_worker.shell.failure_log import FailureLog
+from drover_worker.shell.status_writer import TRACE_MAX_CHARS
 from tests.support.herder_driver import ME, HerderDriver, entry
 
 C0 = TaskId("c", 0)

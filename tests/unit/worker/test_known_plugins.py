@@ -1,5 +1,5 @@
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover_worker.known_plugins import KnownPlugins
+from drover_worker.shell.known_plugins import KnownPlugins
 
 LISTED = pb.Plugin(class_name="p.Listed", aliases=["Listed"], type="sink")
 

@@ -14,8 +14,8 @@ from drover.errors import (
 )
 from drover.model.config import ConfigEvent, ConfigSnapshot, LoggerLevelSet
 from drover_worker.core import events
-from drover_worker.loggers import REMEMBERED_MAX, Loggers, shared_level
-from drover_worker.process_loggers import LoggerState, ProcessLoggers
+from drover_worker.shell.loggers import REMEMBERED_MAX, Loggers, shared_level
+from drover_worker.shell.process_loggers import LoggerState, ProcessLoggers
 from tests.support.waiting import wait_until_async
 
 NAME = "drover.test.loggers"

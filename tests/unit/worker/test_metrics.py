@@ -11,7 +11,7 @@ from drover.codec.common import encode_task_id
 from drover.metrics.figures import Tally
 from drover.model.ids import TaskId
 from drover_worker.core import events
-from drover_worker.metrics import WorkerMetrics
+from drover_worker.shell.metrics import WorkerMetrics
 from tests.support.herder_driver import HerderDriver, entry
 
 C0 = TaskId("c", 0)

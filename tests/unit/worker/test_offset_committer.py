@@ -6,7 +6,7 @@ import pytest
 from drover.errors import InvalidArgumentError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from drover_worker.offset_committer import BATCH_BYTES_MAX, OffsetCommitter
+from drover_worker.shell.offset_committer import BATCH_BYTES_MAX, OffsetCommitter
 from tests.support.waiting import wait_until_async
 
 

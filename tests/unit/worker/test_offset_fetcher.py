@@ -5,7 +5,7 @@ import pytest
 
 from drover.errors import Reason, UnavailableError
 from drover.model.offsets import CommittedOffset
-from drover_worker.offset_fetcher import OffsetFetcher
+from drover_worker.shell.offset_fetcher import OffsetFetcher
 from tests.support.waiting import wait_until_async
 
 OFFSETS = [CommittedOffset("{}", '{"at":1}')]

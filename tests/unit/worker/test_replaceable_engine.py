@@ -9,8 +9,8 @@ from drover.api.engine.v1 import engine_pb2 as pb
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
-from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
-from drover_worker.replaceable_engine import ReplaceableEngine
+from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.shell.replaceable_engine import ReplaceableEngine
 from tests.support.waiting import wait_until_async
 
 TASKS = [TaskId("c", number) for number in range(3)]

@@ -6,7 +6,7 @@ import pytest
 from drover.errors import InvalidArgumentError, Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
-from drover_worker.status_writer import (
+from drover_worker.shell.status_writer import (
     BATCH_COUNT_MAX,
     TRACE_MAX_CHARS,
     StatusWriter,

@@ -4,7 +4,7 @@ from drover.model.secrets import MASK
 from drover_worker.admin.masking import mask_violations
 from drover_worker.admin.views import ConnectorViews, key_view, validation_view
 from drover_worker.core.context import Context, HerderSettings
-from drover_worker.known_plugins import KnownPlugins
+from drover_worker.shell.known_plugins import KnownPlugins
 from tests.support.herder_driver import entry
 
 PLUGIN = engine_pb2.Plugin(

@@ -20,7 +20,7 @@ from drover_worker.admin.call import AdminCall, Deadline
 from drover_worker.admin.forwarding import ServeForwarded
 from drover_worker.core import requests
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.herder_loop import HerderLoop
 
 Context = grpc.aio.ServicerContext[Message, Message]
 

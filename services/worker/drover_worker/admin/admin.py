@@ -21,10 +21,10 @@ from drover_worker.admin.topics import Topics
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.worker_drains import WorkerDrains
-from drover_worker.engine_link import EngineLink
-from drover_worker.herder_loop import HerderLoop
-from drover_worker.loggers import Loggers
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.herder_loop import HerderLoop
+from drover_worker.shell.loggers import Loggers
 
 
 @dataclass(frozen=True, slots=True)

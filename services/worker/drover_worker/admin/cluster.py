@@ -11,9 +11,9 @@ from drover.model.status import StatusKey
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, WorkerClients
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
-from drover_worker.engine_link import EngineLink
-from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.herder_loop import HerderLoop
 
 #: How long the leader is waited for, and by it each of the others.
 _LEADER_TIMEOUT_S = 4.0

@@ -14,7 +14,7 @@ from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
 from drover_worker.core.config.checks import connector_not_found
 from drover_worker.core.config.view import ConfigView
-from drover_worker.engine_link import EngineLink
+from drover_worker.shell.engine_link import EngineLink
 
 
 class ConnectorReads:

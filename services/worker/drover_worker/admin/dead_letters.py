@@ -21,7 +21,7 @@ from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.plugins import PREVIEW_ROWS, PREVIEW_ROWS_MAX, bounded
 from drover_worker.admin.reads import Reads
 from drover_worker.core.config.checks import config_error
-from drover_worker.engine_link import EngineLink
+from drover_worker.shell.engine_link import EngineLink
 
 _CONDITIONS_MAX = 20
 

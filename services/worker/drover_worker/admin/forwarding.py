@@ -25,7 +25,7 @@ from drover.errors import (
 )
 from drover_worker.admin.call import AdminCall
 from drover_worker.core import requests
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 1.0

@@ -9,7 +9,7 @@ from drover.errors import DroverError
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import SinkOffsetError, parse_sink_offset
 from drover_worker.admin.call import Deadline
-from drover_worker.engine_link import EngineLink
+from drover_worker.shell.engine_link import EngineLink
 
 #: How long the ends are waited for: offsets are worth showing without them.
 _ENDS_TIMEOUT_S = 5.0

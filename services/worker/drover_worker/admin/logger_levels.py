@@ -3,7 +3,7 @@
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.config_store import ConfigStoreClient
 from drover_worker.admin.call import AdminCall
-from drover_worker.loggers import Loggers, shared_level
+from drover_worker.shell.loggers import Loggers, shared_level
 
 
 class LoggerLevels:

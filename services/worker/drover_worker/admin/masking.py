@@ -7,7 +7,7 @@ from drover.config.resolution import only_placeholder_of
 from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
-from drover_worker.known_plugins import KnownPlugins
+from drover_worker.shell.known_plugins import KnownPlugins
 
 #: Shown though the plugin that declares the rest is not known here.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})

@@ -21,7 +21,7 @@ from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import config_error, sink_group_violations
-from drover_worker.engine_link import EngineLink, violations_of
+from drover_worker.shell.engine_link import EngineLink, violations_of
 
 #: Records that a plan looks at.
 _ROWS = 20

@@ -9,7 +9,7 @@ from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.herder_loop import HerderLoop
 
 #: What a forwarded call leaves for the way back.
 _HOP_MARGIN_S = 0.2

@@ -10,7 +10,7 @@ from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
 from drover_worker.admin.views import add_fault, key_view, plugin_view, validation_view
 from drover_worker.core.config.checks import config_error
-from drover_worker.engine_link import EngineLink
+from drover_worker.shell.engine_link import EngineLink
 
 CONNECTOR_CLASS = "connector.class"
 #: Records of a preview by default, and at most.

@@ -7,8 +7,8 @@ from drover.errors import DroverError
 from drover_worker.admin.call import Deadline
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import connector_not_found
-from drover_worker.engine_link import EngineLink
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.herder_loop import HerderLoop
 
 #: How long a read waits to be as fresh as the config store before it shows what is here.
 FRESH_TIMEOUT_S = 1.0

@@ -13,8 +13,8 @@ from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
-from drover_worker.engine_link import EngineLink
-from drover_worker.herder_loop import HerderLoop
+from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.herder_loop import HerderLoop
 
 
 class ConnectorStatuses:

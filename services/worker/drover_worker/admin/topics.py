@@ -19,7 +19,7 @@ from drover.model.pages import PAGE_BYTES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.reads import Reads
-from drover_worker.engine_link import EngineLink
+from drover_worker.shell.engine_link import EngineLink
 
 LAST_COUNT_MAX = 1_000
 #: Texts of one query, and how long they may be together.

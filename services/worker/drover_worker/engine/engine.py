@@ -21,25 +21,25 @@ from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import SharedJobs, core_count
 from drover.errors import DroverError
 from drover.model.ids import TaskId
-from drover_worker.engine import answers
-from drover_worker.engine.commits import Answer
-from drover_worker.engine.configs import EngineConfigs
-from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.in_flight import InFlight
-from drover_worker.engine.offset_changes import alter_offsets
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins import answers
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.configs import EngineConfigs
+from drover_worker.engine.plugins.connectors import ConnectorRegistry
+from drover_worker.engine.plugins.offset_changes import alter_offsets
+from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
+from drover_worker.engine.plugins.validation import encode_plugins, validate
 from drover_worker.engine.preview import PreviewRefusedError, preview
-from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.task_runner import TaskTools
-from drover_worker.engine.tasks import TaskRegistry
-from drover_worker.engine.threads import Outcome, PluginThreads, Raised, Returned
-from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
-from drover_worker.engine.topic_watcher import TopicWatcher
-from drover_worker.engine.validation import encode_plugins, validate
-from drover_worker.process_loggers import ProcessLoggers
+from drover_worker.engine.tasks.commits import Answer
+from drover_worker.engine.tasks.scheduler import Scheduler
+from drover_worker.engine.tasks.task_runner import TaskTools
+from drover_worker.engine.tasks.task_table import TaskRegistry
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
+from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
+from drover_worker.shell.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
 

@@ -18,13 +18,13 @@ from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.log.storage import EmbeddedStorage
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
-from drover_worker.engine import answers
-from drover_worker.engine.configs import EngineConfigs, HidingStream
 from drover_worker.engine.engine import Engine
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import write_whole_lines
-from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.plugins import answers
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
 from drover_worker.engine.settings import (
     DIRECTORY_VARIABLE,

@@ -22,11 +22,11 @@ from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, VALUE
 from drover.transform.java_regex import JavaRegex
-from drover_worker.engine.plugins import PluginRegistry
-from drover_worker.engine.record_path import RecordPath, Route
-from drover_worker.engine.replaying import Replaying
-from drover_worker.engine.shown_records import shown_record, type_text
-from drover_worker.engine.task_runner import TaskTools
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.tasks.record_path import RecordPath, Route
+from drover_worker.engine.tasks.replaying import Replaying
+from drover_worker.engine.tasks.task_runner import TaskTools
+from drover_worker.engine.topics.shown_records import shown_record, type_text
 
 READ, WRITE = "read", "write"
 #: What a preview may take in all, and how often a source without records is asked again.

@@ -25,6 +25,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, is_schemaless, original_topics
+from drover.connectors.aliases import HTTP_SINK
 from drover.connectors.http.allowed_hosts import AllowedHosts
 from drover.connectors.http.settings import (
     HTTP_SETTINGS,
@@ -34,7 +35,6 @@ from drover.connectors.http.settings import (
     shown,
 )
 from drover.connectors.json_lines import json_texts
-from drover.connectors.stand_ins import HTTP_SINK
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"

@@ -30,9 +30,9 @@ from drover.connector import (
     visible_when,
     visible_with,
 )
-from drover.connectors.datagen_source import key_columns
 from drover.connectors.ddl import ddl_fault, to_ddl
-from drover.connectors.file_units import parsed_lines
+from drover.connectors.files.file_units import parsed_lines
+from drover.connectors.files.formats.text_rows import JSON, TextOptions, inferred_types
 from drover.connectors.http.paging import (
     CURSOR,
     LINK,
@@ -56,8 +56,8 @@ from drover.connectors.http.settings import (
     shown,
 )
 from drover.connectors.http.sink import host_faults
+from drover.connectors.key_columns import key_columns
 from drover.connectors.offset_changes import refuse_misshapen
-from drover.connectors.text_rows import JSON, TextOptions, inferred_types
 
 TOPIC, KEY, SCHEMA = "topic", "key", "schema"
 METHOD, BODY = "http.request.method", "http.request.body"

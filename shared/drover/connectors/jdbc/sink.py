@@ -23,6 +23,7 @@ from drover.connector import (
     Violation,
     visible_when,
 )
+from drover.connectors.aliases import JDBC_SINK
 from drover.connectors.jdbc.database import (
     CONNECTION_SETTINGS,
     URL,
@@ -43,7 +44,6 @@ from drover.connectors.jdbc.write_settings import (
     UPSERT,
     WriteSettings,
 )
-from drover.connectors.stand_ins import JDBC_SINK
 
 INSERT_MODE = "insert.mode"
 PK_MODE = "pk.mode"

@@ -23,6 +23,7 @@ from drover.connector import (
     Violation,
     core_count,
 )
+from drover.connectors.aliases import JDBC_SOURCE
 from drover.connectors.jdbc.database import (
     URL,
     LookFailedError,
@@ -51,7 +52,6 @@ from drover.connectors.jdbc.source_settings import (
     contradictions,
 )
 from drover.connectors.offset_changes import refuse_misshapen
-from drover.connectors.stand_ins import JDBC_SOURCE
 
 # the libraries of databases are needed only where something runs
 if TYPE_CHECKING:

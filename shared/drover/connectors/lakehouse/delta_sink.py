@@ -23,8 +23,13 @@ from drover.connector import (
     SinkTaskContext,
     Violation,
 )
+from drover.connectors.files.storage.object_store import (
+    STORE_SETTINGS,
+    is_object_url,
+    place_of,
+    url_fault,
+)
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
-from drover.connectors.objects.store import STORE_SETTINGS, is_object_url, place_of, url_fault
 from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import check_root, directory_fault
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drover.connector import RetriableError
+from drover.connectors.files.storage.object_store import FINAL_STATUS
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
@@ -21,7 +22,6 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
-from drover.connectors.objects.store import FINAL_STATUS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

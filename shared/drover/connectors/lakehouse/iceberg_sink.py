@@ -24,6 +24,7 @@ from drover.connector import (
     SinkTaskContext,
     Violation,
 )
+from drover.connectors.aliases import ICEBERG_SINK
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     RECORD_KEY,
@@ -33,7 +34,6 @@ from drover.connectors.lakehouse.rows import (
 )
 from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import ForbiddenPathError, root_fault
-from drover.connectors.stand_ins import ICEBERG_SINK
 
 CATALOG = "iceberg.catalog"
 TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"

@@ -12,10 +12,10 @@ from drover.connector import (
     SourceConnector,
     Violation,
 )
+from drover.connectors.aliases import POSTGRES_CDC
 from drover.connectors.postgres import settings
 from drover.connectors.postgres.checks import faults_of
 from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdcSourceTask
-from drover.connectors.stand_ins import POSTGRES_CDC
 
 
 class PostgresCdcSource(SourceConnector):

@@ -1,0 +1,110 @@
+"""`make bench`: every figure, one JSON object a line; ``--only`` for some of them."""
+
+import argparse
+from collections.abc import Callable, Iterable
+
+from bench import (
+    bad_rows,
+    cluster,
+    config_load,
+    config_seen,
+    connectors,
+    fail_over,
+    hand_over,
+    heartbeats,
+    joins,
+    kafka_connectors,
+    kafka_copy,
+    kafka_first_row,
+    kafka_kill,
+    kafka_latency,
+    memory,
+    postgres_to_parquet,
+    rebalance_core,
+    rolling_restart,
+    rows_job,
+    small_tasks,
+    status_writes,
+)
+from bench.figure import Figure
+
+#: What can be measured alone, the quick ones first.
+PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
+    "joins": joins.figures,
+    "heartbeats": heartbeats.figures,
+    "fail-over": fail_over.figures,
+    "rebalance-core": rebalance_core.figures,
+    "hand-over": hand_over.figures,
+    "rolling-restart": rolling_restart.figures,
+    "config-seen": config_seen.figures,
+    "config-load": config_load.figures,
+    "status-store": status_writes.figures,
+    "cluster": cluster.figures,
+    "rows-job": rows_job.figures,
+    "bad-rows": bad_rows.figures,
+    "kafka-copy": kafka_copy.figures,
+    "kafka-json": kafka_copy.json_figures,
+    "kafka-long-copy": kafka_copy.long_figures,
+    "kafka-connectors": kafka_connectors.figures,
+    "kafka-first-row": kafka_first_row.figures,
+    "kafka-kill": kafka_kill.figures,
+    "kafka-latency": kafka_latency.figures,
+    "kafka-small-tasks": small_tasks.figures,
+    "memory": memory.idle_figures,
+    "memory-growth": memory.growth_figures,
+    "databases": connectors.figures,
+    "postgres-to-parquet": postgres_to_parquet.figures,
+}
+#: Names for several parts.
+SETS = {
+    "coordinator": ("joins", "heartbeats", "fail-over"),
+    "config-store": ("config-seen", "config-load"),
+    "connectors": ("databases", "postgres-to-parquet"),
+    "rebalances": ("rebalance-core", "hand-over", "rolling-restart"),
+    "kafka": (
+        "kafka-copy",
+        "kafka-json",
+        "kafka-long-copy",
+        "kafka-connectors",
+        "kafka-first-row",
+        "kafka-kill",
+        "kafka-latency",
+        "kafka-small-tasks",
+        "memory",
+        "memory-growth",
+    ),
+}
+
+
+def _arguments() -> argparse.Namespace:
+    described = [f"  {name}: {measure.__doc__}" for name, measure in PARTS.items()]
+    described += [f"  {name}: {', '.join(parts)}" for name, parts in SETS.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure, and print one JSON object a line: figure, value, unit; peer and"
+        " ratio (value / peer) or limit; samples are the rounds behind a median.",
+        epilog="\n".join(["parts:", *described]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only",
+        metavar="PART",
+        action="append",
+        choices=[*PARTS, *SETS],
+        help="measure this part only; may be given again for more (default: all)",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run what was asked for."""
+    asked = _arguments().only or list(PARTS)
+    wanted = {part for name in asked for part in SETS.get(name, (name,))}
+    for name, measure in PARTS.items():
+        if name in wanted:
+            for figure in measure():
+                figure.print()
+
+
+if __name__ == "__main__":
+    main()

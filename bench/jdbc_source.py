@@ -1,0 +1,100 @@
+"""A table read into a topic: by JdbcSource, and as the first snapshot of Debezium's connector.
+
+No JDBC source for Kafka Connect is on Maven Central, so its peer is the connector there that reads
+tables of PostgreSQL too.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from bench.databases import (
+    JSON_BOTH,
+    LARGE_BATCHES,
+    ROUNDS,
+    ROW_COUNT,
+    Contestant,
+    Stage,
+    TopicEnd,
+    arrived_s,
+    delete_topic,
+    fill_table,
+    make_table,
+    read_records,
+)
+from bench.figure import Figure
+from bench.rounds import Round, Watch, figures_of
+from bench.running import in_turn
+from tests.support.kafka.clients import create_topic
+from tests.support.kafka.debezium import POSTGRES_SOURCE
+from tests.support.postgres import Postgres
+
+TABLE = "customers"
+
+
+def drover_config(postgres: Postgres, prefix: str) -> dict[str, str]:
+    """With its defaults."""
+    return {
+        **postgres.settings,
+        "connector.class": "JdbcSource",
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "table.whitelist": TABLE,
+        "topic.prefix": f"{prefix}.public.",
+        "key": "id",
+        **JSON_BOTH,
+    }
+
+
+def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
+    """Rows alone, without their envelopes; else with its defaults."""
+    return {
+        **postgres.cdc_settings,
+        "connector.class": POSTGRES_SOURCE,
+        "plugin.name": "pgoutput",
+        "slot.name": prefix.replace("-", "_"),
+        "slot.drop.on.stop": "true",
+        "publication.name": prefix.replace("-", "_"),
+        "publication.autocreate.mode": "filtered",
+        "topic.prefix": prefix,
+        "table.include.list": rf"public\.{TABLE}",
+        "snapshot.mode": "initial_only",
+        "time.precision.mode": "connect",
+        "transforms": "row",
+        "transforms.row.type": "io.debezium.transforms.ExtractNewRecordState",
+        **JSON_BOTH,
+    }
+
+
+async def measure(
+    stage: Stage, *, row_count: int = ROW_COUNT, rounds: int = ROUNDS
+) -> Sequence[Figure]:
+    """Each round has a topic of its own."""
+    make_table(stage.postgres, TABLE)
+    fill_table(stage.postgres, TABLE, first=1, last=row_count)
+
+    async def run(who: Contestant, number: int) -> Round:
+        prefix = f"{who.key}-{number}"
+        topic = f"{prefix}.public.{TABLE}"
+        config = (drover_config if who.is_drover else debezium_config)(stage.postgres, prefix)
+        if who.has_large_batches:
+            config |= LARGE_BATCHES
+        await asyncio.to_thread(create_topic, stage.bootstrap, topic)
+        with TopicEnd(stage.bootstrap, topic) as end:
+            watch = Watch(row_count)
+            await who.side.create(prefix, config)
+            done_s = await arrived_s(lambda: watch.saw(end()), f"{topic} by {who.name}")
+            found = watch.done(done_s)
+
+        def count() -> int:
+            return read_records(stage.bootstrap, topic, 0, kept=0)[0]
+
+        await arrived_s(lambda: count() >= row_count, f"all of {topic}")
+        await who.side.stop(prefix)
+        assert count() == row_count, f"{who.name} wrote {count()} rows, not {row_count}"
+        await who.side.delete(prefix)
+        await asyncio.to_thread(delete_topic, stage.bootstrap, topic)
+        return found
+
+    done = await in_turn(stage.contestants, run, rounds=rounds)
+    peer = f"the snapshot of Debezium {stage.debezium.postgres_version} in Kafka Connect"
+    return [*figures_of("jdbc_source", "rows", done, peer)]

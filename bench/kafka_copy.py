@@ -1,0 +1,196 @@
+"""A file copied through a topic of a real broker: by Drover and by Kafka Connect in turn.
+
+As text, and as JSON with schemas through three transforms that make the same lines of it again.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bench.cpu_time import CpuTimes
+from bench.figure import Figure
+from bench.kafka_sides import (
+    Side,
+    connect_side,
+    created_copy,
+    drover_side,
+    figures_on_broker,
+)
+from bench.running import sha256_of, size_of, wait_for, write_lines
+from tests.support.kafka.clients import create_topic
+from tests.support.kafka.connect import JSON_CONVERTER
+from tests.support.kafka.jars import KafkaJars
+
+LINE_COUNT = 1_000_000
+ROUNDS = 5
+#: Where starts no longer count.
+LONG_LINE_COUNT = 10_000_000
+LONG_ROUNDS = 1
+TIMEOUT_S = 900.0
+#: Kinds of processes, see cpu_time.
+_BROKER, _PEER = "broker", "Kafka Connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the two connectors have beside their topic and file."""
+
+    figure: str
+    way: str
+    limit: str
+    source: Mapping[str, str] = field(default_factory=dict)
+    sink: Mapping[str, str] = field(default_factory=dict)
+    line_count: int = LINE_COUNT
+    rounds: int = ROUNDS
+    #: A first round that does not count.
+    warms_up: bool = True
+    #: Whether Kafka Connect's source is exactly once as well.
+    peer_exactly_once: bool = False
+
+
+TEXT = Job("kafka_file_copy", "file -> topic -> file", "ratio >= 2")
+LONG = Job(
+    "kafka_long_copy",
+    "file -> topic -> file, exactly once on both sides",
+    "ratio >= 5",
+    line_count=LONG_LINE_COUNT,
+    rounds=LONG_ROUNDS,
+    warms_up=False,
+    peer_exactly_once=True,
+)
+JSON = Job(
+    "kafka_json_transforms",
+    "file -> 2 transforms -> JSON with schema -> 1 transform -> file",
+    "ratio >= 3",
+    source={
+        "value.converter": JSON_CONVERTER,
+        "transforms": "hoist,insert",
+        "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+        "transforms.hoist.field": "line",
+        "transforms.insert.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.insert.static.field": "origin",
+        "transforms.insert.static.value": "bench",
+    },
+    sink={
+        "value.converter": JSON_CONVERTER,
+        "transforms": "line",
+        "transforms.line.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+        "transforms.line.field": "line",
+    },
+)
+
+
+async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: Path) -> float:
+    """From the connectors' creation until the last byte is in ``target``; the topic is there.
+
+    Raises:
+        TimeoutError: It does not come.
+        AssertionError: What came is not what is in ``source``.
+    """
+    size = source.stat().st_size
+    started_s = time.monotonic()
+    async with created_copy(
+        side, topic, source, target, source_settings=job.source, sink_settings=job.sink
+    ):
+        arrived_s = await wait_for(
+            lambda: size_of(target) >= size, timeout_s=TIMEOUT_S, what=f"{target} by {side.name}"
+        )
+        assert sha256_of(target) == sha256_of(source), f"{side.name} made another file of {source}"
+    return arrived_s - started_s
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What one side did."""
+
+    lines_per_s: list[float] = field(default_factory=list)
+    #: Seconds of CPU of all rounds, by kind of process.
+    cpu_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, lines_per_s: float, cpu_s: Mapping[str, float]) -> None:
+        """A round."""
+        self.lines_per_s.append(lines_per_s)
+        for kind, seconds in cpu_s.items():
+            self.cpu_s[kind] = self.cpu_s.get(kind, 0.0) + seconds
+
+    def cpu_us(self, kind: str, line_count: int) -> float:
+        """Microseconds of CPU for each line."""
+        return self.cpu_s.get(kind, 0.0) * 1e6 / (line_count * len(self.lines_per_s))
+
+
+async def in_turn(
+    sides: Sequence[Side], job: Job, bootstrap: str, source: Path
+) -> Sequence[Rounds]:
+    """What each side did."""
+    done = [Rounds() for _ in sides]
+    for number in range(0 if job.warms_up else 1, job.rounds + 1):
+        for index, side in enumerate(sides):
+            topic = f"{job.figure}-{index}-{number}"
+            await asyncio.to_thread(create_topic, bootstrap, topic)
+            target = source.parent / f"{topic}.txt"
+            times = CpuTimes()
+            seconds = await copy_seconds(side, job, topic, source, target)
+            target.unlink()
+            if number:
+                done[index].add(job.line_count / seconds, times.by_kind())
+    return done
+
+
+async def measure(jars: KafkaJars, bootstrap: str, folder: Path, job: Job) -> Sequence[Figure]:
+    """Both are up all the while, and each waits while the other works."""
+    source = folder / "lines.txt"
+    write_lines(source, job.line_count)
+    async with AsyncExitStack() as stack:
+        drover = await stack.enter_async_context(drover_side(bootstrap, folder / "drover"))
+        connect = await stack.enter_async_context(
+            connect_side(jars, bootstrap, folder / "connect", exactly_once=job.peer_exactly_once)
+        )
+        ours, theirs = await in_turn([drover, connect], job, bootstrap, source)
+    peer = f"Kafka Connect {jars.version} on the same broker"
+    rate = Figure(
+        job.figure,
+        statistics.median(ours.lines_per_s),
+        f"lines/s ({job.line_count} lines, {job.way})",
+        peer=peer,
+        peer_value=statistics.median(theirs.lines_per_s),
+        limit=job.limit,
+        samples=ours.lines_per_s,
+    )
+    return [rate, *_cpu_figures(job, ours, theirs, peer)]
+
+
+def _cpu_figures(job: Job, ours: Rounds, theirs: Rounds, peer: str) -> Iterator[Figure]:
+    """CPU for each line: of both sides with the broker, and what of ours each process takes."""
+    unit = "us of CPU a line"
+    own = sorted(ours.cpu_s.keys() - {_PEER}, key=lambda kind: -ours.cpu_s[kind])
+    yield Figure(
+        f"{job.figure}_cpu",
+        sum(ours.cpu_us(kind, job.line_count) for kind in own),
+        f"{unit}, with the broker's",
+        peer=peer,
+        peer_value=sum(theirs.cpu_us(kind, job.line_count) for kind in (_PEER, _BROKER)),
+    )
+    for kind in own:
+        value = ours.cpu_us(kind, job.line_count)
+        theirs_us = theirs.cpu_us(kind, job.line_count) if kind == _BROKER else None
+        yield Figure(f"{job.figure}_cpu", value, f"{unit}: {kind}", peer, theirs_us)
+
+
+def figures() -> Iterator[Figure]:
+    """A file copied through a topic of Kafka, by Drover and by Kafka Connect."""
+    yield from figures_on_broker("kafka-copy", partial(measure, job=TEXT))
+
+
+def json_figures() -> Iterator[Figure]:
+    """As kafka-copy, but as JSON with schemas and through three transforms."""
+    yield from figures_on_broker("kafka-json", partial(measure, job=JSON))
+
+
+def long_figures() -> Iterator[Figure]:
+    """As kafka-copy, but ten million lines, and exactly once on both sides."""
+    yield from figures_on_broker("kafka-long-copy", partial(measure, job=LONG))

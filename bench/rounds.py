@@ -1,0 +1,150 @@
+"""What each side did in its rounds, and the figures that come of them."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.cpu_time import CpuTimes
+from bench.figure import Figure
+
+_LIMIT = "ratio >= 5"
+#: Kinds of processes, see cpu_time.
+_DROVERS_ALONE = ("Python workers", "engine", "herder", "Spark's JVM", "other services")
+_SHARED = ("broker", "PostgreSQL")
+_PEERS_ALONE = ("Kafka Connect",)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one contestant did: when the first records were there, how many those were, when all
+    were, in seconds since its connector was created or resumed; and the CPU by kind of process.
+    """
+
+    count: int
+    first_s: float
+    first_count: int
+    whole_s: float
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def per_s(self) -> float:
+        """Records a second, the start included."""
+        return self.count / self.whole_s
+
+    @property
+    def flowing_per_s(self) -> float:
+        """Records a second behind the first ones; all at once are no flow."""
+        if self.first_count >= self.count:
+            return self.per_s
+        return (self.count - self.first_count) / (self.whole_s - self.first_s)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Takes the times of one round, from when it is made."""
+
+    count: int
+    _cpu: CpuTimes = field(default_factory=CpuTimes)
+    _started_s: float = field(default_factory=time.monotonic)
+    _first: tuple[float, int] | None = None
+
+    def saw(self, count: int) -> bool:
+        """So many records are there now; whether these are all."""
+        if count > 0 and self._first is None:
+            self._first = (time.monotonic() - self._started_s, count)
+        return count >= self.count
+
+    def done(self, done_s: float) -> Round:
+        """All were there at this moment (monotonic seconds)."""
+        assert self._first is not None
+        first_s, first_count = self._first
+        whole_s = done_s - self._started_s
+        return Round(self.count, first_s, first_count, whole_s, self._cpu.by_kind())
+
+
+def figures_of(
+    name: str, unit: str, rounds: Sequence[Sequence[Round]], peer: str
+) -> Iterator[Figure]:
+    """Beside each of the peers: all of it, what flows, the start, and the CPU; ``rounds`` are those
+    of each contestant, Drover's first, ``unit`` says what the records are.
+    """
+    ours, *others = rounds
+    count = ours[0].count
+    peers = [f"{peer}, {how}" for how in ("with larger batches", "with its defaults")]
+    for each, theirs in zip(peers, others, strict=True):
+        yield _figure(
+            name, lambda done: done.per_s, f"{unit}/s ({count}, start and all)", ours, each, theirs
+        )
+        yield _figure(
+            f"{name}_flowing",
+            lambda done: done.flowing_per_s,
+            f"{unit}/s (behind the first ones)",
+            ours,
+            each,
+            theirs,
+        )
+    for each, theirs in zip(peers, others, strict=True):
+        yield _figure(
+            f"{name}_start",
+            lambda done: done.first_s,
+            f"s until the first {unit} are there",
+            ours,
+            each,
+            theirs,
+            limit="",
+        )
+        yield from _cpu_figures(f"{name}_cpu", unit, ours, each, theirs)
+    for kind in _DROVERS_ALONE:
+        yield Figure(f"{name}_cpu", _cpu_us(ours, (kind,)), f"us of CPU for one of {unit}: {kind}")
+
+
+def _figure(
+    name: str,
+    value: Callable[[Round], float],
+    unit: str,
+    ours: Sequence[Round],
+    peer: str,
+    theirs: Sequence[Round],
+    limit: str = _LIMIT,
+) -> Figure:
+    samples = [value(each) for each in ours]
+    return Figure(
+        name,
+        statistics.median(samples),
+        unit,
+        peer=peer,
+        peer_value=statistics.median(value(each) for each in theirs),
+        limit=limit,
+        samples=samples,
+    )
+
+
+def _cpu_figures(
+    name: str, unit: str, ours: Sequence[Round], peer: str, theirs: Sequence[Round]
+) -> Iterator[Figure]:
+    """All of both, and what they share."""
+    yield Figure(
+        name,
+        _cpu_us(ours, (*_DROVERS_ALONE, *_SHARED)),
+        f"us of CPU for one of {unit}, with the broker's and PostgreSQL's",
+        peer=peer,
+        peer_value=_cpu_us(theirs, (*_PEERS_ALONE, *_SHARED)),
+    )
+    for kind in _SHARED:
+        yield Figure(
+            name,
+            _cpu_us(ours, (kind,)),
+            f"us of CPU for one of {unit}: {kind}",
+            peer=peer,
+            peer_value=_cpu_us(theirs, (kind,)),
+        )
+
+
+def _cpu_us(rounds: Sequence[Round], kinds: Sequence[str]) -> float:
+    taken: dict[str, float] = defaultdict(float)
+    for each in rounds:
+        for kind, seconds in each.cpu_s.items():
+            taken[kind] += seconds
+    return sum(taken[kind] for kind in kinds) * 1e6 / sum(each.count for each in rounds)

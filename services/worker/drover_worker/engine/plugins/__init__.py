@@ -1,0 +1,1 @@
+"""Connector plugins: finding their classes, calling their code under a time limit."""

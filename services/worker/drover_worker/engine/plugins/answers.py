@@ -1,0 +1,94 @@
+"""Answers to commands: what a plugin call's outcome means to the herder."""
+
+from collections.abc import Iterable, Mapping
+
+from drover.api.engine.v1 import engine_pb2
+from drover.codec.failures import encode_cause
+from drover.dataplane.plane import PartitionKey
+from drover.errors import DroverError
+from drover.model.failures import FailureCause
+from drover.rpc.status import to_rpc_status
+from drover_worker.engine.plugins.catalogue import PluginNotFoundError, describe_error
+from drover_worker.engine.plugins.threads import Raised, TimedOut, cap_text, format_trace
+from drover_worker.shell.process_loggers import LoggerState
+
+_MESSAGE_MAX_BYTES = 4 * 1024
+_DOMAIN = "connect.drover"
+
+
+def done(call_id: int) -> engine_pb2.EngineReport:
+    """The command was carried out."""
+    return engine_pb2.EngineReport(call_id=call_id, done=engine_pb2.Done())
+
+
+def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineReport:
+    """Loggers of this process."""
+    report = engine_pb2.EngineReport(call_id=call_id, loggers=engine_pb2.LoggerList())
+    for state in states:
+        shown = report.loggers.loggers.add(name=state.name, level=state.level)
+        if state.changed_ms is not None:
+            shown.last_change_time.FromMilliseconds(state.changed_ms)
+    return report
+
+
+def end_offset_list(ends: Mapping[PartitionKey, int]) -> engine_pb2.EndOffsetList:
+    """Where topic partitions end."""
+    found = engine_pb2.EndOffsetList()
+    for (topic, partition), end_offset in ends.items():
+        entry = found.entries.add(end_offset=end_offset)
+        entry.partition.topic, entry.partition.partition = topic, partition
+    return found
+
+
+def failed(
+    call_id: int,
+    message: str,
+    *,
+    trace: str = "",
+    plugin_not_found: bool = False,
+    timed_out: bool = False,
+    cause: FailureCause = FailureCause.PLUGIN,
+) -> engine_pb2.EngineReport:
+    """The command was not carried out."""
+    return engine_pb2.EngineReport(
+        call_id=call_id,
+        failure=engine_pb2.Failure(
+            message=cap_text(message, _MESSAGE_MAX_BYTES),
+            trace=trace,
+            plugin_not_found=plugin_not_found,
+            timed_out=timed_out,
+            cause=encode_cause(cause),
+        ),
+    )
+
+
+def refused(call_id: int, error: DroverError) -> engine_pb2.EngineReport:
+    """The command was not carried out, and the caller gets ``error`` as it is."""
+    report = failed(call_id, error.message)
+    report.failure.status = to_rpc_status(error, _DOMAIN).SerializeToString()
+    return report
+
+
+def failure_of(
+    call_id: int,
+    what: str,
+    outcome: Raised | TimedOut,
+    *,
+    cause: FailureCause = FailureCause.PLUGIN,
+) -> engine_pb2.EngineReport:
+    """A plugin call, named by ``what``, that gave no value; ``cause`` says whose fault it is."""
+    if isinstance(outcome, TimedOut):
+        message = timed_out_message(what, outcome.limit_ms)
+        return failed(call_id, message, trace=message, timed_out=True)
+    error = outcome.error
+    if isinstance(error, PluginNotFoundError):
+        return failed(call_id, str(error), plugin_not_found=True)
+    if isinstance(error, DroverError):
+        return failed(call_id, f"{what}: {error.message}", trace=format_trace(error), cause=cause)
+    message = f"{what} raised {describe_error(error)}"
+    return failed(call_id, message, trace=format_trace(error), cause=cause)
+
+
+def timed_out_message(what: str, limit_ms: int) -> str:
+    """The failure message of an abandoned call."""
+    return f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"

@@ -1,0 +1,183 @@
+"""Finding connector classes: by entry point, by alias, by their dotted path."""
+
+import importlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from drover.config.plugin_modules import module_fault
+from drover.connector import Connector, SinkConnector, SourceConnector
+from drover_worker.engine.plugins.threads import error_text
+
+GROUP = "drover.connectors"
+_KNOWN_SHOWN_MAX = 20
+
+
+class PluginNotFoundError(Exception):
+    """No connector class of that name; the message lists what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProblem:
+    """An entry point that gives no connector class, and why."""
+
+    entry_point: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """A connector class and the names that connector.class may use for it."""
+
+    connector_class: type[Connector]
+    aliases: tuple[str, ...]
+
+
+def class_name(connector_class: type[Connector]) -> str:
+    """The full name of a class."""
+    return f"{connector_class.__module__}.{connector_class.__qualname__}"
+
+
+def connector_type(connector_class: type[Connector]) -> str:
+    """``source`` or ``sink``."""
+    return "sink" if issubclass(connector_class, SinkConnector) else "source"
+
+
+def describe_error(error: BaseException) -> str:
+    """The kind and the text of an error, in one line."""
+    text = " ".join(error_text(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class PluginRegistry:
+    """The installed connectors; thread-safe.
+
+    Each entry point is loaded on its own when it is first needed, so one whose import fails or
+    hangs stands in nobody's way but its own.
+    """
+
+    def __init__(self, find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
+        """Read the entry points' names; nothing is imported yet."""
+        found = find_entry_points() if find_entry_points else entry_points(group=GROUP)
+        unique = {(each.name, each.value): each for each in found}
+        self._entries = [_Entry(each) for _, each in sorted(unique.items())]
+
+    def find(self, name: str) -> type[Connector]:
+        """The class that ``connector.class`` names. Runs plugin code (imports).
+
+        Raises:
+            PluginNotFoundError: There is none, or the name fits several.
+        """
+        wanted = name.strip().replace(":", ".")
+        by_entry = [each for each in self._entries if wanted in each.names]
+        problems = []
+        for entry in by_entry:
+            loaded = entry.load()
+            if isinstance(loaded, PluginProblem):
+                problems.append(f"{loaded.entry_point}: {loaded.message}")
+        classes = {each.loaded_class for each in by_entry} - {None}
+        if not classes and not problems:
+            classes = {each.connector_class for each in self.list()[0] if wanted in each.aliases}
+        if not classes and not problems and "." in wanted:
+            return self._import(name.strip(), wanted)
+        if len(classes) == 1:
+            (only,) = classes
+            assert only is not None
+            return only
+        if problems:
+            raise PluginNotFoundError(f"{name!r} cannot be loaded: {'; '.join(problems)}")
+        if classes:
+            candidates = ", ".join(sorted(class_name(each) for each in classes if each))
+            raise PluginNotFoundError(f"{name!r} names several connectors: {candidates}")
+        raise self._unknown(name, "")
+
+    def list(self) -> tuple[list[InstalledPlugin], list[PluginProblem]]:
+        """Every connector that can be loaded, by name, and the entry points that cannot."""
+        names: dict[type[Connector], set[str]] = {}
+        problems = []
+        for entry in self._entries:
+            loaded = entry.load()
+            if isinstance(loaded, PluginProblem):
+                problems.append(loaded)
+            else:
+                names.setdefault(loaded, set()).update(
+                    (entry.point.name, loaded.__name__, *loaded.aliases)
+                )
+        plugins = [
+            InstalledPlugin(each, tuple(sorted(names[each] - {class_name(each)})))
+            for each in sorted(names, key=class_name)
+        ]
+        return plugins, problems
+
+    def _import(self, name: str, dotted: str) -> type[Connector]:
+        """A class that no entry point names, of a module that the worker's operator allows."""
+        module_name, _, attribute = dotted.rpartition(".")
+        fault = module_fault(module_name)
+        if fault is not None:
+            raise self._unknown(name, f": {fault}")
+        try:
+            found = getattr(importlib.import_module(module_name), attribute)
+            return checked_class(found)
+        except Exception as error:
+            # an import runs code of the plugin, which may raise anything
+            raise self._unknown(
+                name, f" and cannot be imported ({describe_error(error)})"
+            ) from error
+
+    def _unknown(self, name: str, why: str) -> PluginNotFoundError:
+        known = sorted({each.point.name for each in self._entries})
+        shown = ", ".join(known[:_KNOWN_SHOWN_MAX]) or "none"
+        more = f" and {len(known) - _KNOWN_SHOWN_MAX} more" if len(known) > _KNOWN_SHOWN_MAX else ""
+        return PluginNotFoundError(
+            f"no connector {name!r} is installed on this worker{why}; known: {shown}{more}"
+        )
+
+
+def checked_class(found: object) -> type[Connector]:
+    """``found``, when it is a class that can be run as a connector.
+
+    From then on its module has a logger, to be listed and set before it is first used.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not (isinstance(found, type) and issubclass(found, SourceConnector | SinkConnector)):
+        raise TypeError(f"{found!r} is no subclass of SourceConnector or SinkConnector")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise TypeError(f"{found.__qualname__} is abstract: it lacks {missing}")
+    if not isinstance(getattr(found, "task_class", None), type):
+        raise TypeError(f"{found.__qualname__} names no task_class")
+    logging.getLogger(found.__module__)
+    return found
+
+
+class _Entry:
+    """An entry point, loaded once."""
+
+    def __init__(self, point: EntryPoint) -> None:
+        self.point = point
+        dotted = point.value.split("[")[0].strip().replace(":", ".")
+        self.names = {point.name, dotted, dotted.rpartition(".")[2]}
+        self._lock = threading.Lock()
+        self._loaded: type[Connector] | PluginProblem | None = None
+
+    @property
+    def loaded_class(self) -> type[Connector] | None:
+        """The class, once loaded."""
+        return None if isinstance(self._loaded, PluginProblem) else self._loaded
+
+    def load(self) -> type[Connector] | PluginProblem:
+        """Import the class, or say why that fails."""
+        with self._lock:
+            if self._loaded is None:
+                name = f"{self.point.name} = {self.point.value}"
+                try:
+                    self._loaded = checked_class(self.point.load())
+                    self.names |= {class_name(self._loaded), *self._loaded.aliases}
+                except BaseException as error:  # noqa: BLE001 - a plugin's import may raise anything
+                    self._loaded = PluginProblem(name, describe_error(error))
+            return self._loaded

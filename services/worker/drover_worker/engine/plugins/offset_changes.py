@@ -1,0 +1,22 @@
+"""Tells plugins that committed offsets of their connectors change."""
+
+from collections.abc import Mapping, Sequence
+
+from drover.connector.offsets import OffsetChange
+from drover.connector.settings import CONNECTOR_CLASS, parse_config
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+
+
+def alter_offsets(
+    registry: PluginRegistry, config: Mapping[str, str], changes: Sequence[OffsetChange]
+) -> bool:
+    """Whether the plugin says that nothing is left to change elsewhere. Runs plugin code.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+        InvalidArgumentError: INVALID_CONFIG.
+        Exception: The plugin refuses.
+    """
+    connector_class = registry.find(config.get(CONNECTOR_CLASS, ""))
+    parsed = parse_config(connector_class, config).require_valid()
+    return bool(connector_class.alter_offsets(parsed, changes))

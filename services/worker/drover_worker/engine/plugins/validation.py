@@ -1,0 +1,284 @@
+"""Validation of configs, and the list of plugins, as the herder gets them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from drover.api.engine.v1 import engine_pb2
+from drover.config.class_registry import ClassRegistry
+from drover.config.config_def import KeyPlace, places
+from drover.config.resolution import Resolution
+from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
+from drover.connector.connector import Connector, Guarantee
+from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
+from drover.connector.record_settings import CONVERTER_SETTINGS
+from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
+from drover.convert.registry import CONVERTERS
+from drover.dataplane.plane import DataPlane
+from drover.errors import DroverError
+from drover.log.storage import CLEANUP_POLICY, COMPACT
+from drover.model.config import OFFSETS_TOPIC_SETTING
+from drover.transform.registry import PREDICATES, TRANSFORMS
+from drover_worker.engine.plugins.catalogue import (
+    InstalledPlugin,
+    PluginProblem,
+    PluginRegistry,
+    class_name,
+    connector_type,
+    describe_error,
+)
+from drover_worker.engine.plugins.threads import cap_text
+
+_TEXT_MAX_BYTES = 16 * 1024
+_WARNED_SETTINGS_MAX = 100
+
+
+class _CommonSettings(SourceConnector):
+    """Stands in for a class that is not there: it has the common settings only."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        raise NotImplementedError
+
+
+def encode_plugins(
+    plugins: Sequence[InstalledPlugin],
+    problems: Sequence[PluginProblem],
+    *,
+    not_exactly_once: str = "",
+) -> engine_pb2.PluginList:
+    """The answer to ListPlugins; a plugin whose settings cannot be had becomes a problem.
+
+    ``not_exactly_once`` is as in ``validate``: what sources guarantee is lower there.
+    """
+    answer = engine_pb2.PluginList()
+    found = list(problems)
+    for plugin in plugins:
+        try:
+            answer.plugins.append(_encode_plugin(plugin, not_exactly_once))
+        except Exception as error:  # noqa: BLE001 - plugin code; it is listed with its fault
+            name = class_name(plugin.connector_class)
+            found.append(PluginProblem(name, f"config_def() failed: {describe_error(error)}"))
+    for problem in found:
+        answer.problems.add(
+            entry_point=_clean(problem.entry_point), message=_clean(problem.message)
+        )
+    return answer
+
+
+def validate(
+    registry: PluginRegistry,
+    resolution: Resolution,
+    *,
+    not_exactly_once: str = "",
+    plane: DataPlane | None = None,
+) -> engine_pb2.ConfigValidation:
+    """Every setting of a config with all of its faults, its values as they were written.
+
+    Runs plugin code. ``not_exactly_once`` is why sources deliver at least once here, if they do.
+    ``plane`` knows the topics that settings name; None for no look at them.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+    """
+    answer = _validated(registry, resolution.config)
+    for value in answer.values:
+        if not_exactly_once and value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
+            value.errors.append(f"cannot be {REQUIRED}: {not_exactly_once}")
+        if value.key.name == OFFSETS_TOPIC_SETTING and value.value and not value.errors:
+            value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, plane))
+    return _as_written(answer, resolution)
+
+
+def _offsets_topic_faults(topic: str, not_exactly_once: str, plane: DataPlane | None) -> list[str]:
+    """Why a source's offsets cannot be in that topic as well."""
+    if not_exactly_once:
+        return [f"needs records and offsets in one transaction: {not_exactly_once}"]
+    if plane is None:
+        return []
+    if topic in plane.reserved_topics():
+        return [f"must not be {topic}, which the cluster keeps itself in: name another topic"]
+    policy = None
+    with suppress(DroverError):  # the task that cannot do without tells
+        if plane.partition_counts([topic]):
+            policy = plane.topic_settings(topic).get(CLEANUP_POLICY)
+    if policy is None or policy == COMPACT:
+        return []
+    return [
+        f"names the topic {topic} with {CLEANUP_POLICY}={policy}, which loses offsets: set it to "
+        f"{COMPACT} (kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {CLEANUP_POLICY}={COMPACT}), or name another topic"
+    ]
+
+
+def _as_written(
+    answer: engine_pb2.ConfigValidation, resolution: Resolution
+) -> engine_pb2.ConfigValidation:
+    """Placeholders for what they stand for; what is no value has that fault only."""
+    faults = {each.field: each.description for each in resolution.faults}
+    for value in answer.values:
+        name = value.key.name
+        if resolution.raw.get(name) != resolution.config.get(name):
+            value.value = resolution.raw[name]
+        fault = faults.pop(f'config["{name}"]', None)
+        if fault is not None:
+            value.errors[:] = [fault]
+    return answer
+
+
+def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.ConfigValidation:
+    """Every setting of a config with all of its faults.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+    """
+    wanted = config.get(CONNECTOR_CLASS, "")
+    if not wanted.strip():
+        values = _replace_missing_class(_common_values(config))
+        return engine_pb2.ConfigValidation(values=_encode_values(values))
+    connector_class = registry.find(wanted)
+    values = _few_warnings(_validate_with(connector_class, config))
+    return engine_pb2.ConfigValidation(
+        values=_encode_values(values),
+        connector_type=connector_type(connector_class),
+        components=_components(connector_class, config),
+    )
+
+
+def _components(connector_class: type[Connector], config: Mapping[str, str]) -> list[str]:
+    """The classes that a config names, with their versions; those that there are not are faults."""
+    found: list[tuple[str, type[Any]]] = [(CONNECTOR_CLASS, connector_class)]
+    registries: list[tuple[ClassRegistry[Any], str]] = [
+        *((CONVERTERS, setting) for setting in CONVERTER_SETTINGS),
+        *((TRANSFORMS, f"transforms.{name}.type") for name in _names(config, "transforms")),
+        *((PREDICATES, f"predicates.{name}.type") for name in _names(config, "predicates")),
+    ]
+    for registry, setting in registries:
+        with suppress(ValueError):
+            if config.get(setting):
+                found.append((setting, registry.find(config[setting])))
+    return [
+        f"{_clean(setting)} {_clean(class_name(each))} {_clean(str(each.version))}"
+        for setting, each in found
+    ]
+
+
+def _names(config: Mapping[str, str], setting: str) -> list[str]:
+    return [name for each in config.get(setting, "").split(",") if (name := each.strip())]
+
+
+def _validate_with(
+    connector_class: type[Connector], config: Mapping[str, str]
+) -> Sequence[ConfigValue]:
+    """As ``validate_config``; what the plugin raises is a fault of connector.class."""
+    attempts: list[tuple[str, Callable[[], Sequence[ConfigValue]]]] = [
+        ("validate", lambda: validate_config(connector_class, config)),
+        ("config_def", lambda: full_config_def(connector_class, config).validate(config)),
+    ]
+    faults: list[str] = []
+    for function, attempt in attempts:
+        try:
+            return _with_faults(attempt(), faults)
+        except Exception as error:  # noqa: BLE001 - plugin code; go on without that function
+            name = class_name(connector_class)
+            faults = [f"{function}() of {name} raised {describe_error(error)}"]
+    return _with_faults(_common_values(config), faults)
+
+
+def _common_values(config: Mapping[str, str]) -> Sequence[ConfigValue]:
+    """Without its class nobody can tell which of a config's other settings are unknown."""
+    return [replace(each, warnings=()) for each in validate_config(_CommonSettings, config)]
+
+
+def _few_warnings(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
+    """The first warnings only: a config may have as many unknown settings as fit into it."""
+    warned = islice((each.key.name for each in values if each.warnings), _WARNED_SETTINGS_MAX)
+    kept = set(warned)
+    return [each if each.key.name in kept else replace(each, warnings=()) for each in values]
+
+
+def _with_faults(values: Sequence[ConfigValue], faults: Sequence[str]) -> Sequence[ConfigValue]:
+    if not faults:
+        return values
+    return [
+        replace(each, errors=(*each.errors, *faults)) if each.key.name == CONNECTOR_CLASS else each
+        for each in values
+    ]
+
+
+def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
+    """A blank class is as good as none: one fault, not what its text lacks."""
+    return [
+        ConfigValue(each.key, None, ("is required",)) if each.key.name == CONNECTOR_CLASS else each
+        for each in values
+    ]
+
+
+def _encode_plugin(plugin: InstalledPlugin, not_exactly_once: str) -> engine_pb2.Plugin:
+    connector_class = plugin.connector_class
+    paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
+    guarantees = connector_class.guarantees
+    on_kafka = guarantees.kafka if guarantees else None
+    if not_exactly_once and issubclass(connector_class, SourceConnector):
+        on_kafka = on_kafka and Guarantee.AT_LEAST_ONCE
+    return engine_pb2.Plugin(
+        class_name=class_name(connector_class),
+        aliases=[_clean(alias) for alias in plugin.aliases],
+        type=connector_type(connector_class),
+        version=_clean(str(connector_class.version)),
+        description=_clean(" ".join(paragraph.split())),
+        config_keys=_encode_keys(full_config_def(connector_class)),
+        guarantee_embedded=guarantees.embedded if guarantees else "",
+        guarantee_kafka=on_kafka or "",
+    )
+
+
+def _encode_keys(keys: Iterable[ConfigKey]) -> list[engine_pb2.ConfigKey]:
+    listed = list(keys)
+    return [_encode_key(*each) for each in zip(listed, places(listed), strict=True)]
+
+
+def _encode_key(key: ConfigKey, place: KeyPlace) -> engine_pb2.ConfigKey:
+    secret = key.type is ConfigType.PASSWORD
+    default = None if secret or key.default_text is None else _clean(key.default_text)
+    return engine_pb2.ConfigKey(
+        name=_clean(key.name),
+        type=str(key.type),
+        required=key.required,
+        default_value=default,
+        importance=str(key.importance),
+        documentation=_clean(key.documentation),
+        group=_clean(key.group),
+        valid_values=[_clean(value) for value in key.valid_values],
+        width=str(key.width),
+        display_name=_clean(key.display_name or key.name),
+        order=place.order,
+        dependents=[_clean(name) for name in place.dependents],
+    )
+
+
+def _encode_values(values: Sequence[ConfigValue]) -> list[engine_pb2.ConfigValue]:
+    keys = _encode_keys(value.key for value in values)
+    return [_encode_value(*each) for each in zip(values, keys, strict=True)]
+
+
+def _encode_value(value: ConfigValue, key: engine_pb2.ConfigKey) -> engine_pb2.ConfigValue:
+    shown = value.shown_text
+    return engine_pb2.ConfigValue(
+        key=key,
+        value=None if shown is None else _clean(shown),
+        errors=[_clean(error) for error in value.errors],
+        warnings=[_clean(warning) for warning in value.warnings],
+        recommended_values=[_clean(each) for each in value.recommended_values],
+        visible=value.visible,
+    )
+
+
+def _clean(text: str) -> str:
+    """Plugin text that any message can carry: valid UTF-8, of a bearable length."""
+    return cap_text(text, _TEXT_MAX_BYTES)

@@ -1,0 +1,1 @@
+"""Tasks: the runners of sources and sinks, and what records pass through."""

@@ -1,0 +1,376 @@
+"""What the records of one task go through between the task and its topics, as its config says."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from drover.api.common.v1.record_counts_pb2 import RecordCounts
+from drover.connector import (
+    OffsetRange,
+    SinkBatch,
+    SinkConnector,
+    SourceBatch,
+    SourceConnector,
+)
+from drover.connector.connector import Connector
+from drover.connector.error_settings import ErrorSettings
+from drover.connector.record_settings import (
+    HEADER_CONVERTER,
+    KEY_CONVERTER,
+    SCHEMA_CHANGE,
+    VALUE_CONVERTER,
+    converter_of,
+    passes_bytes,
+    with_defaults,
+)
+from drover.connector.replay_settings import Replay
+from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
+from drover.connector.topic_settings import topic_creation_of
+from drover.convert.converter import Converter
+from drover.convert.steps import DecodeRecords, EncodeRecords
+from drover.convert.unchanged import PrintingConverter
+from drover.dataplane.arrow_rows import (
+    ArrowFunction,
+    ArrowRows,
+    current_spark_partition,
+    rows_of_table,
+)
+from drover.dataplane.payload import READ_SCHEMA
+from drover.dataplane.plane import ALL_COLUMNS, DataPlane, DeadLetterWriter, Destination
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
+from drover.dataplane.values import ReadPlan
+from drover.model.ids import TaskId
+from drover.pipeline import (
+    FailTask,
+    PassReport,
+    Pipeline,
+    Step,
+    Tolerate,
+    sink_pipeline,
+    source_pipeline,
+)
+from drover.pipeline.layouts import (
+    RecordRows,
+    SizeLimit,
+    TopicRows,
+    WithTopic,
+    renamable_records,
+    topic_records,
+)
+from drover.pipeline.replay import LetterRecords, SourceLetters, WithoutErrorHeaders
+from drover.pipeline.report import total
+from drover.pipeline.schema_change import SchemaChange
+from drover.pipeline.tracked import TrackedPipeline, TrackedRead
+from drover.record.batch import TOPIC
+from drover.transform.chain import build_chain
+from drover_worker.engine.tasks.known_schemas import KnownSchemas
+from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
+from drover_worker.engine.tasks.rejections import Rejections
+
+_REMEDY = (
+    " (errors.tolerance=all leaves such records out, "
+    "errors.deadletterqueue.topic.name keeps them in a topic)"
+)
+
+
+Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The steps of a batch one by one, for previews: ``shown`` are schema.change and the
+    transforms, ``before`` and ``after`` convert.
+    """
+
+    prepare: Prepare
+    before: tuple[Step, ...]
+    shown: tuple[Step, ...]
+    after: tuple[Step, ...]
+    default_topic: str | None = None
+
+
+class RecordPath:
+    """Builds the pipelines of a task's batches, and collects what became of the records."""
+
+    def __init__(
+        self,
+        connector_class: type[Connector],
+        config: Mapping[str, Any],
+        task: TaskId,
+        spark: SparkSession,
+        *,
+        record_bytes_max: int | None = None,
+    ) -> None:
+        """A source's records of more than ``record_bytes_max`` fail one by one, where they are
+        known to be records at all.
+        """
+        self._record_bytes_max = record_bytes_max
+        self._class = connector_class
+        self._config = config
+        self._task = task
+        self._spark = spark
+        self.errors = ErrorSettings.of(config)
+        self.replay = Replay.of(config)
+        self._transforms = build_chain(config)
+        self._reports = PassReports(spark)
+        self._rejections: Rejections | None = None
+        self._schemas = KnownSchemas(SchemaChange(config[SCHEMA_CHANGE]), task)
+
+    def rows_of(self, batch: SourceBatch) -> DataFrame | ArrowRows:
+        """The rows of a batch, on executors."""
+        if isinstance(batch.frame, pa.Table):
+            return rows_of_table(self._spark, batch.frame)
+        return batch.frame
+
+    def source_route(self, batch: SourceBatch | None) -> Route:
+        """The steps for a batch of a source."""
+        layout = None if batch is None else batch.layout
+        structured = self._class.structured or layout is not None
+        topic = None if batch is None else batch.topic
+        prepare = layout or RecordRows(text=self._class.text)
+        return Route(
+            prepare=prepare if topic is None else WithTopic(prepare, topic),
+            before=(),
+            shown=(*self._schemas.steps(topic), *self._transforms),
+            after=self._to_topic(structured=structured),
+            default_topic=topic,
+        )
+
+    def sink_route(self, *, replayed: bool = False) -> Route:
+        """The steps for a batch of a sink, which gets values structured or as bytes; with
+        ``replayed`` for its dead letters.
+        """
+        structured = self._class.structured
+        converters = self._converters(structured=structured)
+        text = with_defaults(PrintingConverter)
+        to_bytes = (EncodeRecords(text, text, converters[2]), TopicRows(READ_SCHEMA))
+        after: tuple[Step, ...] = () if structured else to_bytes
+        prepare: Prepare = renamable_records if self._transforms else topic_records
+        if replayed:
+            prepare, after = self._letters(), (WithoutErrorHeaders(), *after)
+        return Route(
+            prepare=prepare,
+            # headers stay raw: no transform looks at their values
+            before=(DecodeRecords(converters[0], converters[1]),),
+            shown=(*self._schemas.steps(None), *self._transforms),
+            after=after,
+        )
+
+    def letters_route(self) -> Route:
+        """The steps for the dead letters of a source."""
+        structured = self._class.structured
+        letters = SourceLetters(self._letters(), structured=structured, text=self._class.text)
+        return Route(
+            prepare=letters,
+            before=(),
+            shown=(*self._schemas.steps(None), *self._transforms),
+            after=(WithoutErrorHeaders(), *self._to_topic(structured=structured)),
+        )
+
+    def replayed_source_batch(
+        self, plane: DataPlane, plan: ReadPlan
+    ) -> tuple[ArrowRows, ArrowFunction]:
+        """Dead letters of a source, and the function on executors that makes records of them."""
+        self.begin_pass()
+        route = self.letters_route()
+        pipeline = source_pipeline(
+            prepare=route.prepare,
+            transforms=route.shown,
+            converters=route.after,
+            policy=self._policy(in_batch=True),
+        )
+        tracked = TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
+        return plane.rows(self._spark, plan), tracked
+
+    def _letters(self) -> LetterRecords:
+        """Their topic is the only one that the config names, where they do not say it."""
+        named: Sequence[str] = self._config.get(TOPICS) or ()
+        if issubclass(self._class, SourceConnector):
+            named = [topic for topic in (self._config.get(TOPIC),) if isinstance(topic, str)]
+        return LetterRecords(
+            named[0] if len(named) == 1 else None, self.replay.conditions if self.replay else ()
+        )
+
+    def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
+        """The rows of a batch, and the function on executors that makes records of them."""
+        self.begin_pass()
+        rows = self.rows_of(batch)
+        if self._is_identity(structured=self._class.structured or batch.layout is not None) and (
+            self._record_bytes_max is None or not self.errors.tolerate
+        ):
+            return rows, Pipeline()
+        if self._schemas.wants(batch.topic):
+            prepare = self.source_route(batch).prepare
+            self._schemas.learn_from_source(rows, batch.topic, prepare)
+        route = self.source_route(batch)
+        pipeline = source_pipeline(
+            prepare=route.prepare,
+            transforms=route.shown,
+            converters=route.after,
+            policy=self._policy(in_batch=True),
+        )
+        return rows, TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
+
+    def sink_batch(
+        self,
+        plane: DataPlane,
+        plan: ReadPlan,
+        dead_letters: DeadLetterWriter,
+        *,
+        replayed: bool = False,
+    ) -> SinkBatch:
+        """A plan as the sink takes it; with ``replayed`` it is of dead letters."""
+        if not (replayed or self._is_identity(structured=self._class.structured)):
+            self._learn(plane, plan)
+        policy = self._policy(in_batch=False)
+        rejections = Rejections(plane, plan, dead_letters, policy, step=self._class.__name__)
+        self._rejections = rejections
+
+        def made(plan: ReadPlan, first_number: int) -> SinkBatch:
+            read = plane.rows(self._spark, plan, columns=self._columns(replayed=replayed))
+            rows = self._sink_rows(read, dead_letters, first_number=first_number, replayed=replayed)
+
+            def cut(by: str) -> Sequence[SinkBatch]:
+                # the numbers of a part's groups must not be another's
+                plans = parts_of(plan, by)
+                step = max(len(each.ranges) for each in plans)
+                return [made(each, number * step) for number, each in enumerate(plans)]
+
+            return SinkBatch(rows, joined_ranges(plan), cut, rejections.reject)
+
+        return made(plan, 0)
+
+    def _columns(self, *, replayed: bool) -> frozenset[str]:
+        """What a sink's records need to have: of those that anything else looks at, all."""
+        if replayed or not self._is_identity(structured=self._class.structured):
+            return ALL_COLUMNS
+        assert issubclass(self._class, SinkConnector)
+        return self._class.columns
+
+    def _learn(self, plane: DataPlane, plan: ReadPlan) -> None:
+        ranges = tuple(each for each in plan.ranges if self._schemas.wants(each.topic))
+        if ranges:
+            topics = parts_of(ReadPlan(ranges), "topic")
+            rows = [plane.rows(self._spark, each) for each in topics]
+            route = self.sink_route()
+            self._schemas.learn_from_topics(rows, route.prepare, route.before)
+
+    def _sink_rows(
+        self, rows: ArrowRows, writer: DeadLetterWriter, *, first_number: int, replayed: bool
+    ) -> ArrowRows:
+        structured = self._class.structured
+        if not replayed and self._is_identity(structured=structured):
+            return rows
+        route = self.sink_route(replayed=replayed)
+        pipeline = sink_pipeline(
+            prepare=route.prepare,
+            converters=route.before,
+            transforms=route.shown,
+            last=route.after,
+            policy=self._policy(in_batch=False),
+        )
+        read = TrackedRead(rows.read, pipeline, self._reports.sender, writer.write, first_number)
+        return ArrowRows(rows.spark, read, rows.partition_count, None if structured else rows.ddl)
+
+    def begin_pass(self) -> None:
+        """Forget the reports of what ran before."""
+        self._reports.begin()
+        self._rejections = None
+
+    def report(self, *, read_count: int) -> PassReport:
+        """What became of the records since the last ``begin_pass``; logs the failures.
+
+        ``read_count`` is that of records which nobody counted as they passed unchanged.
+
+        Raises:
+            RecordFailedError: the sink rejected one, which is not tolerated.
+        """
+        report = self._reports.total() or PassReport(read_count, read_count)
+        rejections, self._rejections = self._rejections, None
+        if rejections is not None:
+            self._reports.begin()
+            if rejections.settle(self._spark, self._reports.sender):
+                report = total((report, self._reports.total() or PassReport()))
+        self._schemas.log_changes(report)
+        if self.errors.log:
+            log_failures(report, self._task)
+        return report
+
+    def _to_topic(self, *, structured: bool) -> tuple[Step, ...]:
+        encode = EncodeRecords(*self._converters(structured=structured))
+        limit = self._record_bytes_max
+        return (encode,) if limit is None else (encode, SizeLimit(limit))
+
+    def _is_identity(self, *, structured: bool) -> bool:
+        return not self._transforms and not structured and passes_bytes(self._config)
+
+    def _converters(self, *, structured: bool) -> tuple[Converter, Converter, Converter]:
+        """Those of keys, values and headers."""
+        return (
+            converter_of(self._config, KEY_CONVERTER, structured=structured),
+            converter_of(self._config, VALUE_CONVERTER, structured=structured),
+            converter_of(self._config, HEADER_CONVERTER, structured=structured),
+        )
+
+    def _policy(self, *, in_batch: bool) -> FailTask | Tolerate:
+        if not self.errors.tolerate:
+            return FailTask(_REMEDY)
+        return Tolerate(
+            connector=self._task.connector,
+            task=self._task.task,
+            topic=self.errors.dead_letter_topic,
+            context_headers=self.errors.context_headers,
+            include_records=self.errors.log_records,
+            in_batch=in_batch,
+        )
+
+
+def encode_counts(report: PassReport) -> RecordCounts:
+    """The counts for the herder."""
+    return RecordCounts(
+        read_count=report.read_count,
+        written_count=report.written_count,
+        filtered_count=report.filtered_count,
+        dead_lettered_count=report.dead_lettered_count,
+        skipped_count=report.skipped_count,
+    )
+
+
+def dead_letter_destination(errors: ErrorSettings) -> Destination:
+    """Where the dead letters of a sink go."""
+    return Destination(
+        topic=errors.dead_letter_topic, creation=TopicCreation(_dead_letter_rule(errors))
+    )
+
+
+def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
+    """How the topics of a source are made, and of its dead letters."""
+    creation = topic_creation_of(config) or TopicCreation(TopicRule(config[TOPIC_PARTITIONS]))
+    topic = errors.dead_letter_topic
+    return replace(creation, named={topic: _dead_letter_rule(errors)}) if topic else creation
+
+
+def _dead_letter_rule(errors: ErrorSettings) -> TopicRule:
+    return TopicRule(1, errors.dead_letter_replication_factor)
+
+
+def parts_of(plan: ReadPlan, by: str) -> list[ReadPlan]:
+    """The plan's ranges by topic or by topic partition, in order; for SinkBatch.parts."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for each in plan.ranges:
+        key = (each.topic,) if by == "topic" else (each.topic, each.partition)
+        groups.setdefault(key, []).append(each)
+    return [ReadPlan(tuple(ranges)) for ranges in groups.values()]
+
+
+def joined_ranges(plan: ReadPlan) -> list[OffsetRange]:
+    """One range for each topic partition of the plan, in order."""
+    joined: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in plan.ranges:
+        key = (each.topic, each.partition)
+        start, _ = joined.get(key, (each.start_offset, 0))
+        joined[key] = (start, each.end_offset)
+    return [OffsetRange(*key, start, end) for key, (start, end) in joined.items()]

@@ -1,0 +1,404 @@
+"""A sink task: plan the next ranges of its topic partitions, write them, have them committed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from zlib import crc32
+
+import structlog
+
+from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
+from drover.connector.offsets import SinkOffset, TopicPartition, parse_sink_offsets
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    BATCH_WAIT_MS,
+    TOPICS,
+    TOPICS_REGEX,
+)
+from drover.connector.sink_control import SinkControl
+from drover.dataplane.arrow_rows import MixedSchemasError
+from drover.dataplane.plane import PartitionKey
+from drover.dataplane.values import ReadPlan
+from drover.model.offsets import CommittedOffset
+from drover.pipeline import PassReport
+from drover.transform.java_regex import JavaRegex
+from drover_worker.engine.plugins.connectors import TASK_COUNT
+from drover_worker.engine.tasks.record_path import dead_letter_destination
+from drover_worker.engine.tasks.replaying import Replaying
+from drover_worker.engine.tasks.sink_commits import (
+    checked_positions,
+    checked_written,
+    offsets_of,
+    rewound,
+)
+from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
+from drover_worker.engine.tasks.task_times import timed
+
+#: How often an idle sink with topics.regex looks for new topics.
+_NEW_TOPICS_S = 5.0
+#: How often a batch that waits for more records looks for them.
+_WAITING_S = 1.0
+#: The figure of every sink task: records of its partitions that are not written yet.
+_LAG = "lag_count"
+#: How often a sink that is behind looks how far.
+_LAG_EVERY_S = 1.0
+#: Topic partitions that one warning names.
+_NAMED_MAX = 20
+
+log = structlog.get_logger(__name__)
+
+
+class SinkRunner(TaskRunner):
+    """Runs a SinkTask."""
+
+    def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
+        super().__init__(spec, tools, paused=paused)
+        self._named_topics: list[str] | None = self._config[TOPICS]
+        pattern = self._config[TOPICS_REGEX]
+        self._pattern = JavaRegex(pattern) if pattern is not None else None
+        self._task_count = checked_task_count(spec)
+        #: Where to read on, by topic partition of this task.
+        self._positions: dict[PartitionKey, int] = {}
+        #: How many partitions each topic was seen to have.
+        self._partition_counts: dict[str, int] = {}
+        #: Offsets that are committed, or on their way to be.
+        self._committed: dict[PartitionKey, int] = {}
+        #: The committed ones with metadata, for the task object.
+        self._committed_offsets: dict[TopicPartition, SinkOffset] = {}
+        #: Where the task object goes on instead, as it said at its start.
+        self._own_positions: Mapping[PartitionKey, int] = {}
+        #: What the task object asks for.
+        self._control = SinkControl()
+        #: Log starts that were logged because retention had removed the records before them.
+        self._logged_starts: dict[PartitionKey, int] = {}
+        #: The next commit is the first since the task object was started.
+        self._fresh = True
+        #: When the batch that waits for more records had its first ones.
+        self._waits_since_s: float | None = None
+        #: When it is looked again how far the task is behind.
+        self._next_lag_s = 0.0
+        #: Dead letters that are to come once more, before all else.
+        self._replaying: Replaying | None = None
+        #: Up to where dead letters came once more.
+        self._letters: dict[PartitionKey, int] = {}
+        #: What write() asked to have again.
+        self._again: ReadPlan | None = None
+        #: Records of a plan, after one whose records had several schemas.
+        self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
+        kind = spec.connector_class
+        assert issubclass(kind, SinkConnector)
+        self._writes_ahead = kind.task_class.writes_ahead and not self._rate.is_set
+        #: There was more to read than the last batch has.
+        self._is_behind = False
+
+    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
+        self._committed, self._committed_offsets = {}, {}
+        self._committed_offsets.update(self._note_sent(committed))
+        self._positions, self._partition_counts = {}, {}
+        self._replaying, self._letters = None, {}
+        if self._path.replay is not None:
+            self._replaying = Replaying(
+                self._path.replay,
+                self._committed,
+                task=self.spec.task.task,
+                task_count=self._task_count,
+            )
+        self._fresh, self._again, self._is_behind = True, None, False
+        self._control = SinkControl(self._wake)
+        context = SinkTaskContext(
+            task=self.spec.task,
+            claim=self.spec.claim,
+            config=self._config,
+            spark=self._tools.spark,
+            stopping=lambda: self.stopping,
+            report=self._figures.report,
+            committed=MappingProxyType(self._committed_offsets),
+            control=self._control,
+        )
+        instance.start(context)
+        self._own_positions = checked_positions(instance.positions())
+
+    def _run_batch(self) -> float | None:
+        if self._paused:
+            self._tools.watcher.forget(self._wake)
+            return None
+        self._find_partitions()
+        self._rewind()
+        idle_in_s = self._control.idle_in_s()
+        if idle_in_s == 0 and self._again is None:
+            return self._call_idle()
+        started_s = time.monotonic()
+        plan = self._again or self._plan_replay() or self._plan_next()
+        if not plan.record_count:
+            self._positions.update(plan.next_offsets)
+            return self._wait_for_records(plan, idle_in_s)
+        wait_s = 0 if self._is_replay(plan) else self._wait_s(plan)
+        if wait_s > 0:
+            return min(wait_s, _WAITING_S)
+        self._waits_since_s = None
+        self._report_lag()
+        self._check_claim()  # a zombie should not write what it cannot commit
+        try:
+            written, report = self._write(plan)
+        except MixedSchemasError:
+            limit = min(self._batch_limit, plan.record_count) // 2
+            if not limit:
+                raise
+            self._batch_limit = limit
+            log.info("a batch is cut, as its records have several schemas", task=self.name)
+            return 0
+        self._is_behind = self._is_full(plan)
+        self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
+        return self._send_commit(plan, written, report, started_s)
+
+    @property
+    def _may_run_ahead(self) -> bool:
+        """One batch at most; and not while only the coordinator can tell whether the claim counts,
+        which the answer to the commit does.
+        """
+        return (
+            self._writes_ahead
+            and self._is_behind
+            and self._commits.open_count == 1
+            and self._commits.claim_is_confirmed
+        )
+
+    def _is_full(self, plan: ReadPlan) -> bool:
+        """Whether there was more to read, most likely."""
+        return (
+            plan.record_count >= self._batch_limit
+            or plan.size_bytes >= self._config[BATCH_MAX_BYTES] // 2
+        )
+
+    def _wait_for_records(self, plan: ReadPlan, idle_in_s: float | None) -> float | None:
+        """Wait for what this task may be given next; how long at most."""
+        if len(plan.next_offsets) == len(self._positions):
+            self._figures.report(_LAG, 0)
+        self._tools.watcher.wait(self._wake, plan.next_offsets, self._partition_counts)
+        new_topics_s = _NEW_TOPICS_S if self._pattern is not None else None
+        return min((s for s in (new_topics_s, idle_in_s) if s is not None), default=None)
+
+    def _rewind(self) -> None:
+        """Go back to where the task asked to."""
+        wanted = self._control.take_rewinds()
+        if wanted:
+            self._positions.update(rewound(wanted, self._positions))
+            self._again = None
+
+    def _call_idle(self) -> float | None:
+        """Call the task without records, and commit what it says."""
+        task = self._instance
+        assert isinstance(task, SinkTask)
+        self._check_claim()
+        self._control.called()
+        self._restart_wanted = True
+        try:
+            with self._spark_jobs():
+                found = task.idle()
+        except RetriableError:
+            self._restart_wanted = False
+            self._control.call_after(0)
+            raise
+        self._restart_wanted = False
+        if found is None:
+            return 0
+        if not isinstance(found, Written):
+            raise TypeError(f"idle() must return Written or None, not {type(found).__name__}")
+        written = checked_written(found)
+        offsets = offsets_of(written, {}, (), self._committed, self._given)
+        if not offsets:
+            return 0
+        self._send(offsets)
+        return None
+
+    @property
+    def _given(self) -> dict[PartitionKey, int]:
+        """Up to where the task has been given records."""
+        return {**self._positions, **self._letters}
+
+    def _note_sent(self, offsets: Sequence[CommittedOffset]) -> Mapping[TopicPartition, SinkOffset]:
+        """No offset is taken back from here on; what the task object is told once it is durable."""
+        sent = parse_sink_offsets(offsets)
+        self._committed.update({(key.topic, key.partition): v.offset for key, v in sent.items()})
+        return sent
+
+    def _send(
+        self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None] = lambda: None
+    ) -> None:
+        sent = self._note_sent(offsets)
+
+        def committed() -> None:
+            self._committed_offsets.update(sent)
+            on_committed()
+
+        self._commit(offsets, committed)
+
+    def _wait_s(self, plan: ReadPlan) -> float:
+        """How much longer the batch waits for more records."""
+        limit_s = self._config[BATCH_WAIT_MS] / 1000
+        if not limit_s or plan is self._again:
+            return 0
+        now_s = time.monotonic()
+        since_s = now_s if self._waits_since_s is None else self._waits_since_s
+        self._waits_since_s = since_s
+        left_s: float = limit_s - (now_s - since_s)
+        if left_s > 0:
+            behind = self._tools.plane.plan_read(plan.next_offsets, max_records=1, max_bytes=1)
+            if behind.record_count:  # the batch is full
+                return 0
+        return left_s
+
+    def _plan_replay(self) -> ReadPlan | None:
+        if self._replaying is None:
+            return None
+        plan = self._replaying.plan(
+            self._tools.plane,
+            max_records=self._batch_limit,
+            max_bytes=self._config[BATCH_MAX_BYTES],
+        )
+        if plan is None:
+            self._replaying = None
+        return plan
+
+    def _is_replay(self, plan: ReadPlan) -> bool:
+        """Its dead letters are in no topic that the sink reads besides."""
+        return self._replaying is not None and plan.ranges[0].topic == self._replaying.topic
+
+    def _plan_next(self) -> ReadPlan:
+        paused = self._control.paused
+        plan = self._tools.plane.plan_read(
+            {key: at for key, at in self._positions.items() if key not in paused},
+            max_records=self._batch_limit,
+            max_bytes=self._config[BATCH_MAX_BYTES],
+        )
+        self._log_skipped(plan)
+        return plan
+
+    def _report_lag(self) -> None:
+        """Tell how many records are left to write, as the status shows it."""
+        now_s = time.monotonic()
+        if now_s < self._next_lag_s:
+            return
+        self._next_lag_s = now_s + _LAG_EVERY_S
+        ends = self._tools.plane.end_offsets(self._positions)
+        lag = sum(max(0, ends.get(key, at) - at) for key, at in self._positions.items())
+        self._figures.report(_LAG, lag)
+
+    def _find_partitions(self) -> None:
+        """Take on the partitions that topics have by now, this task's share of them."""
+        topics = self._topics()
+        counts = self._tools.plane.partition_counts(topics)
+        for topic, place in topics.items():
+            known, count = self._partition_counts.get(topic, 0), counts.get(topic, 0)
+            for partition in range(known, count):
+                if (place + partition) % self._task_count == self.spec.task.task:
+                    key = (topic, partition)
+                    start = self._committed.get(key, 0)
+                    self._positions[key] = self._own_positions.get(key, start)
+            self._partition_counts[topic] = max(known, count)
+
+    def _topics(self) -> Mapping[str, int]:
+        """The topics to read, and at which task the dealing of each one's partitions begins: that
+        of named topics goes on where the one before began, so that many small topics are shared
+        evenly; that of others must not depend on which there are.
+        """
+        plane = self._tools.plane
+        if self._pattern is None:
+            assert self._named_topics is not None
+            reserved = sorted({*self._named_topics} & {*plane.reserved_topics()})
+            if reserved:
+                raise ValueError(
+                    f"the topic {reserved[0]} is one that Drover keeps itself in: connectors may "
+                    "not read it"
+                )
+            return {topic: index for index, topic in enumerate(self._named_topics)}
+        found = {*filter(self._pattern.matches, plane.topics()), *self._partition_counts}
+        dead_letters = self._path.errors.dead_letter_topic
+        return {topic: crc32(topic.encode()) for topic in sorted(found) if topic != dead_letters}
+
+    def _log_skipped(self, plan: ReadPlan) -> None:
+        """Warn, once each, of records that retention removed before this task read them."""
+        starts = {key: self._positions[key] + count for key, count in plan.skipped.items()}
+        news = [key for key, start in starts.items() if start > self._logged_starts.get(key, 0)]
+        if not news:
+            return
+        self._logged_starts.update(starts)
+        log.warning(
+            "retention removed records that were not read; going on at the log start",
+            record_count=sum(plan.skipped[key] for key in news),
+            log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_NAMED_MAX]},
+        )
+
+    def _write(self, plan: ReadPlan) -> tuple[Written, PassReport]:
+        task = self._instance
+        assert isinstance(task, SinkTask)
+        # when it fails nobody knows how far the write came: it starts again from the offsets
+        self._restart_wanted = True
+        self._control.called()
+        self._path.begin_pass()
+        dead_letters = self._tools.plane.dead_letters(
+            self.spec.task, self.spec.claim, dead_letter_destination(self._path.errors)
+        )
+        try:
+            with self._spark_jobs(), timed(self._times.writes):
+                batch = self._path.sink_batch(
+                    self._tools.plane, plan, dead_letters, replayed=self._is_replay(plan)
+                )
+                found = task.write(batch)
+                report = self._path.report(read_count=plan.record_count)
+        except RetriableError:
+            self._restart_wanted, self._again = False, plan
+            raise
+        if report.dead_letter_rows:
+            dead_letters.publish(report.dead_letter_rows)
+            self._tools.watcher.published()
+        self._restart_wanted, self._again = False, None
+        return checked_written(found), report
+
+    def _send_commit(
+        self, plan: ReadPlan, written: Written, report: PassReport, started_s: float
+    ) -> float | None:
+        keys = {(each.topic, each.partition) for each in plan.ranges}
+        replaying = self._replaying if self._is_replay(plan) else None
+        given = {**self._given, **plan.next_offsets}
+        if self._fresh:  # all of the task's offsets say what this start of it made of them
+            keys |= self._committed.keys() & given.keys()
+        own = self._positions if replaying else {**self._positions, **plan.next_offsets}
+        back = rewound(self._control.take_rewinds(), own)
+        offsets = offsets_of(written, back, keys, self._committed, given)
+        if replaying is not None:
+            replaying.move(plan)
+            self._letters.update(plan.next_offsets)
+        self._positions = {**own, **back}
+        self._fresh = False
+
+        def moved() -> None:
+            topics = {each.topic for each in plan.ranges}
+            self._moved(report, started_s, topics, plan.size_bytes)
+
+        if not offsets:
+            moved()
+            return 0
+        self._send(offsets, moved)
+        return 0 if self._may_run_ahead else None
+
+    def _wait_settled(self, limit_s: float) -> bool:
+        self._tools.watcher.forget(self._wake)
+        return super()._wait_settled(limit_s)
+
+
+def checked_task_count(spec: TaskSpec) -> int:
+    """How many tasks share the partitions.
+
+    Raises:
+        ValueError: The task's config does not say, and it is not the only task.
+    """
+    count = int(spec.own_config.get(TASK_COUNT, "1"))
+    if spec.task.task >= count:
+        raise ValueError(
+            f"the config of task {spec.task} does not say how many tasks share the topics "
+            f"({TASK_COUNT}): restart the connector, which writes it again"
+        )
+    return count

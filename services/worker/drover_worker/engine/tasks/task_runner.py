@@ -1,0 +1,575 @@
+"""What source and sink tasks have in common: their start, runs, pauses, failures, end."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+
+from drover.api.engine.v1 import engine_pb2
+from drover.backoff import Backoff
+from drover.codec.common import encode_figures, encode_task_id
+from drover.codec.failures import encode_cause
+from drover.connector import RetriableError, SinkTask, SourceTask
+from drover.connector.connector import Connector
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    RATE_MAX_BYTES,
+    RATE_MAX_RECORDS,
+    task_config,
+)
+from drover.connector.task import TaskFigures
+from drover.dataplane.plane import DataPlane
+from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.model.config import CONSUMER_GROUP_SETTING
+from drover.model.failures import FailureCause
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from drover.pipeline import PassReport
+from drover.pipeline.report import total
+from drover.rpc.logs import log_context
+from drover_worker.engine.in_flight import InFlight
+from drover_worker.engine.plugins.answers import timed_out_message
+from drover_worker.engine.plugins.threads import PluginThreads, error_text, format_trace
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.tasks.commits import Answer, TaskCommits
+from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
+from drover_worker.engine.tasks.fair_pools import FairPools
+from drover_worker.engine.tasks.faults import Fault, failed_record, fault_of, memory_advice
+from drover_worker.engine.tasks.rate_limit import RateLimit
+from drover_worker.engine.tasks.record_path import RecordPath, encode_counts
+from drover_worker.engine.tasks.scheduler import Scheduler
+from drover_worker.engine.tasks.task_times import TaskTimes
+from drover_worker.engine.tasks.topic_watcher import TopicWatcher
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 5.0
+_RETRIABLE_FIRST_S = 0.3
+#: Batches in a row, without one that was done, under which a process of Spark ends: by then it is
+#: what the plugin does there.
+_LOSSES_MAX = 5
+_DAY_S = 86_400.0
+#: How long a task waits for an answer of the coordinator before it tries again.
+CLAIM_CHECK_S = 5.0
+#: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
+#: that a topic is reported once records of it move again.
+_REPORT_TOPICS_MAX = 1_000
+_WAITING_TOPICS_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task as the herder wants it run."""
+
+    task: TaskId
+    run_id: int
+    claim: Term
+    connector_class: type[Connector]
+    connector_config: Mapping[str, str]
+    own_config: Mapping[str, str]
+    committed: Sequence[CommittedOffset]
+
+    @property
+    def log_fields(self) -> Mapping[str, str | int]:
+        """What belongs to everything that is logged of it."""
+        return {
+            "connector": self.task.connector,
+            "task": str(self.task),
+            "generation": self.claim.generation,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTools:
+    """What tasks of one engine share."""
+
+    spark: SparkSession
+    plane: DataPlane
+    scheduler: Scheduler
+    threads: PluginThreads
+    watcher: TopicWatcher
+    limits: EngineLimits
+    send: Callable[[engine_pb2.EngineReport], None]
+    #: Whether Spark runs; the engine ends with it, a moment later.
+    spark_is_there: Callable[[], bool]
+    #: Who gets the answer to a commit, by its call id.
+    commits: dict[int, Answer]
+    in_flight: InFlight = field(default_factory=InFlight)
+    #: Takes small passes; None where each has a job of its own.
+    shared_jobs: SharedJobs | None = None
+    pools: FairPools = field(default_factory=FairPools)
+
+
+class TaskRunner(ABC):
+    """A task, as a job of the scheduler.
+
+    ``prepare`` runs once on a plugin thread; after that the scheduler calls ``run_once``, which
+    does one micro-batch at most. A failure or a lost claim ends the task; ``stop`` ends it in
+    order.
+    """
+
+    def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
+        self.spec = spec
+        self._tools = tools
+        self._paused = paused
+        self._lock = threading.Lock()
+        self._over = False
+        self._stopping = False
+        self._instance: SourceTask | SinkTask | None = None
+        self._restart_wanted = False
+        self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
+        #: Batches in a row that were lost with a process of Spark.
+        self._loss_count = 0
+        self._deadline: float | None = None
+        self._deadline_what = ""
+        self._deadline_limit_ms = 0
+        self._counts = PassReport()
+        self._times = TaskTimes()
+        self._reported_retry_count = 0
+        self._batch_count = 0
+        #: Topics of records that moved and were not reported since; oldest first.
+        self._moved_topics: dict[str, None] = {}
+        self._last_batch_ms = 0
+        self._reported_batch_count = 0
+        #: What the plugin tells of itself.
+        self._figures = TaskFigures()
+        self._reported_figures: Mapping[str, int] = {}
+        merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
+        self._commits = TaskCommits(
+            spec.task,
+            spec.claim,
+            spec.committed,
+            send=tools.send,
+            answers=tools.commits,
+            wake=self._wake,
+            consumer_group=merged.get(CONSUMER_GROUP_SETTING) or "",
+        )
+        self._rate = RateLimit(merged[RATE_MAX_RECORDS], merged[RATE_MAX_BYTES])
+        # what plugins and plans go by
+        self._config: Mapping[str, Any] = {
+            **merged,
+            BATCH_MAX_RECORDS: self._rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
+            BATCH_MAX_BYTES: self._rate.batch_max_bytes(merged[BATCH_MAX_BYTES]),
+        }
+        self._path = RecordPath(
+            spec.connector_class,
+            merged,
+            spec.task,
+            tools.spark,
+            record_bytes_max=tools.plane.record_bytes_max,
+        )
+        self._rider = Rider(tools.shared_jobs, abandoned=lambda: self.over)
+        self._error_rate = ErrorRate(self._path.errors)
+        longest_ms = self._path.errors.retry_delay_max_ms
+        longest_s = longest_ms / 1000 if longest_ms >= 0 else _DAY_S
+        self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
+        #: When the first of the retries in a row was that go on now; None when none does.
+        self._retrying_since_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """See scheduler.Job."""
+        return str(self.spec.task)
+
+    @property
+    def run_deadline(self) -> float | None:
+        """See scheduler.Job."""
+        return self._deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended; nothing it does is reported any more."""
+        return self._over
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it should come to an end."""
+        return self._stopping or self._over
+
+    def prepare(self) -> None:
+        """Make the task object and start it, or leave that to the first run; runs plugin code."""
+        try:
+            committed = self._position(self.spec.committed)
+        except (UnavailableError, FailedPreconditionError) as error:
+            if fault_of(error) is None:
+                raise
+            log.warning("a task's start waits", task=self.name, error=error.message)
+            self._restart_wanted = True
+            return
+        self._make_instance(committed)
+
+    def cause_of_failed_start(self, error: BaseException) -> FailureCause:
+        """Whose fault it is that ``prepare`` raised ``error``."""
+        lost = fault_of(error) is Fault.LOST or not self._tools.spark_is_there()
+        return FailureCause.ENGINE if lost else FailureCause.PLUGIN
+
+    def begin(self, *, paused: bool) -> None:
+        """Run from now on."""
+        self._paused = paused
+        self._tools.scheduler.add(self)
+
+    def disown(self, *, in_use: bool) -> None:
+        """End without a report, after a start that failed; ``in_use`` by a thread that hangs."""
+        with self._lock:
+            self._over = True
+        if not in_use:
+            self._discard_instance()
+            self._release()
+
+    def set_paused(self, paused: bool) -> None:
+        """Do no batch after the one in flight, or go on."""
+        self._paused = paused
+        self._wake()
+
+    def run_once(self) -> float | None:
+        """See scheduler.Job."""
+        if self.stopping:
+            return None
+        at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
+        with log_context(**self.spec.log_fields), at_work:
+            try:
+                pause_s = self._go_on()
+            except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
+                return self._after_error(error)
+            finally:
+                self._deadline = None
+        return pause_s
+
+    def _go_on(self) -> float | None:
+        """Take up the answers to commits, then do what is to be done next."""
+        self._commits.settle()
+        # woken by the answer to a commit, however long the coordinator is away
+        if self._commits.open_count and (self._restart_wanted or not self._may_run_ahead):
+            return None
+        if self._restart_wanted:
+            self._restart()
+        if self.stopping:
+            return None
+        return self._rate.pause_s(time.monotonic()) or self._run_batch()
+
+    def run_overdue(self) -> None:
+        """See scheduler.Job."""
+        message = timed_out_message(self._deadline_what, self._deadline_limit_ms)
+        with self._lock:
+            self._instance = None  # a thread that hangs is in it
+        self._end_failed(message)
+
+    def stop(self, limit_s: float) -> None:
+        """Wait for the batch in flight, then stop the task object; blocks.
+
+        A batch that does not end within ``limit_s`` is abandoned with its thread; what it still
+        publishes is fenced by the next claim, what it reports is dropped.
+        """
+        deadline = time.monotonic() + limit_s
+        self._stopping = True
+        ended = self._tools.scheduler.remove(self)
+        if not ended.wait(limit_s) or not self._wait_settled(deadline - time.monotonic()):
+            log.warning("abandoning a batch", task=self.name, limit_s=limit_s)
+        with self._lock:
+            self._over = True
+        if not ended.is_set():
+            self._tools.scheduler.give_up(self)
+            self._tools.spark.sparkContext.cancelJobGroup(self._job_group)
+            return
+        instance = self._take_instance()
+        if instance is not None:
+            instance.stop()
+        self._release()
+
+    def progress(self) -> engine_pb2.TaskProgress.Entry | None:
+        """How far it is, when that changed since the last time."""
+        figures = self._figures.values()
+        with self._lock:
+            retry_count = self._times.retry_count
+            moved = (
+                self._batch_count != self._reported_batch_count
+                or self._moved_topics
+                or retry_count != self._reported_retry_count
+            )
+            if not moved and figures == self._reported_figures:
+                return None
+            self._reported_batch_count, self._reported_figures = self._batch_count, figures
+            self._reported_retry_count = retry_count
+            topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
+            for topic in topics:
+                del self._moved_topics[topic]
+            entry = engine_pb2.TaskProgress.Entry(
+                task=encode_task_id(self.spec.task),
+                run_id=self.spec.run_id,
+                record_count=self._counts.written_count,
+                counts=encode_counts(self._counts),
+                batch_count=self._batch_count,
+                last_batch_ms=self._last_batch_ms,
+                topics=sorted(topics),
+                figures=encode_figures(figures),
+            )
+            self._times.fill(entry)
+            return entry
+
+    @abstractmethod
+    def _run_batch(self) -> float | None:
+        """Do one micro-batch at most; see Job.run_once for what it returns."""
+
+    @abstractmethod
+    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
+        """Start a new task object where ``committed`` says."""
+
+    def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
+        """Where to start; ``committed`` is what was known before. Blocks, within bounds.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+            FailedPreconditionError: STALE_CLAIM, somebody else has the task; or what an operator
+                has to mend.
+        """
+        return committed
+
+    def _release(self) -> None:  # noqa: B027 (optional)
+        """Give back what the task holds, once it does no more."""
+
+    @property
+    def _may_run_ahead(self) -> bool:
+        """Whether a batch may be done while the one before is being committed."""
+        return False
+
+    def _wait_settled(self, limit_s: float) -> bool:
+        """Wait for what a batch leaves open after its run; whether that came in time."""
+        return self._commits.wait_settled(limit_s)
+
+    def _wake(self) -> None:
+        self._tools.scheduler.wake(self)
+
+    def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+        """Have offsets committed; the next batch waits for that, unless it may run ahead."""
+        began_s = time.monotonic()
+
+        def committed() -> None:
+            self._times.commits.add(time.monotonic() - began_s)
+            on_committed()
+
+        with self._lock:
+            if not self._over:  # else it was abandoned while it worked
+                self._commits.send(offsets, committed)
+
+    @property
+    def _job_group(self) -> str:
+        return f"{self.name}#{self.spec.run_id}"
+
+    @contextmanager
+    def _time_limit(self, what: str, limit_ms: int) -> Iterator[None]:
+        """Give the run up when the plugin does not return in time."""
+        self._deadline_what = f"{what} of task {self.name}"
+        self._deadline_limit_ms = limit_ms
+        self._deadline = time.monotonic() + limit_ms / 1000
+        try:
+            yield
+        finally:
+            self._deadline = None
+
+    @contextmanager
+    def _spark_jobs(self, *, passes_only: bool = False) -> Iterator[None]:
+        """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned.
+
+        With ``passes_only`` Spark is told so by the first pass that does not ride with others: it
+        takes as long as many a pass.
+        """
+        with ExitStack() as begun:
+            begin = cache(lambda: self._begin_jobs(begun))
+            if not passes_only:
+                begin()
+            with riding(self._rider, on_own_job=begin):
+                yield
+
+    def _begin_jobs(self, begun: ExitStack) -> None:
+        context = self._tools.spark.sparkContext
+        context.setJobGroup(self._job_group, f"task {self.name}")
+        pool = begun.enter_context(self._tools.pools.lent())
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        # the thread goes on to other tasks
+        begun.callback(context.setLocalProperty, "spark.jobGroup.id", None)  # type: ignore[arg-type]
+        begun.callback(context.setLocalProperty, "spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+    def _moved(
+        self, report: PassReport, started_s: float, topics: Iterable[str], size_bytes: int
+    ) -> None:
+        """A batch of records of these topics is done and committed.
+
+        Raises:
+            TooManyErrorsError: More of the records failed than errors.max.rate allows.
+        """
+        self._retries.reset()
+        self._loss_count = 0
+        self._retrying_since_s = None
+        with self._lock:
+            self._counts = total((self._counts, report))
+            self._batch_count += 1
+            for topic in topics if report.read_count else ():
+                if len(self._moved_topics) < _WAITING_TOPICS_MAX:
+                    self._moved_topics[topic] = None
+            duration_s = time.monotonic() - started_s
+            self._last_batch_ms = round(duration_s * 1000)
+            self._times.batches.add(duration_s)
+            self._times.size_bytes += size_bytes
+        self._rate.moved(report.read_count, size_bytes, started_s)
+        self._error_rate.add(report, time.monotonic())
+
+    def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
+        # both kinds of connector name their tasks' class
+        made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
+        with self._lock:
+            self._instance = made
+        self._start_instance(made, committed)
+
+    def _restart(self) -> None:
+        """Take up from the last committed offsets again, after a batch that could not be done."""
+        instance = self._take_instance()
+        with self._time_limit("restart", self._tools.limits.start_ms):
+            if instance is not None:
+                instance.stop()
+            fetched = self._tools.plane.fetch_offsets(self.spec.task.connector)
+        committed = self._position(self._commits.committed if fetched is None else fetched)
+        with self._time_limit("restart", self._tools.limits.start_ms):
+            self._make_instance(committed)
+        self._restart_wanted = False
+
+    def _after_error(self, error: BaseException) -> float | None:
+        fault = fault_of(error)
+        try:
+            fenced = fault is Fault.STALE_CLAIM or not self._holds_claim()
+        except DroverError:  # the store cannot be read at all
+            fenced = False
+        if fenced:
+            self._end_fenced()
+            return None
+        reason = self._reason_to_wait(fault)
+        if reason is not None:
+            self._times.retry_count += 1
+            wait_s = self._retries.next_pause_s()
+            log.warning(reason, error=error_text(error)[:500], pause_s=wait_s)
+            return wait_s
+        pause_s = self._pause_before_retry(error)
+        if pause_s is None:
+            first, trace = self._told_first(error, fault), format_trace(error)
+            too_many = isinstance(error, TooManyErrorsError)
+            self._end_failed(
+                trace if first is None else f"{first}\n\n{trace}",
+                FailureCause.LIMIT if too_many else FailureCause.PLUGIN,
+            )
+        return pause_s
+
+    def _reason_to_wait(self, fault: Fault | None) -> str | None:
+        """Why the batch is only done again later; None when the task has to answer for it."""
+        if fault is Fault.LOST:
+            self._loss_count += 1
+        # without Spark the engine is about to end, whatever the error is
+        engine_ends = not self._tools.spark_is_there()
+        if engine_ends:
+            self._tools.in_flight.keep(self.spec.task)
+        if engine_ends or (fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
+            self._restart_wanted = True
+            return "a batch was lost with a process of Spark, and is done again"
+        return "a batch waits for the store" if fault is Fault.UNAVAILABLE else None
+
+    def _told_first(self, error: BaseException, fault: Fault | None) -> str | None:
+        if fault is Fault.LOST:
+            return (
+                f"a process of Spark ended under {self._loss_count} batches in a row: does what "
+                "the connector does on executors crash them, or take more memory than there is?"
+            )
+        return failed_record(error) or memory_advice(error)
+
+    def _pause_before_retry(self, error: BaseException) -> float | None:
+        """How long to wait before the call that failed is made again; None when it is not."""
+        if not isinstance(error, RetriableError):
+            return None
+        errors, now_s = self._path.errors, time.monotonic()
+        since_s = self._retrying_since_s
+        if since_s is None:
+            self._call_retries.reset()
+            self._retrying_since_s = since_s = now_s
+        left_s = errors.retry_timeout_ms / 1000 - (now_s - since_s)
+        if errors.retry_timeout_ms >= 0 and left_s <= 0:
+            return None
+        self._times.retry_count += 1
+        pause_s = self._call_retries.next_pause_s()
+        if errors.retry_timeout_ms >= 0:
+            pause_s = min(pause_s, left_s)
+        log.warning("a call is made again", error=error_text(error)[:500], pause_s=pause_s)
+        return pause_s
+
+    def _holds_claim(self) -> bool:
+        """False only when the data plane says that somebody else has the task."""
+        try:
+            return self._tools.plane.current_claim(self.spec.task) in (self.spec.claim, None)
+        except UnavailableError:
+            return True
+
+    def _check_claim(self) -> None:
+        current = self._tools.plane.current_claim(self.spec.task)
+        if current is None:  # only the coordinator knows
+            self._commits.check_claim(CLAIM_CHECK_S)
+        elif current != self.spec.claim:
+            raise FailedPreconditionError(
+                Reason.STALE_CLAIM, f"task {self.name} was claimed by another owner"
+            )
+
+    def _end_failed(self, trace: str, cause: FailureCause = FailureCause.PLUGIN) -> None:
+        self._end(
+            engine_pb2.EngineReport(
+                task_failed=engine_pb2.TaskFailed(
+                    task=encode_task_id(self.spec.task),
+                    run_id=self.spec.run_id,
+                    trace=trace,
+                    cause=encode_cause(cause),
+                )
+            )
+        )
+
+    def _end_fenced(self) -> None:
+        self._end(
+            engine_pb2.EngineReport(
+                task_fenced=engine_pb2.TaskFenced(
+                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id
+                )
+            )
+        )
+
+    def _end(self, report: engine_pb2.EngineReport) -> None:
+        with self._lock:
+            over, self._over = self._over, True
+        if over:
+            return
+        log.info("a task ended", task=self.name, how=report.WhichOneof("report"))
+        self._tools.send(report)
+        self._tools.scheduler.remove(self)
+        self._discard_instance()
+        self._release()
+
+    def _discard_instance(self) -> None:
+        """Stop the task object on a thread of its own; nobody waits for it."""
+        instance = self._take_instance()
+        if instance is not None:
+            self._tools.threads.run(
+                f"stop:{self.name}",
+                instance.stop,
+                limit_ms=self._tools.limits.stop_ms,
+                on_done=lambda _outcome: None,
+                key=self.spec.task,
+            )
+
+    def _take_instance(self) -> SourceTask | SinkTask | None:
+        """The task object, for whoever stops it: it is stopped once."""
+        with self._lock:
+            instance, self._instance = self._instance, None
+        return instance

@@ -1,0 +1,1 @@
+"""Topics for operators: lists, descriptions and bounded reads."""

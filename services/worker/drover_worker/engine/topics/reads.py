@@ -1,0 +1,245 @@
+"""Topics as operators look at them: listed, described, read a bounded piece at a time.
+
+Nothing here needs Spark, commits anything, or keeps a place: whoever asks says where to go on.
+"""
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+
+import pyarrow as pa
+
+from drover.api.common.v1 import topics_pb2
+from drover.api.engine.v1 import engine_pb2
+from drover.dataplane import topics as topic_rules
+from drover.dataplane.plane import DataPlane
+from drover.dataplane.values import ReadPlan
+from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
+from drover_worker.engine.topics.record_query import RecordQuery
+
+#: One answer takes no longer, looks at no more, and is about no larger; a record may be.
+_TIME_S = 2.0
+_SCANNED_MAX = 50_000
+_ANSWER_BYTES_MAX = 2 * 1024 * 1024
+_PLAN_RECORDS, _PLAN_BYTES = 5_000, 4 * 1024 * 1024
+#: How far back the last records that meet conditions are looked for, and in how many rounds.
+_LAST_SCANNED_MAX = 100_000
+_LAST_ROUNDS_MAX = 16
+_LAST_BYTES_MAX = 16 * 1024 * 1024
+
+Bounds = Mapping[int, tuple[int, int]]
+
+
+def list_topics(plane: DataPlane, after: str, count_max: int) -> engine_pb2.TopicList:
+    """Topics that connectors may use, by name, behind ``after``."""
+    names = sorted(name for name in plane.topics() if name > after)
+    page = names[:count_max]
+    counts = plane.partition_counts(page)
+    shown = [
+        topics_pb2.Topic(name=name, partition_count=counts[name]) for name in page if name in counts
+    ]
+    return engine_pb2.TopicList(topics=shown, more=len(names) > len(page))
+
+
+def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
+    """A topic's partitions, and how long its records stay.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST, the cluster keeps itself in it.
+        NotFoundError: TOPIC_NOT_FOUND.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    bounds = _existing(plane, topic)
+    settings = plane.topic_settings(topic)
+    described = topics_pb2.TopicDescription(name=topic, config=settings)
+    for partition, (start, end) in sorted(bounds.items()):
+        described.partitions.add(partition=partition, start_offset=start, end_offset=end)
+    retention_ms = int(settings.get("retention.ms", -1))
+    if retention_ms >= 0:
+        described.retention.FromMilliseconds(retention_ms)
+    retention_bytes = int(settings.get("retention.bytes", -1))
+    if retention_bytes >= 0:
+        described.retention_bytes = retention_bytes
+    return described
+
+
+def read_topic(
+    plane: DataPlane, command: engine_pb2.ReadTopic, connector_config: Mapping[str, str]
+) -> engine_pb2.TopicRecords:
+    """Some records of a topic; see the command.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every fault of the query, or the cluster keeps
+            itself in the topic.
+        NotFoundError: TOPIC_NOT_FOUND, also when it was deleted since the last question.
+        OutOfRangeError: REVISION_COMPACTED, retention removed records while they were read.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    query = RecordQuery(command.query, connector_config)
+    topic = command.query.topic
+    went_on = bool(command.positions)
+    bounds = _existing(plane, topic, went_on=went_on)
+    reading = _Reading(plane, topic, query)
+    if went_on:
+        starts = {each.partition: each.offset for each in command.positions}
+        _check_same_topic(topic, starts, bounds)
+    else:
+        wanted = command.query.partitions or sorted(bounds)
+        _check_partitions(topic, wanted, bounds)
+        bounds = {partition: bounds[partition] for partition in wanted}
+        if command.last_count:
+            return reading.last(bounds, command.last_count)
+        starts = {
+            partition: min(max(first, command.start_offset), end)
+            for partition, (first, end) in bounds.items()
+        }
+    ends = {partition: bounds[partition][1] for partition in starts}
+    count_max = command.record_count_max
+    return reading.forward(starts, ends, count_max, count_only=command.count_only)
+
+
+class _Reading:
+    """One answer in the making."""
+
+    def __init__(self, plane: DataPlane, topic: str, query: RecordQuery) -> None:
+        self._plane = plane
+        self._topic = topic
+        self._query = query
+        self._answer = engine_pb2.TopicRecords()
+        self._deadline_s = time.monotonic() + _TIME_S
+
+    def forward(
+        self,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        count_max: int,
+        *,
+        count_only: bool,
+    ) -> engine_pb2.TopicRecords:
+        """From ``starts`` on, up to the first bound."""
+        answer = self._answer
+        positions = dict(starts)
+        size_bytes = 0
+        for records in self._scan(positions, _SCANNED_MAX):
+            if count_only:
+                answer.record_count += records.num_rows
+            for row in range(0 if count_only else records.num_rows):
+                shown = self._query.shown(records, row)
+                answer.records.append(shown)
+                answer.record_count += 1
+                size_bytes += shown.ByteSize()
+                positions[shown.partition] = shown.offset + 1
+                if size_bytes >= _ANSWER_BYTES_MAX or answer.record_count == count_max:
+                    return self._finish(positions, ends)
+            if time.monotonic() > self._deadline_s:
+                break
+        return self._finish(positions, ends)
+
+    def last(self, bounds: Bounds, count: int) -> engine_pb2.TopicRecords:
+        """The last ``count`` records that are wanted, as far as they are found near the ends."""
+        answer = self._answer
+        ends = {partition: end for partition, (_, end) in bounds.items()}
+        reach = max(count, _PLAN_RECORDS) if self._query.is_selective else count
+        reach_max = max(1, _LAST_SCANNED_MAX // len(bounds))
+        for _ in range(_LAST_ROUNDS_MAX):
+            reach = min(reach, reach_max)
+            starts = {each: max(first, end - reach) for each, (first, end) in bounds.items()}
+            positions = dict(starts)
+            found = self._collect(positions, count)
+            whole = all(starts[each] == first for each, (first, _) in bounds.items())
+            enough = len(found) >= count or reach == reach_max
+            if whole or enough or time.monotonic() > self._deadline_s:
+                break
+            reach *= 4
+        found.sort(
+            key=lambda each: (each.record_time.ToMilliseconds(), each.partition, each.offset)
+        )
+        answer.records.extend(found[-count:])
+        answer.record_count = len(answer.records)
+        return self._finish(positions, ends)
+
+    def _collect(self, positions: dict[int, int], count: int) -> list[topics_pb2.TopicRecord]:
+        """The last ``count`` of each partition; less where they are large."""
+        found: dict[int, deque[topics_pb2.TopicRecord]] = {}
+        size_bytes = 0
+        for records in self._scan(positions, _LAST_SCANNED_MAX + len(positions)):
+            for row in range(max(0, records.num_rows - count), records.num_rows):
+                shown = self._query.shown(records, row)
+                kept = found.setdefault(shown.partition, deque())
+                kept.append(shown)
+                size_bytes += shown.ByteSize()
+                while len(kept) > 1 and (len(kept) > count or size_bytes > _LAST_BYTES_MAX):
+                    size_bytes -= kept.popleft().ByteSize()
+        return [*chain.from_iterable(found.values())]
+
+    def _scan(self, positions: dict[int, int], scanned_max: int) -> Iterator[pa.RecordBatch]:
+        """What is wanted of the records behind ``positions``, which move with what was read; those
+        of one batch are of one partition.
+        """
+        scanned_count = 0
+        while scanned_count < scanned_max:
+            plan = self._plane.plan_read(
+                {(self._topic, each): offset for each, offset in positions.items()},
+                max_records=_PLAN_RECORDS,
+                max_bytes=_PLAN_BYTES,
+            )
+            for each in plan.ranges:
+                for batch in self._plane.read_here(ReadPlan((each,))):
+                    scanned_count += batch.num_rows
+                    self._answer.scanned_count += batch.num_rows
+                    yield from self._query.wanted(batch)
+                positions[each.partition] = each.end_offset
+            if not plan.ranges:
+                positions |= {key[1]: offset for key, offset in plan.next_offsets.items()}
+                return
+
+    def _finish(
+        self, positions: Mapping[int, int], ends: Mapping[int, int]
+    ) -> engine_pb2.TopicRecords:
+        for partition, offset in sorted(positions.items()):
+            self._answer.positions.add(partition=partition, offset=offset)
+        self._answer.at_end = all(positions[each] >= end for each, end in ends.items())
+        return self._answer
+
+
+def _existing(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
+    fault = topic_rules.name_fault(topic)
+    if not fault and (topic in plane.reserved_topics() or topic.startswith("__")):
+        fault = f"must be a topic of connectors: the cluster keeps itself in {topic}"
+    if fault:
+        raise InvalidArgumentError.listing([Violation("topic", fault)])
+    bounds = plane.topic_bounds(topic)
+    if not bounds and went_on:
+        raise _deleted(topic)
+    if not bounds:
+        raise topic_rules.unknown(topic)
+    return bounds
+
+
+def _check_same_topic(topic: str, starts: Mapping[int, int], bounds: Bounds) -> None:
+    for partition, start in starts.items():
+        if partition not in bounds or bounds[partition][1] < start:
+            raise _deleted(topic)
+
+
+def _deleted(topic: str) -> NotFoundError:
+    return NotFoundError(
+        Reason.TOPIC_NOT_FOUND,
+        f"topic {topic!r} was deleted while it was read, or is another one of that name by now: "
+        "read it again from its start",
+        metadata={"topic": topic},
+    )
+
+
+def _check_partitions(topic: str, wanted: Collection[int], bounds: Bounds) -> None:
+    faults = [
+        Violation(
+            f"query.partitions[{index}]",
+            f"must be one of {topic}'s partitions, 0 to {max(bounds)}, not {partition}",
+        )
+        for index, partition in enumerate(wanted)
+        if partition not in bounds
+    ]
+    if faults:
+        raise InvalidArgumentError.listing(faults)

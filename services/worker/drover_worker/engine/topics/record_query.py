@@ -1,0 +1,218 @@
+"""What somebody wants to see of a topic: by which converters, which records, which parts."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from drover.api.common.v1 import topics_pb2
+from drover.config.config_def import ConfigDef
+from drover.connector.record_settings import KEY_CONVERTER, VALUE_CONVERTER
+from drover.convert.converter import Converter, Decoded
+from drover.convert.registry import build_converter, converter_config_def
+from drover.convert.steps import DecodeRecords
+from drover.errors import InvalidArgumentError, Violation
+from drover.pipeline.layouts import topic_records
+from drover.record import schemaless
+from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from drover.record.schema import arrow_field, is_schemaless
+from drover.transform.conditions import Condition, part_of, split_path
+from drover_worker.engine.topics.shown_records import is_json, json_of, shown_json
+
+AUTO, HEX = "auto", "hex"
+_SHORT_NAMES = {
+    "json": "JsonConverter",
+    "avro": "AvroConverter",
+    "protobuf": "ProtobufConverter",
+    "string": "StringConverter",
+}
+_SCHEMAS_ENABLE = "schemas.enable"
+#: What of a key, a value or a header goes into an answer.
+_PART_MAX_CHARS = 64 * 1024
+_MESSAGE_MAX_CHARS = 500
+
+
+class RecordQuery:
+    """Decodes batches of a topic and picks what is wanted of them.
+
+    Without a converter each key and value is shown as what it looks like: JSON (of an envelope with
+    a schema the payload), else text, else hexadecimal digits.
+    """
+
+    def __init__(
+        self, query: topics_pb2.RecordQuery, connector_config: Mapping[str, str] | None = None
+    ) -> None:
+        """``connector_config`` names converters where the query names none.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST with every fault. Runs plugin code.
+        """
+        faults: list[Violation] = []
+        settings = {**(connector_config or {}), **query.config}
+        key = _converter(KEY_CONVERTER, query.key_converter, settings, faults)
+        value = _converter(VALUE_CONVERTER, query.value_converter, settings, faults)
+        self._conditions = _each(Condition, "query.conditions", query.conditions, faults)
+        self._paths = _each(split_path, "query.paths", query.paths, faults)
+        self._names = list(query.paths)
+        if faults:
+            raise InvalidArgumentError.listing(faults)
+        self._decode = DecodeRecords(key, value)
+        self._decode_guessed = DecodeRecords(Guess({}, is_key=True), Guess({}, is_key=False))
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether it wants some records and not others."""
+        return bool(self._conditions)
+
+    def wanted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The records that meet the conditions, decoded, in order; ``batch`` is as topics are
+        read. One that a named converter cannot decode is guessed, and says so in ERROR.
+        """
+        for records in topic_records(batch):
+            for decoded in self._decoded(records):
+                for condition in self._conditions:
+                    decoded = decoded.filter(condition.matches(decoded))
+                if decoded.num_rows:
+                    yield decoded
+
+    def shown(self, batch: pa.RecordBatch, row: int) -> topics_pb2.TopicRecord:
+        """One of ``wanted``."""
+        shown = topics_pb2.TopicRecord(
+            partition=batch.column(PARTITION)[row].as_py(), offset=batch.column(OFFSET)[row].as_py()
+        )
+        time = batch.column(TIMESTAMP)[row].as_py()
+        if time is not None:
+            shown.record_time.FromDatetime(time)
+        key = shown_json(batch, KEY, row)
+        if key is not None:
+            shown.key = _cut(key, shown)
+        value = self._selected(batch, row) if self._paths else shown_json(batch, VALUE, row)
+        if value is not None:
+            shown.value = _cut(value, shown)
+        for each in batch.column(HEADERS)[row].as_py() or ():
+            header = shown.headers.add(key=each["key"])
+            if each["value"] is not None:
+                header.value = _cut(each["value"].decode(errors="replace"), shown)
+        if ERROR in batch.schema.names:
+            shown.error = batch.column(ERROR)[row].as_py() or ""
+        return shown
+
+    def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The records decoded; halved until those that cannot be are alone."""
+        try:
+            yield from list(self._decode(records))
+        except Exception as error:  # noqa: BLE001 - a converter may be a plugin's
+            if records.num_rows > 1:
+                half = records.num_rows // 2
+                yield from self._decoded(records.slice(0, half))
+                yield from self._decoded(records.slice(half))
+                return
+            text = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_CHARS]
+            for guessed in self._decode_guessed(records):
+                field = pa.field(ERROR, pa.string())
+                yield guessed.append_column(field, pa.array([text], pa.string()))
+
+    def _selected(self, batch: pa.RecordBatch, row: int) -> str:
+        record = {name: batch.column(name)[row].as_py() for name in batch.schema.names}
+        for name in (KEY, VALUE):
+            if record[name] is not None and is_schemaless(batch.schema.field(name)):
+                record[name] = schemaless.loads(record[name])
+        parts = {
+            name: part_of(record, side, path)
+            for name, (side, path) in zip(self._names, self._paths, strict=True)
+        }
+        texts = {
+            name: part.decode(errors="replace") if isinstance(part, bytes) else part
+            for name, part in parts.items()
+        }
+        return json_of(texts)
+
+
+class _Own(Converter):
+    """A converter that only decodes, bytes to one text of JSON each."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Converter."""
+        return ConfigDef()
+
+    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+        """Never: it is for those who look."""
+        raise NotImplementedError
+
+    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+        """See Converter."""
+        del topics
+        name = KEY if self.is_key else VALUE
+        texts = [None if each is None else self.text(each) for each in values.to_pylist()]
+        return [Decoded(None, arrow_field(name, None), pa.array(texts, pa.string()))]
+
+    def text(self, value: bytes) -> str:
+        """The JSON."""
+        raise NotImplementedError
+
+
+class Guess(_Own):
+    """See RecordQuery."""
+
+    def text(self, value: bytes) -> str:
+        """The JSON of what the bytes look like."""
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return json.dumps(f"0x{value.hex()}")
+        if text.startswith('{"schema":') and is_json(text):
+            envelope = json.loads(text)
+            return (
+                json_of(envelope["payload"]) if envelope.keys() == {"schema", "payload"} else text
+            )
+        if is_json(text):
+            return text
+        printable = all(each.isprintable() or each in "\t\r\n" for each in text)
+        return json.dumps(text if printable else f"0x{value.hex()}", ensure_ascii=False)
+
+
+class Hex(_Own):
+    """Bytes as hexadecimal digits."""
+
+    def text(self, value: bytes) -> str:
+        """The JSON."""
+        return json.dumps(f"0x{value.hex()}")
+
+
+def _converter(
+    setting: str, name: str, settings: Mapping[str, str], faults: list[Violation]
+) -> Converter:
+    is_key = setting == KEY_CONVERTER
+    chosen = name.strip() or settings.get(setting, AUTO)
+    if chosen in (AUTO, HEX):
+        return (Guess if chosen == AUTO else Hex)({}, is_key=is_key)
+    raw: dict[str, str | None] = {**settings, setting: _SHORT_NAMES.get(chosen, chosen)}
+    if chosen == "json":
+        raw.setdefault(f"{setting}.{_SCHEMAS_ENABLE}", "false")
+    parsed = converter_config_def(setting, raw).parse(raw)
+    field = "query.key_converter" if is_key else "query.value_converter"
+    for each in parsed.violations:
+        at = field if each.field == setting else f'query.config["{each.field}"]'
+        faults.append(Violation(at, each.description))
+    if parsed.violations:
+        return Guess({}, is_key=is_key)
+    return build_converter(setting, parsed.values, is_key=is_key)
+
+
+def _each(parse: Any, field: str, texts: Sequence[str], faults: list[Violation]) -> list[Any]:
+    parsed = []
+    for index, text in enumerate(texts):
+        try:
+            parsed.append(parse(text))
+        except ValueError as error:
+            faults.append(Violation(f"{field}[{index}]", str(error)))
+    return parsed
+
+
+def _cut(text: str, shown: topics_pb2.TopicRecord) -> str:
+    if len(text) <= _PART_MAX_CHARS:
+        return text
+    shown.truncated = True
+    return text[:_PART_MAX_CHARS]

@@ -1,0 +1,556 @@
+"""The herder's dealings with its engine: commands out, reports in, what plugins it has."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from drover.api.common.v1.preview_pb2 import Preview
+from drover.api.common.v1.topics_pb2 import TopicDescription
+from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.clock import SystemClock
+from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
+from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
+from drover.codec.failures import decode_cause
+from drover.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    Reason,
+    UnavailableError,
+    Violation,
+)
+from drover.model.failures import FailureCause
+from drover.model.ids import TaskId
+from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
+from drover.rpc.status import from_rpc_status
+from drover_worker.core import events, instructions
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.shell.engine_supervisor import EngineExit
+from drover_worker.shell.known_plugins import KnownPlugins
+from drover_worker.shell.process_loggers import LoggerState
+
+#: Over the plugins' own limits: for the engine to answer that one was reached.
+_MARGIN_S = 5.0
+#: How long a read waits for the plugins, which tell what to mask.
+_PLUGINS_PATIENCE_S = 1.0
+#: The engine's thread that takes commands answers, which never waits for a plugin.
+_LOGGERS_TIMEOUT_S = 2.0
+
+_log = structlog.get_logger("drover.worker")
+
+
+class Engine(Protocol):
+    """What is needed of an engine; EngineSupervisor is one."""
+
+    @property
+    def process_id(self) -> int | None:
+        """Its process; None while there is none."""
+
+    async def start(self) -> None:
+        """Keep one running from now on."""
+
+    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
+        """Send a command and wait for its answer."""
+
+    async def send(self, command: pb.EngineCommand) -> None:
+        """Send a command that has no answer."""
+
+    async def close(self) -> None:
+        """End it in good order."""
+
+
+class EngineLink:
+    """Turns instructions into commands and reports into events.
+
+    Attributes:
+        spark_version: Empty while Spark does not run.
+        plugins: What is known of connector classes.
+        fatal: Set to why, when no engine can run here before somebody acts.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: EngineLimits,
+        post: Callable[[events.HerderEvent], None],
+    ) -> None:
+        self._limits = limits
+        self._post = post
+        self._commit: Callable[[int, TaskOffsets], None] | None = None
+        self._forget_commits: Callable[[], None] | None = None
+        self._fetch: Callable[[int, str], None] | None = None
+        self._forget_fetches: Callable[[], None] | None = None
+        self._on_started: Callable[[], None] | None = None
+        self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
+        self._cluster_faults: Callable[[str], Awaitable[list[Violation]]] | None = None
+        self._engine: Engine | None = None
+        self.spark_version = ""
+        self.plugins = KnownPlugins()
+        self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._was_ready = False
+        self._plugins_loading = asyncio.Lock()
+
+    def attach(self, engine: Engine) -> None:
+        """Use this engine; before anything else."""
+        self._engine = engine
+
+    def attach_commits(
+        self, commit: Callable[[int, TaskOffsets], None], forget: Callable[[], None]
+    ) -> None:
+        """Hand commits to ``commit``; when an engine ends, its commits are nobody's: ``forget``."""
+        self._commit, self._forget_commits = commit, forget
+
+    def attach_fetches(self, fetch: Callable[[int, str], None], forget: Callable[[], None]) -> None:
+        """Hand the wish for a connector's offsets to ``fetch``; ``forget`` as for commits."""
+        self._fetch, self._forget_fetches = fetch, forget
+
+    def attach_start(self, on_started: Callable[[], None]) -> None:
+        """Call ``on_started`` for each engine that takes commands from then on."""
+        self._on_started = on_started
+
+    def attach_progress(self, on_progressed: Callable[[pb.TaskProgress], None]) -> None:
+        """Call ``on_progressed`` with what an engine tells of its tasks and itself."""
+        self._on_progressed = on_progressed
+
+    def attach_cluster(self, faults: Callable[[str], Awaitable[list[Violation]]]) -> None:
+        """Ask ``faults`` what the other workers lack of a class that this one's engine knows."""
+        self._cluster_faults = faults
+
+    # Reports
+
+    def on_report(self, report: pb.EngineReport) -> None:
+        """Take a report that answers no command."""
+        match report.WhichOneof("report"):
+            case "started":
+                self.plugins.loaded_ms = SystemClock().now_ms()
+                if self._on_started is not None:
+                    self._on_started()
+            case "ready":
+                self._was_ready = True
+                self.spark_version = report.ready.spark_version
+                _log.info("the engine is ready", spark_master=report.ready.spark_master)
+                self._post(events.EngineReady())
+            case "connector_failed":
+                failed = report.connector_failed
+                cause = decode_cause(failed.cause)
+                self._post(
+                    events.ConnectorFailed(failed.connector, failed.run_id, failed.trace, cause)
+                )
+            case "reconfiguration_requested":
+                wanted = report.reconfiguration_requested
+                self._post(events.ReconfigurationRequested(wanted.connector, wanted.run_id))
+            case "task_failed":
+                task = report.task_failed
+                cause = decode_cause(task.cause)
+                self._post(events.TaskFailed(_task(task.task), task.run_id, task.trace, cause))
+            case "task_fenced":
+                fenced = report.task_fenced
+                self._post(events.TaskFenced(_task(fenced.task), fenced.run_id))
+            case "config_expired":
+                expired = report.config_expired
+                name = expired.connector
+                key = TaskId(name, expired.task) if expired.HasField("task") else name
+                self._post(events.ConfigExpired(key, expired.run_id))
+            case "task_progress":
+                for entry in report.task_progress.entries:
+                    self._on_progress(entry)
+                if self._on_progressed is not None:
+                    self._on_progressed(report.task_progress)
+            case "commit_offsets" if self._commit is not None:
+                self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
+            case "fetch_offsets" if self._fetch is not None:
+                self._fetch(report.call_id, report.fetch_offsets.connector)
+            case "replacement_requested":
+                _log.warning("the engine asks to be replaced", reason=report.replacement_requested)
+            case _:
+                pass
+
+    def _on_progress(self, entry: pb.TaskProgress.Entry) -> None:
+        task, run_id = _task(entry.task), entry.run_id
+        if entry.topics:
+            self._post(events.TopicsUsed(task, run_id, tuple(entry.topics)))
+        if entry.HasField("counts"):
+            counts, figures = decode_counts(entry.counts), decode_figures(entry.figures)
+            self._post(events.TaskCounted(task, run_id, counts, figures))
+
+    def on_exit(self, ended: EngineExit) -> None:
+        """The engine ended; the supervisor starts the next one."""
+        self.spark_version = ""
+        self.plugins.engine_ended()
+        if self._forget_commits is not None:
+            self._forget_commits()
+        if self._forget_fetches is not None:
+            self._forget_fetches()
+        self._post(events.EngineLost(ended.message, ended.starved))
+        if ended.lasting and not self._was_ready and not self.fatal.done():
+            self.fatal.set_result(ended.message)
+
+    async def answer_commit(self, call_id: int, result: CommitResult) -> None:
+        """Tell the engine what became of a commit."""
+        outcome: coordinator_pb.CommitOutcome.ValueType = COMMIT_OUTCOMES.encode(result.outcome)
+        command = pb.EngineCommand(
+            call_id=call_id,
+            commit_result=pb.CommitResult(outcome=outcome, message=result.message),
+        )
+        await self._send_answer(command)
+
+    async def answer_fetch(self, call_id: int, offsets: Sequence[CommittedOffset]) -> None:
+        """Tell the engine what a connector has committed."""
+        fetched = pb.FetchedOffsets(offsets=[encode_offset(each) for each in offsets])
+        await self._send_answer(pb.EngineCommand(call_id=call_id, fetched_offsets=fetched))
+
+    async def _send_answer(self, command: pb.EngineCommand) -> None:
+        try:
+            await self._running().send(command)
+        except UnavailableError:
+            _log.info("an answer found no engine", call_id=command.call_id)
+
+    # Loggers, as EngineLoggers
+
+    async def list_loggers(self) -> list[LoggerState]:
+        """The loggers of the engine's process, by name.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+            DeadlineExceededError: It does not answer.
+        """
+        return await self._loggers(pb.EngineCommand(list_loggers=pb.ListLoggers()))
+
+    async def set_logger_levels(self, levels: Mapping[str, str]) -> list[str]:
+        """Set levels in order; returns the names of the loggers that changed.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+            DeadlineExceededError: It does not answer; it may do so later.
+        """
+        entries = [pb.SetLoggerLevels.Entry(name=n, level=level) for n, level in levels.items()]
+        command = pb.EngineCommand(set_logger_levels=pb.SetLoggerLevels(levels=entries))
+        return [state.name for state in await self._loggers(command)]
+
+    async def _loggers(self, command: pb.EngineCommand) -> list[LoggerState]:
+        report = await self._running().call(command, _LOGGERS_TIMEOUT_S)
+        return [
+            LoggerState(
+                each.name,
+                each.level,
+                each.last_change_time.ToMilliseconds()
+                if each.HasField("last_change_time")
+                else None,
+            )
+            for each in report.loggers.loggers
+        ]
+
+    # Plugins
+
+    async def load_plugins(self) -> KnownPlugins:
+        """The plugins, once the present engine has listed what is installed.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        async with self._plugins_loading:
+            if not self.plugins.listed:
+                report = await self._call(
+                    pb.EngineCommand(list_plugins=pb.ListPlugins()), self._limits.validate_ms
+                )
+                for problem in report.plugins.problems:
+                    _log.warning("a plugin cannot be loaded", why=problem.message)
+                self.plugins.set_installed(report.plugins.plugins)
+        return self.plugins
+
+    async def try_know_plugins(self, class_names: Iterable[str]) -> None:
+        """Ask about the classes that are not known yet, if the engine answers soon."""
+        if self.plugins.listed and not self.plugins.unasked(class_names):
+            return
+        with suppress(TimeoutError, UnavailableError, DeadlineExceededError):
+            async with asyncio.timeout(_PLUGINS_PATIENCE_S):
+                await self.load_plugins()
+                for name in self.plugins.unasked(class_names):
+                    self.plugins.note_asked(name)
+                    await self.validate({"connector.class": name})
+
+    async def find_faults(self, config: Mapping[str, str]) -> list[Violation]:
+        """Every fault of a config, and of a plugin that some workers lack.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        return await self._with_cluster_faults(config, await self.validate(config))
+
+    async def _with_cluster_faults(
+        self, config: Mapping[str, str], answer: pb.ConfigValidation | pb.Failure
+    ) -> list[Violation]:
+        class_name = config.get("connector.class", "")
+        if self._cluster_faults is None or not class_name:
+            return violations_of(answer)
+        lacking = await self._cluster_faults(class_name)
+        if lacking and isinstance(answer, pb.Failure) and answer.plugin_not_found:
+            return lacking  # it says that of this worker, too
+        return [*violations_of(answer), *lacking]
+
+    async def validate(self, config: Mapping[str, str]) -> pb.ConfigValidation | pb.Failure:
+        """A config's faults, or why they could not be found.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        command = pb.EngineCommand(validate_config=pb.ValidateConfig(config=config))
+        report = await self._call(command, self._limits.validate_ms)
+        if report.WhichOneof("report") == "failure":
+            return report.failure
+        self.plugins.learn(config.get("connector.class", ""), report.validation)
+        return report.validation
+
+    async def preview(
+        self, config: Mapping[str, str], row_count: int, *, dead_letters: bool = False
+    ) -> Preview:
+        """What a connector would do to some records, or to the letters that the config replays.
+
+        Raises:
+            FailedPreconditionError: PREVIEW_FAILED.
+            DeadlineExceededError: It took too long.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        wanted = pb.PreviewConnector(config=config, row_count=row_count, dead_letters=dead_letters)
+        report = await self._call(pb.EngineCommand(preview_connector=wanted), self._limits.start_ms)
+        if report.WhichOneof("report") == "failure":
+            raise FailedPreconditionError(Reason.PREVIEW_FAILED, report.failure.message)
+        return report.preview
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[CommittedOffset]
+    ) -> bool:
+        """Tell a connector's plugin which of its offsets change, None for those that go.
+
+        Returns:
+            Whether nothing is left to change outside of Drover.
+
+        Raises:
+            FailedPreconditionError: OFFSETS_REFUSED, by the plugin.
+            DeadlineExceededError: It took too long.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        wanted = pb.AlterOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
+        report = await self._call(pb.EngineCommand(alter_offsets=wanted), self._limits.validate_ms)
+        if report.WhichOneof("report") == "failure":
+            raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
+        return report.offsets_altered.complete
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """Where topic partitions end for readers; those that do not exist are left out.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, there is no engine, or it cannot say.
+            DeadlineExceededError: It does not answer.
+        """
+        wanted = pb.ListEndOffsets(
+            partitions=[pb.TopicPartition(topic=p.topic, partition=p.partition) for p in partitions]
+        )
+        report = await self._running().call(pb.EngineCommand(list_end_offsets=wanted), timeout_s)
+        if report.WhichOneof("report") == "failure":
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, report.failure.message)
+        return {
+            TopicPartition(each.partition.topic, each.partition.partition): each.end_offset
+            for each in report.end_offsets.entries
+        }
+
+    # Topics
+
+    async def list_topics(self, after: str, count_max: int) -> pb.TopicList:
+        """Topics by name, behind ``after``; errors are those of the engine's ``topic_reads``, and
+        UnavailableError ENGINE_UNAVAILABLE, as of the other questions about topics.
+        """
+        wanted = pb.ListTopics(after=after, count_max=count_max)
+        return (await self._ask_topics(pb.EngineCommand(list_topics=wanted))).topics
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """A topic."""
+        wanted = pb.DescribeTopic(topic=topic)
+        return (await self._ask_topics(pb.EngineCommand(describe_topic=wanted))).topic
+
+    async def read_topic(self, wanted: pb.ReadTopic) -> pb.TopicRecords:
+        """Some records of a topic."""
+        return (await self._ask_topics(pb.EngineCommand(read_topic=wanted))).topic_records
+
+    async def _ask_topics(self, command: pb.EngineCommand) -> pb.EngineReport:
+        report = await self._call(command, self._limits.start_ms)
+        if report.WhichOneof("report") == "failure":
+            failure = report.failure
+            if failure.status:
+                raise from_rpc_status(failure.status)
+            raise FailedPreconditionError(Reason.PREVIEW_FAILED, failure.message)
+        return report
+
+    # Instructions
+
+    async def validate_config(
+        self, instruction: instructions.ValidateConfig
+    ) -> events.HerderEvent | None:
+        """Carry out ValidateConfig."""
+        answer = await self.validate(instruction.config)
+        return events.ConfigValidated(
+            instruction.cause_id,
+            await self._with_cluster_faults(instruction.config, answer),
+            answer.connector_type if isinstance(answer, pb.ConfigValidation) else "",
+        )
+
+    async def start_connector(
+        self, instruction: instructions.StartConnector
+    ) -> events.HerderEvent | None:
+        """Carry out StartConnector."""
+        command = pb.EngineCommand(
+            start_connector=pb.StartConnector(
+                connector=instruction.name, config=instruction.config, run_id=instruction.run_id
+            )
+        )
+        name, run_id = instruction.name, instruction.run_id
+        failure = await self._try(command, self._limits.start_ms)
+        if failure is not None:
+            return events.ConnectorFailed(name, run_id, failure.trace, failure.cause)
+        return events.ConnectorStarted(name, run_id)
+
+    async def stop_connector(
+        self, instruction: instructions.StopConnector
+    ) -> events.HerderEvent | None:
+        """Carry out StopConnector."""
+        command = pb.EngineCommand(stop_connector=pb.StopConnector(connector=instruction.name))
+        await self._stop(command, instruction.name)
+        return events.ConnectorStopped(instruction.name, instruction.run_id)
+
+    async def generate_task_configs(
+        self, instruction: instructions.GenerateTaskConfigs
+    ) -> events.HerderEvent | None:
+        """Carry out GenerateTaskConfigs."""
+        name, run_id = instruction.name, instruction.run_id
+        command = pb.EngineCommand(
+            generate_task_configs=pb.GenerateTaskConfigs(
+                connector=name, max_tasks=instruction.tasks_max
+            )
+        )
+        try:
+            report = await self._call(command, self._limits.task_configs_ms)
+        except DeadlineExceededError as error:
+            return events.TaskConfigsNotGenerated(name, run_id, error.message)
+        if report.WhichOneof("report") == "failure":
+            return events.TaskConfigsNotGenerated(name, run_id, _trace(report.failure))
+        configs = [dict(entry.config) for entry in report.task_configs.task_configs]
+        return events.TaskConfigsGenerated(name, run_id, configs)
+
+    async def start_task(self, instruction: instructions.StartTask) -> events.HerderEvent | None:
+        """Carry out StartTask."""
+        command = pb.EngineCommand(
+            start_task=pb.StartTask(
+                task=encode_task_id(instruction.task),
+                connector_config=instruction.connector_config,
+                task_config=instruction.task_config,
+                claim=encode_term(instruction.claim),
+                offsets=[encode_offset(offset) for offset in instruction.offsets],
+                paused=instruction.paused,
+                run_id=instruction.run_id,
+            )
+        )
+        failure = await self._try(command, self._limits.start_ms)
+        if failure is not None:
+            return events.TaskFailed(
+                instruction.task, instruction.run_id, failure.trace, failure.cause
+            )
+        return events.TaskStarted(instruction.task, instruction.run_id)
+
+    async def set_task_paused(
+        self, instruction: instructions.SetTaskPaused
+    ) -> events.HerderEvent | None:
+        """Carry out SetTaskPaused."""
+        task = instruction.task
+        command = pb.EngineCommand(
+            set_paused=pb.SetPaused(
+                connector=task.connector, task=task.task, paused=instruction.paused
+            )
+        )
+        failure = await self._try(command, self._limits.stop_ms)
+        if failure is not None:
+            return events.TaskFailed(task, instruction.run_id, failure.trace, failure.cause)
+        return events.TaskPauseSet(task, instruction.run_id, instruction.paused)
+
+    async def stop_task(self, instruction: instructions.StopTask) -> events.HerderEvent | None:
+        """Carry out StopTask."""
+        command = pb.EngineCommand(stop_task=pb.StopTask(task=encode_task_id(instruction.task)))
+        await self._stop(command, str(instruction.task))
+        return events.TaskStopped(instruction.task, instruction.run_id)
+
+    async def _stop(self, command: pb.EngineCommand, what: str) -> None:
+        """Stop something; what cannot be stopped is abandoned: its claim protects the data."""
+        try:
+            # the batch in flight has this long, and then the plugin's stop() as long again
+            report = await self._call(command, 2 * self._limits.stop_ms)
+        except (UnavailableError, DeadlineExceededError) as error:
+            _log.warning("not stopped in order", what=what, why=error.message)
+            return
+        if report.WhichOneof("report") == "failure":
+            _log.warning("not stopped in order", what=what, why=report.failure.message)
+
+    async def _try(self, command: pb.EngineCommand, limit_ms: int) -> "_Failed | None":
+        """Why a command failed; None when it did not. An engine that ended raises."""
+        try:
+            report = await self._call(command, limit_ms)
+        except DeadlineExceededError as error:
+            return _Failed(error.message, FailureCause.PLUGIN)
+        if report.WhichOneof("report") == "failure":
+            return _Failed(_trace(report.failure), decode_cause(report.failure.cause))
+        return None
+
+    async def _call(self, command: pb.EngineCommand, limit_ms: int) -> pb.EngineReport:
+        return await self._running().call(command, limit_ms / 1000 + _MARGIN_S)
+
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not started yet")
+        return self._engine
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Why a command was not carried out, and whose fault that is."""
+
+    trace: str
+    cause: FailureCause
+
+
+def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:
+    """Every fault that the engine found; none when the config is good."""
+    if isinstance(answer, pb.Failure):
+        return [Violation('config["connector.class"]', answer.message)]
+    return [
+        Violation(f'config["{value.key.name}"]', error)
+        for value in answer.values
+        for error in value.errors
+    ]
+
+
+Handler = Callable[[Any], Coroutine[Any, Any, events.HerderEvent | None]]
+
+
+def engine_handlers(link: EngineLink) -> dict[type, Handler]:
+    """Who carries out which instruction."""
+    return {
+        instructions.ValidateConfig: link.validate_config,
+        instructions.StartConnector: link.start_connector,
+        instructions.StopConnector: link.stop_connector,
+        instructions.GenerateTaskConfigs: link.generate_task_configs,
+        instructions.StartTask: link.start_task,
+        instructions.SetTaskPaused: link.set_task_paused,
+        instructions.StopTask: link.stop_task,
+    }
+
+
+def _task(message: Any) -> TaskId:
+    return TaskId(message.connector, message.task)
+
+
+def _trace(failure: pb.Failure) -> str:
+    return failure.trace or failure.message

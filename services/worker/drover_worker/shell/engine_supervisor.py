@@ -1,0 +1,357 @@
+"""The herder's side of the engine: keeps one running, and calls it.
+
+    supervisor = EngineSupervisor(settings, on_report=herder.report, on_exit=herder.engine_exit)
+    await supervisor.start()
+    await supervisor.wait_ready()
+    report = await supervisor.call(command, timeout_s=35)
+    await supervisor.close()
+
+Commands that need no Spark (ListPlugins, ValidateConfig) are served while Spark starts. When the
+engine ends, calls in flight fail with ENGINE_UNAVAILABLE, ``on_exit`` is called after its last
+report, and a new engine is started after a back-off.
+"""
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from drover.api.engine.v1 import engine_pb2
+from drover.backoff import Backoff
+from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.model.status import StatusKey
+from drover_worker.engine.log_lines import as_logged
+from drover_worker.engine.settings import (
+    DEFAULT_DRIVER_MEMORY,
+    DRIVER_MEMORY,
+    LASTING_EXIT_CODES,
+    EngineSettings,
+    ExitCode,
+)
+from drover_worker.shell.engine_child import EngineChild, write_to_stderr
+from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes, size_text
+
+_BACKOFF_FIRST_S = 0.2
+_BACKOFF_MAX_S = 30.0
+#: An engine that was ready this long resets the back-off.
+_SOUND_AFTER_S = 60.0
+#: Over the plugins' stop limit: for Spark to end in good order.
+_STOP_MARGIN_MS = 10_000
+#: How an engine ends that was killed, or whose JVM was.
+_KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
+
+log = structlog.get_logger(__name__)
+
+ReportHandler = Callable[[engine_pb2.EngineReport], None]
+
+
+class EngineState(StrEnum):
+    """What the supervised engine is doing."""
+
+    #: Not started yet, or closed.
+    STOPPED = "STOPPED"
+    #: The process runs, Spark does not yet.
+    STARTING = "STARTING"
+    #: Spark runs.
+    READY = "READY"
+    #: It ended; the next one starts after a back-off.
+    BACKING_OFF = "BACKING_OFF"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineExit:
+    """The end of one engine process.
+
+    Attributes:
+        exit_code: As ExitCode, or 128 + N after signal N.
+        message: One line for people: what was wrong.
+        stderr_tail: The last lines of its standard error.
+        lasting: A new engine would end the same way until somebody acts (no Java, say).
+        requested: It ended because close() or restart() was called.
+        starved: What was at work when it ended for want of memory (``in_flight.read_table``); None
+            when that was not why, or when nobody knows.
+    """
+
+    exit_code: int
+    message: str
+    stderr_tail: str
+    lasting: bool
+    requested: bool
+    starved: tuple[StatusKey, ...] | None = None
+
+
+ExitHandler = Callable[[EngineExit], None]
+
+
+class EngineSupervisor:
+    """Keeps an engine process running. For one event loop; nothing here blocks it."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        on_report: ReportHandler,
+        on_exit: ExitHandler,
+        on_log_line: Callable[[bytes], None] = write_to_stderr,
+        engine_command: Sequence[str] = (),
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            settings: Settings of each engine.
+            on_report: Called on the event loop for every report that answers no call: ready,
+                failures, fences, progress, commit_offsets. Must not block.
+            on_exit: Called when an engine ended, after its last report. Must not block.
+            on_log_line: Takes what the engine's processes write, line by line, as the settings'
+                log format wants it.
+            engine_command: Another engine than the real one, for tests.
+        """
+        self._settings = settings
+        self._on_report = on_report
+        self._on_exit = on_exit
+        self._on_log_line = on_log_line
+        self._engine_command = engine_command
+        self._call_ids = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[engine_pb2.EngineReport]] = {}
+        self._child: EngineChild | None = None
+        self._state = EngineState.STOPPED
+        self._spawned = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._ready_report: engine_pb2.EngineReady | None = None
+        self._start_failure = ""
+        self._last_exit: EngineExit | None = None
+        self._stop_requested = False
+        self._closing = False
+        self._run_task: asyncio.Task[None] | None = None
+        self._replacement: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> EngineState:
+        """What the engine is doing now."""
+        return self._state
+
+    @property
+    def process_id(self) -> int | None:
+        """The guard's process id while an engine runs."""
+        return self._child.process_id if self._child else None
+
+    async def start(self) -> None:
+        """Start the engine, and keep one running until ``close``.
+
+        Returns when the first process was started, or could not be; Spark is not up by then.
+        """
+        if self._run_task is None:
+            self._run_task = asyncio.create_task(self._run(), name="engine-supervisor")
+        await self._spawned.wait()
+
+    async def wait_ready(self) -> engine_pb2.EngineReady:
+        """Wait until Spark runs, over as many engines as it takes."""
+        while self._ready_report is None:
+            await self._ready.wait()
+        return self._ready_report
+
+    async def call(
+        self, command: engine_pb2.EngineCommand, timeout_s: float
+    ) -> engine_pb2.EngineReport:
+        """Send a command and wait for its answer; its call id is set here.
+
+        Returns:
+            The answer; a command that failed is answered by a report with ``failure``.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, when no engine runs or it ended meanwhile; the
+                command may have been carried out.
+            DeadlineExceededError: No answer within ``timeout_s`` seconds; a later one is dropped.
+        """
+        child = self._running_child()
+        call_id = next(self._call_ids)
+        sent = engine_pb2.EngineCommand()
+        sent.CopyFrom(command)
+        sent.call_id = call_id
+        answer: asyncio.Future[engine_pb2.EngineReport] = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                await child.send(sent)
+                return await answer
+        except TimeoutError:
+            raise DeadlineExceededError(
+                Reason.DEADLINE_EXCEEDED,
+                f"the engine did not answer {command.WhichOneof('command')} in {timeout_s} s",
+            ) from None
+        finally:
+            self._calls.pop(call_id, None)
+
+    async def send(self, command: engine_pb2.EngineCommand) -> None:
+        """Send a command that has no answer (a commit result), under the call id it carries.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, when no engine runs.
+        """
+        await self._running_child().send(command)
+
+    async def restart(self, reason: str) -> None:
+        """End the engine in good order; a new one starts at once. Returns when the old is gone."""
+        child = self._child
+        if child is not None and not self._closing:
+            log.warning("replacing the engine", reason=reason)
+            self._stop_requested = True
+            await child.stop(self._stop_limit_s())
+
+    async def close(self) -> None:
+        """End the engine in good order and stay without one; on_exit is called once more."""
+        self._closing = True
+        self._stop_requested = True
+        if self._replacement is not None:
+            self._replacement.cancel()
+        if self._child is not None:
+            await self._child.stop(self._stop_limit_s())
+        elif self._run_task is not None:
+            self._run_task.cancel()
+        if self._run_task is not None:
+            await asyncio.gather(self._run_task, return_exceptions=True)
+        self._state = EngineState.STOPPED
+
+    def _stop_limit_s(self) -> float:
+        return (self._settings.limits.stop_ms + _STOP_MARGIN_MS) / 1000
+
+    def _running_child(self) -> EngineChild:
+        if self._child is None:
+            why = f": {self._last_exit.message}" if self._last_exit else ""
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, f"the engine is not running{why}")
+        return self._child
+
+    async def _run(self) -> None:
+        """One engine after the other, until ``close``."""
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
+        loop = asyncio.get_running_loop()
+        while True:
+            started_s = loop.time()
+            ended = await self._live_once()
+            self._last_exit = ended
+            try:
+                self._on_exit(ended)
+            except Exception:
+                # a handler's defect must not end the supervision
+                log.exception("an engine's end was not handled")
+            if self._closing:
+                break
+            self._state = EngineState.BACKING_OFF
+            if ended.requested or loop.time() - started_s > _SOUND_AFTER_S:
+                backoff.reset()
+            if not ended.requested:
+                await asyncio.sleep(backoff.next_pause_s())
+        self._state = EngineState.STOPPED
+
+    async def _live_once(self) -> EngineExit:
+        self._start_failure = ""
+        self._stop_requested = False
+        kills_before = memory_kill_count()
+        child = EngineChild(
+            self._settings,
+            on_report=self._take_report,
+            on_log_line=self._take_log_line,
+            engine_command=self._engine_command,
+        )
+        try:
+            await child.start()
+        except OSError as error:
+            self._spawned.set()
+            message = f"the engine process cannot be started: {error}"
+            return EngineExit(ExitCode.FAILED, message, "", lasting=False, requested=False)
+        self._child = child
+        self._state = EngineState.STARTING
+        self._spawned.set()
+        if self._closing:  # close() came while the process was being made
+            child.kill()
+        try:
+            code = await child.wait()
+        finally:
+            child.kill()
+            in_flight = child.take_in_flight()
+            self._child = None
+            self._ready.clear()
+            self._ready_report = None
+        requested = self._stop_requested or self._closing
+        starved = not requested and (
+            code == ExitCode.HEAP_USED_UP
+            or (code in _KILLED_CODES and memory_kill_count() > kills_before)
+        )
+        what = _describe_starved(code, self._settings) if starved else _describe(code)
+        ended = EngineExit(
+            exit_code=code,
+            message=self._start_failure or what,
+            stderr_tail=child.stderr_tail,
+            lasting=code in LASTING_EXIT_CODES,
+            requested=requested,
+            starved=in_flight if starved else None,
+        )
+        self._fail_calls(ended)
+        if not ended.requested:
+            log.error("the engine ended", exit_code=code, message=ended.message)
+        return ended
+
+    def _fail_calls(self, ended: EngineExit) -> None:
+        calls, self._calls = self._calls, {}
+        for answer in calls.values():
+            if not answer.done():
+                answer.set_exception(
+                    UnavailableError(
+                        Reason.ENGINE_UNAVAILABLE, f"the engine ended: {ended.message}"
+                    )
+                )
+
+    def _take_report(self, report: engine_pb2.EngineReport) -> None:
+        kind = report.WhichOneof("report")
+        if kind in ("commit_offsets", "fetch_offsets") or report.call_id == 0:
+            if kind == "failure":
+                self._start_failure = report.failure.message
+                return
+            if kind == "ready":
+                self._state = EngineState.READY
+                self._ready_report = report.ready
+                self._ready.set()
+            self._on_report(report)
+            if kind == "replacement_requested" and self._replacement is None:
+                self._replacement = asyncio.create_task(
+                    self._replace(report.replacement_requested.reason), name="engine-replacement"
+                )
+            return
+        answer = self._calls.get(report.call_id)
+        if answer is not None and not answer.done():
+            answer.set_result(report)
+
+    def _take_log_line(self, line: bytes) -> None:
+        logged = as_logged(line, self._settings.log_format)
+        if logged:
+            self._on_log_line(logged)
+
+    async def _replace(self, reason: str) -> None:
+        try:
+            await self.restart(reason)
+        finally:
+            self._replacement = None
+
+
+def _describe_starved(code: int, settings: EngineSettings) -> str:
+    if code == ExitCode.HEAP_USED_UP:
+        heap = settings.spark_conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY)
+        return f"Spark's JVM had used up its heap of {heap} ({DRIVER_MEMORY} in DROVER_SPARK_CONF)"
+    what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
+    limit = memory_limit_bytes()
+    of = f" of {size_text(limit)}" if limit is not None else ""
+    return f"the kernel killed {what}, as the memory{of} was used up"
+
+
+def _describe(code: int) -> str:
+    """What an exit code without a message of its own means."""
+    if code == ExitCode.STOPPED:
+        return "the engine stopped"
+    if code > 128:
+        return f"the engine was killed by signal {code - 128}"
+    name = ExitCode(code).name if code in ExitCode.__members__.values() else "unknown"
+    return f"the engine ended with exit code {code} ({name})"

@@ -1,0 +1,47 @@
+"""Logs why connectors and tasks fail, with the traceback that their status shows."""
+
+import structlog
+
+from drover.model.ids import TaskId
+from drover.model.status import StatusKey
+from drover_worker.core import events
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.shell.status_writer import shortened
+
+_log = structlog.get_logger("drover.worker.failures")
+
+
+class FailureLog:
+    """Logs each failure once, at level error; of a run that is over none."""
+
+    def __init__(self, work: Work, worker_id: str) -> None:
+        self._work = work
+        self._worker_id = worker_id
+        #: The run and trace that were logged last, of connectors and tasks that are still here.
+        self._logged: dict[StatusKey, tuple[int, str]] = {}
+
+    def observe(self, event: events.HerderEvent) -> None:
+        """An event that the herder has taken."""
+        match event:
+            case events.ConnectorFailed(name, run_id, trace, _):
+                self._failed("a connector failed", name, run_id, trace)
+            case events.TaskConfigsNotGenerated(name, run_id, trace):
+                # it is asked again and again: only another trace is another failure
+                self._failed("a connector could not make its task configs", name, run_id, trace)
+            case events.TaskFailed(task, run_id, trace, _):
+                self._failed("a task failed", task, run_id, trace)
+            case _:
+                pass
+
+    def _failed(self, what: str, key: StatusKey, run_id: int, trace: str) -> None:
+        item = self._work.find(key)
+        if item is None or item.run_id != run_id or self._logged.get(key) == (run_id, trace):
+            return
+        present = {each: known for each, known in self._logged.items() if self._work.find(each)}
+        self._logged = {**present, key: (run_id, trace)}
+        where = (
+            {"connector": key.connector, "task": key.task}
+            if isinstance(key, TaskId)
+            else {"connector": key}
+        )
+        _log.error(what, **where, worker=self._worker_id, exception=shortened(trace))

@@ -1,0 +1,269 @@
+"""An engine that can be replaced by a new one while its work goes on.
+
+The new engine starts beside the old one. Once it is ready it is the present one: whatever starts,
+starts there. Then what runs in the old one is restarted, one connector or task after the other, and
+the old one ends. A command about something that runs goes to the engine that runs it.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.errors import Reason, UnavailableError
+from drover.model.ids import TaskId
+from drover.model.status import StatusKey
+from drover_worker.shell.engine_link import Engine
+from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+
+#: How long a new engine may take until Spark is up.
+_READY_TIMEOUT_S = 300.0
+
+_log = structlog.get_logger("drover.worker")
+
+MakeEngine = Callable[[ReportHandler, ExitHandler], Engine]
+#: Restarts a connector or task that runs; False when it does not run.
+Renew = Callable[[StatusKey], bool]
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """One engine, from its start to its end."""
+
+    engine: Engine | None = None
+    #: What it told before it was the present one.
+    held: list[pb.EngineReport] = field(default_factory=list)
+    ready: bool = False
+    exit: EngineExit | None = None
+
+    def get(self) -> Engine:
+        """The engine.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, there is none yet.
+        """
+        if self.engine is None:
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not started yet")
+        return self.engine
+
+
+class ReplaceableEngine:
+    """See Engine; to others it is one engine, whose reports and exits they hear.
+
+    Args:
+        make: Makes an engine.
+        on_report: Takes the reports of the present engine, and those of the work of the old one.
+        on_exit: Hears that the present engine ended.
+        move_limit_s: How long the restart of one connector or task is waited for.
+    """
+
+    def __init__(
+        self,
+        make: MakeEngine,
+        on_report: ReportHandler,
+        on_exit: ExitHandler,
+        *,
+        move_limit_s: float,
+    ) -> None:
+        self._make = make
+        self._on_report = on_report
+        self._on_exit = on_exit
+        self._move_limit_s = move_limit_s
+        self._present = _Place()
+        self._old: _Place | None = None
+        self._places: dict[StatusKey, _Place] = {}
+        self._starting: set[StatusKey] = set()
+        #: Commits and offsets that the engines wait for: where, and under which number there.
+        self._questions: dict[int, tuple[_Place, int]] = {}
+        self._question_numbers = itertools.count(1)
+        self._news = asyncio.Event()
+        self._replacement: asyncio.Task[int] | None = None
+        self._closing = False
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the present engine."""
+        return self._present.engine.process_id if self._present.engine is not None else None
+
+    async def start(self) -> None:
+        """See Engine."""
+        self._fill(self._present)
+        await self._present.get().start()
+
+    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
+        """See Engine."""
+        kind, key = command.WhichOneof("command"), _key_of(command)
+        if key is None:
+            return await self._present.get().call(command, timeout_s)
+        if kind in ("start_connector", "start_task"):
+            place = self._places[key] = self._present
+            self._starting.add(key)
+            try:
+                return await place.get().call(command, timeout_s)
+            finally:
+                self._starting.discard(key)
+                self._news.set()
+        place = self._places.get(key, self._present)
+        try:
+            return await place.get().call(command, timeout_s)
+        finally:
+            if kind in ("stop_connector", "stop_task") and self._places.get(key) is place:
+                del self._places[key]
+                self._news.set()
+
+    async def send(self, command: pb.EngineCommand) -> None:
+        """See Engine: an answer goes where it was asked for."""
+        place, number = self._questions.pop(command.call_id, (self._present, command.call_id))
+        command.call_id = number
+        await place.get().send(command)
+
+    async def close(self) -> None:
+        """See Engine; a replacement is given up."""
+        self._closing = True
+        if self._replacement is not None:
+            self._replacement.cancel()
+            await asyncio.gather(self._replacement, return_exceptions=True)
+        if self._present.engine is not None:
+            await self._present.engine.close()
+
+    async def replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
+        """Replace the engine by a new one; while that happens already, wait for its end.
+
+        It goes on when the caller goes away.
+
+        Args:
+            renew: Has what runs restarted.
+            on_switch: Called when the new engine has become the present one.
+
+        Returns:
+            How many connectors and tasks were moved.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, the new one did not start: the old one goes on.
+        """
+        if self._closing:
+            raise UnavailableError(Reason.DRAINING, "the worker shuts down")
+        if self._replacement is None or self._replacement.done():
+            self._replacement = asyncio.create_task(self._replace(renew, on_switch))
+        return await asyncio.shield(self._replacement)
+
+    async def _replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
+        new = await self._started()
+        old, self._present = self._present, new
+        self._old = old
+        try:
+            on_switch()
+            held, new.held = new.held, []
+            for report in held:
+                self._on_report(report)
+            moved = [key for key in self._in(old) if await self._move(key, old, renew)]
+        finally:
+            await old.get().close()
+            self._forget(old)
+            self._old = None
+        _log.info("the engine was replaced", moved_count=len(moved))
+        return len(moved)
+
+    async def _started(self) -> _Place:
+        """A new engine, once it is ready."""
+        new = _Place()
+        engine = self._fill(new)
+        try:
+            await engine.start()
+            came = await self._happens(lambda: new.ready or new.exit is not None, _READY_TIMEOUT_S)
+        except BaseException:
+            await engine.close()
+            raise
+        if came and new.exit is None:
+            return new
+        why = new.exit.message if new.exit is not None else "it took too long"
+        await engine.close()
+        raise UnavailableError(
+            Reason.ENGINE_UNAVAILABLE, f"the new engine did not start, the old one goes on: {why}"
+        )
+
+    def _in(self, place: _Place) -> list[StatusKey]:
+        """What runs there, connectors first."""
+        found = [key for key, at in self._places.items() if at is place]
+        return sorted(found, key=lambda key: (isinstance(key, TaskId), str(key)))
+
+    async def _move(self, key: StatusKey, old: _Place, renew: Renew) -> bool:
+        """Have it restarted, and wait for that within bounds; False when it does not run."""
+        if self._places.get(key) is not old or not renew(key):
+            return False
+
+        def is_there() -> bool:
+            return self._places.get(key) is self._present and key not in self._starting
+
+        if not await self._happens(is_there, self._move_limit_s):
+            _log.warning("not moved to the new engine in time", what=str(key))
+        return True
+
+    async def _happens(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _fill(self, place: _Place) -> Engine:
+        place.engine = self._make(
+            lambda report: self._take_report(place, report),
+            lambda ended: self._take_exit(place, ended),
+        )
+        return place.engine
+
+    def _take_report(self, place: _Place, report: pb.EngineReport) -> None:
+        kind = report.WhichOneof("report")
+        if kind == "ready":
+            place.ready = True
+            self._news.set()
+        if kind in ("commit_offsets", "fetch_offsets"):
+            number = next(self._question_numbers)
+            self._questions[number] = (place, report.call_id)
+            report.call_id = number
+        if place is self._present:
+            self._on_report(report)
+        elif place is not self._old:
+            place.held.append(report)
+        elif kind not in ("started", "ready"):
+            self._on_report(report)
+
+    def _take_exit(self, place: _Place, ended: EngineExit) -> None:
+        place.exit = ended
+        self._news.set()
+        if place is self._present:
+            self._forget(place)
+            self._on_exit(ended)
+
+    def _forget(self, place: _Place) -> None:
+        for key in self._in(place):
+            del self._places[key]
+        self._questions = {n: each for n, each in self._questions.items() if each[0] is not place}
+
+
+def _key_of(command: pb.EngineCommand) -> StatusKey | None:
+    """The connector or task that a command is about; None for one about neither."""
+    match command.WhichOneof("command"):
+        case "start_connector":
+            return command.start_connector.connector
+        case "stop_connector":
+            return command.stop_connector.connector
+        case "generate_task_configs":
+            return command.generate_task_configs.connector
+        case "start_task":
+            return TaskId(command.start_task.task.connector, command.start_task.task.task)
+        case "stop_task":
+            return TaskId(command.stop_task.task.connector, command.stop_task.task.task)
+        case "set_paused" if command.set_paused.HasField("task"):
+            return TaskId(command.set_paused.connector, command.set_paused.task)
+        case "set_paused":
+            return command.set_paused.connector
+        case _:
+            return None

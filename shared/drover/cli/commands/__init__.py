@@ -1,0 +1,1 @@
+"""The commands of `drover`, one module for each group of them."""

@@ -1,0 +1,313 @@
+"""``drover up``, ``drover down`` and ``drover cluster info``."""
+
+import asyncio
+import os
+import shutil
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.commands.worker import state_of, worker_document
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    print_document,
+    print_event,
+    print_table,
+    run_call,
+    say,
+    worker_addresses,
+)
+from drover.cli.output.connectors import worker_health
+from drover.client import ConnectClient
+from drover.local.cluster import (
+    DEFAULT_PORT_BASE,
+    ClusterOptions,
+    addresses_above,
+    cluster_stages,
+    kafka_url,
+    listen_from_environment,
+)
+from drover.local.java_check import JavaUnusableError, find_java
+from drover.local.process import descendants, kill_all, wait_until_gone
+from drover.local.running_cluster import refuse_beside_another
+from drover.local.state import (
+    DEFAULT_DIRECTORY,
+    TARGETS_FILE,
+    ClusterError,
+    is_cluster_directory,
+    is_held,
+    read_state,
+)
+from drover.local.supervisor import Supervisor, run_until_signal
+from drover.security.development_ca import CA_FILE, files_of, keep_certificates
+
+commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
+
+#: The most a cluster takes to stop: workers, then the others, each with its grace.
+_DOWN_TIMEOUT_S = 75.0
+#: Leaves room for the most workers and services above it.
+PORT_BASE_MAX = 65_400
+
+DirectoryOption = Annotated[
+    Path,
+    typer.Option("--dir", help="Where the cluster keeps its data and logs.", file_okay=False),
+]
+
+
+def up(
+    directory: DirectoryOption = DEFAULT_DIRECTORY,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
+    coordinators: Annotated[
+        int,
+        typer.Option(min=1, max=7, help="How many coordinators, which stand in for each other."),
+    ] = 1,
+    storage_url: Annotated[
+        str,
+        typer.Option(
+            metavar="KAFKA_URL",
+            show_default=False,
+            help="Keep everything in Kafka, as kafka://host:port,host:port; by default what "
+            "DROVER_STORAGE_URL names if that is Kafka, else files in --dir. The topics, group id "
+            "and clients' settings come from the environment.",
+        ),
+    ] = "",
+    config_stores: Annotated[
+        int, typer.Option(min=1, max=7, help="How many config stores; several on Kafka only.")
+    ] = 1,
+    status_stores: Annotated[
+        int, typer.Option(min=1, max=7, help="How many status stores; several on Kafka only.")
+    ] = 1,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=PORT_BASE_MAX,
+            envvar="DROVER_PORT_BASE",
+            show_default=False,
+            help="Count ports from here: coordinator +1, stores +2 and +3, workers from +11; 0 for "
+            f"any free ports. By default {DEFAULT_PORT_BASE}, and other free ports where something "
+            "else has one of these.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option(help="Serve metrics for Prometheus, each process on a port of its own."),
+    ] = True,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls", help="Speak TLS, by certificates that are made in --dir for this machine."
+        ),
+    ] = False,
+    certs: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            show_default=False,
+            help="Speak TLS by the certificates that `drover certs init` made in this directory.",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
+    try:
+        find_java()
+    except JavaUnusableError as error:
+        raise CliError(str(error)) from None
+    if is_held(directory):
+        state = read_state(directory)
+        who = f" (pid {state.supervisor_pid})" if state else ""
+        raise ClusterError(f"a cluster{who} already runs in {directory}; `drover down` stops it")
+    options = ClusterOptions(
+        directory,
+        worker_count=workers,
+        coordinator_count=coordinators,
+        config_store_count=config_stores,
+        status_store_count=status_stores,
+        storage_url=kafka_url(storage_url, os.environ),
+        port_base=DEFAULT_PORT_BASE if port_base is None else 0,
+        metrics=metrics,
+        listen=listen_from_environment(os.environ),
+    )
+    wanted = _wanted_addresses(options, port_base)
+    asyncio.run(refuse_beside_another(wanted))
+    options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
+    if port_base is not None:
+        options = replace(options, listen={**wanted, **options.listen})
+    supervisor = Supervisor(
+        directory.absolute(),
+        cluster_stages(options),
+        on_event=partial(_tell_event, output),
+        certificates=options.certificates,
+    )
+    asyncio.run(run_until_signal(supervisor, partial(_tell_up, output, options, supervisor)))
+    if output is not Output.TABLE:
+        print_event({"process": "cluster", "event": "down"}, output)
+    else:
+        kept = "; its topics stay in Kafka" if options.storage_url else ""
+        say(f"the cluster is down{kept}")
+
+
+def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
+    address = supervisor.addresses("worker")[0]
+    if output is not Output.TABLE:
+        print_event({"process": "cluster", "event": "up", "address": address}, output)
+        return
+    where = f" on {options.storage_url}" if options.storage_url else ""
+    logs = options.directory / "logs"
+    say(f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it")
+    if options.metrics:
+        served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
+        say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
+        say(f"Prometheus finds them in {options.directory / TARGETS_FILE}")
+    say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")
+
+
+def _wanted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:
+    """The addresses that are counted from a base, and that nothing else fixes."""
+    base = options.port_base if port_base is None else port_base
+    addresses = addresses_above(options, base) if base else {}
+    return {name: at for name, at in addresses.items() if name not in options.listen}
+
+
+def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | None:
+    """The directory of certificates that is asked for, with those in it; None for plaintext."""
+    if given is not None:
+        if not (given / CA_FILE).exists():
+            raise ClusterError(
+                f"{given} has no certificates: `drover certs init {given}` makes them"
+            )
+        return given.absolute()
+    if not tls:
+        return None
+    made = directory.absolute() / "certs"
+    try:
+        keep_certificates(made)
+    except OSError as error:
+        raise ClusterError(f"cannot use {made}: {error.strerror}") from None
+    return made
+
+
+def _grpcurl_options(options: ClusterOptions) -> str:
+    if options.certificates is None:
+        return "-plaintext"
+    files = files_of(options.certificates, "admin")
+    return f"-cacert {files.ca} -cert {files.cert} -key {files.key}"
+
+
+def _tell_event(output: Output, name: str, text: str) -> None:
+    if output is not Output.TABLE:
+        print_event({"process": name, "event": text}, output)
+    else:
+        say(f"{name:<13} {text}")
+
+
+def down(
+    directory: DirectoryOption = DEFAULT_DIRECTORY,
+    keep_data: Annotated[bool, typer.Option(help="Leave the data and logs.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Stop the cluster that runs here and what `make run` left, and remove their data."""
+    directories = [directory]
+    if directory == DEFAULT_DIRECTORY:
+        directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
+    stopped, removed = [], []
+    for path in directories:
+        if not is_cluster_directory(path):
+            continue
+        if asyncio.run(_stop(path)):
+            stopped.append(str(path))
+        if not keep_data:
+            _remove(path)
+            removed.append(str(path))
+    if output is not Output.TABLE:
+        print_document({"stopped": stopped, "removed": removed}, output)
+        return
+    for name in stopped:
+        say(f"stopped the cluster in {name}")
+    for name in removed:
+        say(f"removed {name}")
+    if not stopped and not removed:
+        say(f"nothing to stop: there is no cluster in {directory}")
+
+
+async def _stop(directory: Path) -> bool:
+    """Stop what runs in a directory; False when nothing does."""
+    state = read_state(directory)
+    supervisor = state.supervisor() if state else None
+    if supervisor is None:
+        if is_held(directory):
+            raise ClusterError(f"{directory} is in use by a process that cannot be found")
+        return False
+    tree = [supervisor, *descendants(supervisor.pid)]
+    supervisor.send_signal(signal.SIGTERM)
+    await wait_until_gone([supervisor], _DOWN_TIMEOUT_S)
+    await kill_all(tree)
+    return True
+
+
+def _remove(directory: Path) -> None:
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise ClusterError(f"cannot remove {directory}: {error.strerror}") from error
+
+
+@commands.command("info")
+def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """Show the workers, what they run, and who leads."""
+    answer = run_call(
+        worker_addresses(address),
+        lambda channel: ConnectClient(channel).get_cluster_info(),
+        server="worker",
+    )
+    if output is not Output.TABLE:
+        print_document(_info_document(answer), output)
+        return
+    for label, value in (
+        ("version", answer.version),
+        ("group", f"{answer.group_id}, generation {answer.generation}"),
+        ("protocol", answer.protocol_name or "none yet"),
+        ("leader", answer.leader_worker_id or "none yet"),
+        ("storage", answer.storage_url),
+        ("spark", answer.spark_version or "starting"),
+        ("answered by", f"{answer.worker_id}, {answer.stage or 'idle'}"),
+    ):
+        say(f"{label:<12} {value}")
+    say("")
+    rows = [
+        (
+            worker.worker_id,
+            state_of(worker),
+            worker_health(worker.health),
+            "yes" if worker.leader else "",
+            ", ".join(worker.connectors),
+            ", ".join(worker.tasks),
+        )
+        for worker in answer.workers
+    ]
+    columns = ("WORKER", "STATE", "HEALTH", "LEADER", "CONNECTORS", "TASKS")
+    print_table(columns, rows, empty="no workers yet")
+
+
+def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
+    return {
+        "version": answer.version,
+        "group_id": answer.group_id,
+        "generation": answer.generation,
+        "protocol_name": answer.protocol_name,
+        "worker_id": answer.worker_id,
+        "leader_worker_id": answer.leader_worker_id,
+        "stage": answer.stage,
+        "storage_url": answer.storage_url,
+        "spark_version": answer.spark_version,
+        "workers": [worker_document(worker) for worker in answer.workers],
+    }

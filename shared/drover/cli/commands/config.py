@@ -1,0 +1,118 @@
+"""``drover config validate``."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.commands.connector import FileOption
+from drover.cli.commands.plugin import key_document
+from drover.cli.console import (
+    EXIT_REFUSED,
+    AddressOption,
+    Output,
+    OutputOption,
+    print_document,
+    print_table,
+    run_call,
+    say,
+    worker_addresses,
+)
+from drover.cli.definitions import read_definition
+from drover.client import ConnectClient
+
+commands = typer.Typer(no_args_is_help=True, help="Configs: check them before they are used.")
+
+
+@commands.callback()
+def config() -> None:
+    """Configs: check them before they are used."""
+
+
+@commands.command()
+def validate(
+    file: FileOption,
+    settings: Annotated[
+        bool,
+        typer.Option(
+            "--settings",
+            help="Show every setting that has an effect beside the others, with its value and "
+            "what would fit.",
+        ),
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show every fault and warning of a definition, create nothing; exit 1 for a fault."""
+    definition = read_definition(file)
+    config = dict(definition.config)
+    if definition.name:
+        config.setdefault("name", definition.name)
+    answer = run_call(
+        worker_addresses(address),
+        lambda c: ConnectClient(c).validate_config(config),
+        server="worker",
+    )
+    if output is not Output.TABLE:
+        print_document(
+            {
+                "error_count": answer.error_count,
+                "violations": _fields(answer.violations),
+                "warnings": _fields(answer.warnings),
+                "groups": list(answer.groups),
+                "configs": [_config_document(each) for each in answer.values],
+            },
+            output,
+        )
+    else:
+        if settings:
+            _print_settings(answer)
+        for title, found in (("FAULT", answer.violations), ("WARNING", answer.warnings)):
+            if found:
+                print_table(("SETTING", title), [(each.field, each.description) for each in found])
+        said = [_count(answer.error_count, "fault") if answer.error_count else "no faults"]
+        said += [_count(len(answer.warnings), "warning")] if answer.warnings else []
+        say(", ".join(said))
+    if answer.error_count:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _print_settings(answer: pb.ValidateConfigResponse) -> None:
+    """A group after the other; the value's column says where none is given and none is needed."""
+    for group in answer.groups:
+        rows = [
+            (
+                each.key.name,
+                each.value if each.HasField("value") else "-",
+                ", ".join(each.recommended_values),
+            )
+            for each in sorted(answer.values, key=lambda each: each.key.order)
+            if each.visible and each.key.group == group
+        ]
+        if rows:
+            print_table((group.upper(), "VALUE", "WHAT FITS"), rows)
+            say("")
+
+
+def _config_document(value: pb.ConfigValue) -> dict[str, Any]:
+    """A setting and what is said of its value, as Kafka Connect's REST API shows it."""
+    return {
+        "definition": key_document(value.key),
+        "value": {
+            "name": value.key.name,
+            "value": value.value if value.HasField("value") else None,
+            "recommended_values": list(value.recommended_values),
+            "errors": list(value.errors),
+            "warnings": list(value.warnings),
+            "visible": value.visible,
+        },
+    }
+
+
+def _fields(found: Iterable[pb.ConfigViolation]) -> list[dict[str, str]]:
+    return [{"field": each.field, "description": each.description} for each in found]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"

@@ -1,0 +1,453 @@
+"""``drover connector …``: what should run, and what does."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Annotated, Any
+
+import grpc.aio
+import typer
+from google.protobuf.json_format import MessageToDict
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.commands.apply import apply
+from drover.cli.commands.history import history, rollback
+from drover.cli.commands.new import new
+from drover.cli.commands.offsets import offsets
+from drover.cli.commands.plan import plan
+from drover.cli.console import (
+    EXIT_REFUSED,
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    call,
+    plain,
+    print_document,
+    print_event,
+    print_refusal,
+    print_table,
+    print_tables,
+    say,
+    worker_addresses,
+)
+from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
+from drover.cli.names import NameArgument, NamesArgument
+from drover.cli.output.connectors import (
+    COUNTS,
+    cause,
+    connector_document,
+    count_rows,
+    figure_rows,
+    run_state,
+    status_document,
+    status_rows,
+    status_table,
+    target_state,
+    task_summary,
+)
+from drover.cli.output.failures import failure_notes, failure_rows
+from drover.cli.output.previews import preview_tables
+from drover.client import ConnectClient
+from drover.clock import SystemClock
+from drover.codec.connect import decode_connector_type
+from drover.errors import DroverError, UnavailableError
+
+commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
+
+_WATCH_AGAIN_S = 0.5
+
+FileOption = Annotated[
+    str,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="A definition in JSON or YAML; - for standard input."
+    ),
+]
+
+
+@commands.command("list")
+def list_connectors(
+    follow: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the connectors with their states."""
+    if follow:
+        watch("", address, output)
+        return
+    entries = call_worker(
+        address, lambda c: c.list_connectors(include_config=True, include_status=True)
+    )
+    if output is not Output.TABLE:
+        print_document(
+            [
+                connector_document(entry.connector) | {"status": status_document(entry.status)}
+                for entry in entries
+            ],
+            output,
+        )
+        return
+    rows = [
+        (
+            entry.name,
+            decode_connector_type(entry.status.type) or decode_connector_type(entry.connector.type),
+            entry.connector.config.get("connector.class", ""),
+            run_state(entry.status.connector.state),
+            task_summary(entry.status),
+        )
+        for entry in entries
+    ]
+    print_table(("NAME", "TYPE", "CLASS", "STATE", "TASKS"), rows, empty="no connectors")
+
+
+@commands.command()
+def get(
+    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Show a connector's config."""
+    _print_connector(call_worker(address, lambda c: c.get_connector(name)), output)
+
+
+@commands.command()
+def create(
+    file: FileOption, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Create a connector; refused when it exists."""
+    definition = _named(file)
+    state = initial_state(definition)
+    made = call_worker(
+        address,
+        lambda c: c.create_connector(definition.name, definition.config, initial_state=state),
+    )
+    if output is not Output.TABLE:
+        print_document(connector_document(made), output)
+    else:
+        say(f"created {plain(made.name)}")
+
+
+@commands.command()
+def patch(
+    name: NameArgument,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SETTING=VALUE…", help="Settings to write.", show_default=False),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", "-r", metavar="SETTING", help="A setting to remove; repeatable."),
+    ] = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change some settings of a connector; the others, and its secrets, stay as they are."""
+    pairs = [_setting(each) for each in settings or ()]
+    wanted = dict(pairs)
+    if len(wanted) < len(pairs):
+        raise CliError("a setting is given twice")
+    patched = call_worker(
+        address, lambda c: c.patch_connector_config(name, settings=wanted, remove=remove or ())
+    )
+    if output is not Output.TABLE:
+        print_document(connector_document(patched), output)
+    else:
+        say(plain(f"patched {patched.name}: its config is version {patched.revision} now"))
+
+
+@commands.command()
+def delete(
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Remove connectors; their committed offsets stay."""
+    _for_each(names, address, lambda c, name: c.delete_connector(name), "deleted", output)
+
+
+@commands.command()
+def pause(
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Keep connectors' tasks assigned but idle."""
+    _for_each(names, address, lambda c, name: c.pause_connector(name), "paused", output)
+
+
+@commands.command()
+def resume(
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """End a pause or a stop."""
+    _for_each(names, address, lambda c, name: c.resume_connector(name), "resumed", output)
+
+
+@commands.command()
+def stop(
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Remove connectors' tasks; their configs and offsets stay."""
+    _for_each(names, address, lambda c, name: c.stop_connector(name), "stopped", output)
+
+
+@commands.command()
+def restart(
+    name: NameArgument,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="Only this task, not the connector object.")
+    ] = None,
+    include_tasks: Annotated[bool, typer.Option(help="The tasks too.")] = False,
+    only_failed: Annotated[bool, typer.Option(help="Only what has failed.")] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Restart a connector object, its tasks, or one task."""
+    if task is not None:
+        if include_tasks or only_failed:
+            raise typer.BadParameter("--task goes without --include-tasks and --only-failed")
+        call_worker(address, lambda c: c.restart_task(name, task))
+        _done(f"{name}-{task}", "restarted", output)
+        return
+    planned = call_worker(
+        address,
+        lambda c: c.restart_connector(name, include_tasks=include_tasks, only_failed=only_failed),
+    )
+    if planned.name:
+        _print_status(planned, output)
+        return
+    status = call_worker(address, lambda c: c.get_connector_status(name))
+    failed = [each.task for each in status.tasks if each.state == pb.RUN_STATE_FAILED]
+    if output is not Output.TABLE:
+        document = {"name": name, "result": "restarted", "failed_tasks": failed}
+        print_document(document, output)
+        return
+    say(plain(f"restarted the connector object of {name}, not its tasks"))
+    if failed:
+        which = f"task {failed[0]} is" if len(failed) == 1 else f"{len(failed)} tasks are"
+        command = f"drover connector restart {name} --include-tasks --only-failed"
+        say(plain(f"{which} FAILED still: {command}"))
+
+
+@commands.command()
+def status(
+    name: NameArgument,
+    follow: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what a connector and its tasks are doing."""
+    if follow:
+        watch(name, address, output)
+        return
+    _print_status(call_worker(address, lambda c: c.get_connector_status(name)), output)
+
+
+@commands.command()
+def preview(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A definition; - for stdin.")],
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="How many records.")] = 10,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show records as they are read and after each step; nothing is written or committed."""
+    definition = read_definition(file)
+    config = dict(definition.config)
+    if definition.name:
+        config.setdefault("name", definition.name)
+    found = call_worker(address, lambda c: c.preview_connector(config, row_count=rows))
+    if output is not Output.TABLE:
+        print_document(MessageToDict(found, preserving_proto_field_name=True), output)
+        return
+    print_tables(preview_tables(found))
+    for note in found.notes:
+        say(plain(note))
+    if found.truncated:
+        say("there is more than an answer holds")
+
+
+@commands.command()
+def describe(
+    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Show what became of each task's records since it was started, the sums, and figures."""
+    found = call_worker(address, lambda c: c.get_connector_status(name))
+    if output is not Output.TABLE:
+        print_document(status_document(found), output)
+        return
+    kind = decode_connector_type(found.type) or "unknown type"
+    say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
+    print_table(("TASK", "STATE", "WORKER", *COUNTS), count_rows(found))
+    figures = figure_rows(found)
+    if figures:
+        print_table(("FIGURES OF", "FIGURE", "VALUE"), figures)
+    for task in found.tasks:
+        if task.trace and not task.HasField("failures"):
+            say(plain(f"task {task.task}: {cause(task.trace)}"))
+    failures = failure_rows(found)
+    if failures:
+        print_table(("FAILURES OF", "TIME", "WORKER", "CAUSE"), failures)
+    for note in failure_notes(found, now_ms=SystemClock().now_ms()):
+        say(plain(note))
+
+
+@commands.command()
+def topics(
+    name: NameArgument,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget them; those still in use come back.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the topics that a connector was seen to use."""
+    if reset:
+        call_worker(address, lambda c: c.reset_connector_topics(name))
+        _done(name, "forgot the topics of", output)
+        return
+    names = call_worker(address, lambda c: c.get_connector_topics(name))
+    if output is not Output.TABLE:
+        print_document({"name": name, "topics": names}, output)
+    else:
+        print_table(("TOPIC",), [(topic,) for topic in names], empty="none yet")
+
+
+@commands.command()
+def watch(
+    name: Annotated[str, typer.Argument(help="Only this connector.", show_default=False)] = "",
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Follow statuses as they change, the present ones first; Ctrl-C ends it."""
+    shown: dict[tuple[str, str], tuple[str, str, str]] = {}
+
+    async def follow(channel: grpc.aio.Channel) -> None:
+        async with aclosing(ConnectClient(channel).watch_statuses(name)) as events:
+            async for event in events:
+                if not event.HasField("status"):
+                    continue
+                if output is not Output.TABLE:
+                    print_event(status_document(event.status) | {"removed": event.removed}, output)
+                else:
+                    _print_changes(event, shown)
+
+    async def follow_for_ever() -> None:
+        while True:
+            # when the worker goes away another one can go on; none at all ends in an error
+            with suppress(UnavailableError):
+                await call(worker_addresses(address), follow, server="worker")
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    asyncio.run(follow_for_ever())
+
+
+def _print_changes(
+    event: pb.WatchStatusesResponse, shown: dict[tuple[str, str], tuple[str, str, str]]
+) -> None:
+    stamp = time.strftime("%H:%M:%S")
+    name = event.status.name
+    if event.removed:
+        for key in [key for key in shown if key[0] == name]:
+            del shown[key]
+        say(plain(f"{stamp}  {name}  removed"))
+        return
+    present = {(name, row[0]): row[1:] for row in status_rows(event.status)}
+    for key, cells in present.items():
+        if shown.get(key) != cells:
+            say(plain("  ".join((stamp, *key, *cells))).rstrip())
+    for key in [key for key in shown if key[0] == name and key not in present]:
+        del shown[key]
+        say(plain("  ".join((stamp, *key, "removed"))))
+    shown.update(present)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise CliError(f"{text!r}: write a setting as NAME=VALUE, and --remove NAME to remove one")
+    return name, value
+
+
+def _named(file: str) -> Definition:
+    definition = read_definition(file)
+    if not definition.name:
+        raise DefinitionError(f'{file}: the definition has no "name"')
+    return definition
+
+
+def _for_each(
+    names: Sequence[str],
+    address: str,
+    work: Callable[[ConnectClient, str], Awaitable[object]],
+    what: str,
+    output: Output,
+) -> None:
+    """Do something to each connector; one that it fails for does not keep it from the others."""
+    done: list[str] = []
+    failed: dict[str, DroverError] = {}
+
+    async def each(client: ConnectClient) -> None:
+        for name in dict.fromkeys(names):
+            try:
+                await work(client, name)
+            except DroverError as error:
+                failed[name] = error
+            else:
+                done.append(name)
+
+    call_worker(address, each)
+    if len(names) == 1 and failed:
+        raise failed[names[0]]
+    if output is Output.TABLE or len(names) == 1:
+        for name in done:
+            _done(name, what, output)
+    else:
+        print_document([{"name": name, "result": what} for name in done], output)
+    for name, error in failed.items():
+        print_refusal(error, about=name)
+    if failed:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _done(name: str, what: str, output: Output) -> None:
+    if output is not Output.TABLE:
+        print_document({"name": name, "result": what}, output)
+    else:
+        say(plain(f"{what} {name}"))
+
+
+def _print_connector(connector: pb.Connector, output: Output) -> None:
+    document: dict[str, Any] = connector_document(connector)
+    if output is not Output.TABLE:
+        print_document(document, output)
+        return
+    say(
+        plain(
+            f"{connector.name}: {document['type'] or 'unknown type'}, "
+            f"{target_state(connector.target_state)}, {len(connector.task_indexes)} tasks, "
+            f"revision {connector.revision}"
+        )
+    )
+    print_table(("SETTING", "VALUE"), list(document["config"].items()))
+
+
+def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
+    if output is not Output.TABLE:
+        print_document(status_document(status_), output)
+        return
+    print_table(*status_table(status_))
+    for note in failure_notes(status_, now_ms=SystemClock().now_ms()):
+        say(plain(note))
+    for task in status_.tasks:
+        if task.trace.count("\n") > 1:
+            say(plain(f"\ntask {task.task} failed:\n{task.trace}"))
+    if cause(status_.connector.trace) != status_.connector.trace.strip():
+        say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
+
+
+commands.command()(apply)
+commands.command()(plan)
+commands.command()(offsets)
+commands.command()(history)
+commands.command()(rollback)
+commands.command()(new)

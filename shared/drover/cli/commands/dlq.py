@@ -1,0 +1,304 @@
+"""``drover dlq …``: records that a connector could not handle, and to let it try once more."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    plain,
+    print_document,
+    print_event,
+    print_table,
+    print_tables,
+    say,
+)
+from drover.cli.names import NameArgument
+from drover.cli.output.previews import preview_tables
+from drover.cli.output.records import record_document, time_text
+from drover.client import ConnectClient
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
+from drover.model.offsets import CommittedOffset
+from drover.model.sink_offsets import parse_sink_offset
+
+commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, replay.")
+
+_PREFIX = "__connect.errors."
+_LOOK_AGAIN_S = 0.5
+_MESSAGE_MAX_LENGTH = 100
+
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable."),
+]
+CauseOption = Annotated[
+    str,
+    typer.Option(
+        "--cause", metavar="PATTERN", help="Only letters whose exception class matches it whole."
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="Only letters that meet it, as in `drover topic head`; repeatable, all have to hold.",
+    ),
+]
+
+
+@commands.command("list")
+def list_letters(
+    name: NameArgument,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1_000, help="How many, the last ones.")
+    ] = 20,
+    partition: PartitionOption = None,
+    cause: CauseOption = "",
+    where: WhereOption = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the last dead letters of a connector with their causes."""
+
+    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
+        topic = await _topic_of(client, name)
+        query = RecordQuery(
+            topic=topic, partitions=partition or [], conditions=_conditions(cause, where)
+        )
+        request = pb.WatchTopicRequest(query=query, last_count=count)
+        letters = await _letters(client, request)
+        return topic, letters, await _replayed(client, name, topic)
+
+    topic, letters, replayed = call_worker(address, read)
+    if output is not Output.TABLE:
+        for each in letters:
+            print_event(_document(topic, each, replayed), output)
+        return
+    rows = [
+        (
+            f"{each.partition}:{each.offset}",
+            time_text(each),
+            _origin(told),
+            told.get("stage", ""),
+            told.get("exception.class.name", ""),
+            told.get("exception.message", "")[:_MESSAGE_MAX_LENGTH],
+            "yes" if _is_replayed(each, replayed) else "",
+        )
+        for each in letters
+        for told in [_told(each)]
+    ]
+    columns = ("LETTER", "TIME", "FROM", "STAGE", "CAUSE", "MESSAGE", "PASSED")
+    print_table(columns, rows, empty=f"no letters in {plain(topic)}")
+
+
+@commands.command()
+def show(
+    name: NameArgument,
+    letter: Annotated[
+        str, typer.Argument(metavar="PARTITION:OFFSET", help="As `drover dlq list` shows it.")
+    ],
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a dead letter: its cause with the trace, its key, value and headers."""
+    partition, _, offset = letter.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise CliError(f"{letter!r} is not PARTITION:OFFSET")
+
+    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
+        topic = await _topic_of(client, name)
+        query = RecordQuery(topic=topic, partitions=[int(partition)])
+        request = pb.WatchTopicRequest(query=query, start_offset=int(offset), record_count_max=1)
+        letters = await _letters(client, request)
+        return topic, letters, await _replayed(client, name, topic)
+
+    topic, letters, replayed = call_worker(address, read)
+    if not letters or letters[0].offset != int(offset):
+        raise CliError(f"{topic} has no letter {letter}")
+    document = _document(topic, letters[0], replayed)
+    if output is not Output.TABLE:
+        print_document(document, output)
+        return
+    for key, value in document["cause"].items():
+        say(plain(f"{key}: {value}"))
+    for part in ("key", "value"):
+        say(plain(f"{part}: {json.dumps(document[part], ensure_ascii=False)}"))
+    for header in document["headers"]:
+        say(plain(f"header {header['key']}: {header['value']}"))
+
+
+@commands.command()
+def replay(
+    name: NameArgument,
+    start: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", min=0, help="The first, in each partition.")
+    ] = 0,
+    end: Annotated[
+        int | None,
+        typer.Option("--to", metavar="OFFSET", min=1, help="The one behind the last one."),
+    ] = None,
+    partition: PartitionOption = None,
+    cause: CauseOption = "",
+    where: WhereOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would become of the first ones.")
+    ] = False,
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="Letters of a dry run.")] = 10,
+    wait_s: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for its end.")
+    ] = 0.0,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a connector take its dead letters once more, as its config is now.
+
+    What was replayed is not replayed again.
+    """
+    request = pb.ReplayDeadLettersRequest(
+        name=name,
+        partitions=partition or [],
+        start_offset=start,
+        end_offset=end,
+        conditions=_conditions(cause, where),
+        dry_run=dry_run,
+        row_count=rows,
+    )
+
+    async def ask(client: ConnectClient) -> tuple[pb.ReplayDeadLettersResponse, int]:
+        found = await client.replay_dead_letters(request)
+        left = sum(each.end_offset - each.start_offset for each in found.ranges)
+        if wait_s and left and not dry_run:
+            left = await _wait(client, name, found, wait_s)
+        return found, left
+
+    found, left = call_worker(address, ask)
+    ranges = [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in found.ranges]
+    if output is not Output.TABLE:
+        document: dict[str, Any] = {"name": name, "topic": found.topic, "ranges": ranges}
+        document |= {"left": left, "notes": list(found.notes)}
+        if dry_run:
+            document["preview"] = [_preview_row(each) for each in found.preview.rows]
+        print_document(document, output)
+    else:
+        _say_replay(found, ranges, left, dry_run=dry_run, waited=wait_s > 0)
+    if left and wait_s and not dry_run:
+        raise CliError(f"{left} letters are not replayed yet after {wait_s:g} s; it goes on")
+
+
+def _say_replay(
+    found: pb.ReplayDeadLettersResponse,
+    ranges: list[str],
+    left: int,
+    *,
+    dry_run: bool,
+    waited: bool,
+) -> None:
+    if dry_run:
+        print_tables(preview_tables(found.preview))
+    for note in (*found.notes, *found.preview.notes):
+        say(plain(note))
+    if not ranges:
+        return
+    where = plain(f"{found.topic} ({', '.join(ranges)})")
+    if dry_run:
+        say(f"{left} letters of {where} would be replayed")
+    elif waited and not left:
+        say(f"replayed {where}")
+    else:
+        say(f"{left} letters of {where} are replayed from now on")
+
+
+async def _topic_of(client: ConnectClient, name: str) -> str:
+    config = (await client.get_connector(name)).config
+    topic = config.get(DEAD_LETTER_TOPIC, "").strip()
+    if not topic:
+        raise CliError(f"{name} has no dead letter queue ({DEAD_LETTER_TOPIC})")
+    return topic
+
+
+async def _letters(client: ConnectClient, request: pb.WatchTopicRequest) -> list[TopicRecord]:
+    async with aclosing(client.watch_topic(request)) as responses:
+        return [record async for response in responses for record in response.records]
+
+
+async def _replayed(client: ConnectClient, name: str, topic: str) -> Mapping[int, int]:
+    """How far each partition was replayed."""
+    offsets = await client.get_connector_offsets(name)
+    parsed = [
+        parse_sink_offset(CommittedOffset(each.partition_json, each.offset_json))
+        for each in offsets
+    ]
+    return {at.partition: offset for at, offset in filter(None, parsed) if at.topic == topic}
+
+
+async def _wait(
+    client: ConnectClient, name: str, found: pb.ReplayDeadLettersResponse, wait_s: float
+) -> int:
+    """How many letters are left after the wait."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    while True:
+        replayed = await _replayed(client, name, found.topic)
+        left = sum(
+            max(0, each.end_offset - max(each.start_offset, replayed.get(each.partition, 0)))
+            for each in found.ranges
+        )
+        if not left or loop.time() >= deadline_s:
+            return left
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def _conditions(cause: str, where: list[str] | None) -> list[str]:
+    told = [f"headers.{_PREFIX}exception.class.name~{cause}"] if cause else []
+    return [*told, *(where or ())]
+
+
+def _told(letter: TopicRecord) -> dict[str, str]:
+    """What the headers say of the cause."""
+    return {
+        each.key.removeprefix(_PREFIX): each.value
+        for each in letter.headers
+        if each.key.startswith(_PREFIX)
+    }
+
+
+def _origin(told: Mapping[str, str]) -> str:
+    if "offset" in told:
+        return f"{told.get('topic', '')}-{told.get('partition', '')}@{told['offset']}"
+    return told.get("origin", told.get("topic", ""))
+
+
+def _is_replayed(letter: TopicRecord, replayed: Mapping[int, int]) -> bool:
+    return letter.offset < replayed.get(letter.partition, 0)
+
+
+def _document(topic: str, letter: TopicRecord, replayed: Mapping[int, int]) -> dict[str, Any]:
+    document = record_document(topic, letter)
+    document["headers"] = [
+        each for each in document["headers"] if not each["key"].startswith(_PREFIX)
+    ]
+    return document | {"cause": _told(letter), "passed": _is_replayed(letter, replayed)}
+
+
+def _preview_row(row: Any) -> dict[str, Any]:
+    last = row.records[-1] if row.records else None
+    return {
+        "letter": row.place,
+        "failed_step": row.failed_step or None,
+        "error": row.error or None,
+        "dropped_by": row.dropped_by or None,
+        "topic": last.topic if last else None,
+        "value": last.value if last is not None and last.HasField("value") else None,
+    }

@@ -1,0 +1,150 @@
+"""``drover connector history`` and ``rollback``: what was done to a connector, and the way back."""
+
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    complain,
+    plain,
+    print_document,
+    print_table,
+    say,
+)
+from drover.cli.names import NameArgument
+from drover.cli.output.connectors import connector_document, target_state
+
+
+def history(
+    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Show what was done to a connector, when and by whom, the newest first."""
+    changes = call_worker(address, lambda c: c.get_connector_history(name))
+    if output is not Output.TABLE:
+        print_document([_document(change) for change in changes], output)
+        return
+    rows = [
+        (str(change.revision), _when(change), change.author or "unknown", _what(change))
+        for change in changes
+    ]
+    print_table(("VERSION", "WHEN", "WHO", "WHAT"), rows)
+
+
+def rollback(
+    name: NameArgument,
+    version: Annotated[
+        int,
+        typer.Argument(
+            metavar="VERSION", min=1, help="Of a config in `drover connector history NAME`."
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write a config that a connector had before as its new one; shows what that changes."""
+    if not yes:
+        _confirm(name, version, call_worker(address, lambda c: c.get_connector_history(name)))
+    answer = call_worker(address, lambda c: c.rollback_connector(name, version))
+    if output is not Output.TABLE:
+        print_document(connector_document(answer.connector) | {"created": answer.created}, output)
+    else:
+        what = "created anew" if answer.created else "rolled back"
+        say(
+            plain(
+                f"{what} {name}: the config of version {version} is version "
+                f"{answer.connector.revision} now"
+            )
+        )
+
+
+def _confirm(name: str, version: int, changes: Sequence[pb.ConnectorChange]) -> None:
+    configs = {c.revision: c.config_version for c in changes if c.HasField("config_version")}
+    wanted = configs.get(version)
+    if wanted is None:
+        there_are = ", ".join(map(str, sorted(configs))) or "no other"
+        text = f"the history of {name} has no config of version {version}; it has {there_are}"
+        raise CliError(plain(text))
+    present = next((config for config in configs.values() if config.current), None)
+    if not wanted.differing_keys:
+        complain(f"version {version} says what the present config says")
+    else:
+        rows = [(key, _value(present, key), _value(wanted, key)) for key in wanted.differing_keys]
+        print_table(("SETTING", "NOW", f"VERSION {version}"), rows)
+    typer.confirm(f"Roll {plain(name)} back to version {version}?", abort=True, err=True)
+
+
+def _value(config: pb.ConfigVersion | None, key: str) -> str:
+    return config.config[key] if config is not None and key in config.config else ""
+
+
+def _when(change: pb.ConnectorChange) -> str:
+    if not change.HasField("change_time"):
+        return "unknown"
+    moment = change.change_time.ToDatetime(tzinfo=UTC).astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _what(change: pb.ConnectorChange) -> str:
+    match change.WhichOneof("change"):
+        case "config_version":
+            return _config_change(change.config_version)
+        case "deletion":
+            return "deleted"
+        case "target_state":
+            return f"to be {target_state(change.target_state)}"
+        case "restart":
+            return f"restart{_extent(change.restart)}"
+        case _:
+            return "unknown"
+
+
+def _config_change(config: pb.ConfigVersion) -> str:
+    marks = (("+", config.added_keys), ("-", config.removed_keys), ("~", config.changed_keys))
+    parts = [f"{mark}{key}" for mark, keys in marks for key in keys]
+    text = f"config: {' '.join(parts) if parts else 'the same again'}"
+    return f"{text} (current)" if config.current else text
+
+
+def _extent(restart: pb.RestartDemand) -> str:
+    tasks = " with tasks" if restart.include_tasks else ""
+    return f"{tasks}, only what failed" if restart.only_failed else tasks
+
+
+def _document(change: pb.ConnectorChange) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "version": change.revision,
+        "time": change.change_time.ToJsonString() if change.HasField("change_time") else None,
+        "author": change.author,
+    }
+    match change.WhichOneof("change"):
+        case "config_version":
+            config = change.config_version
+            document |= {
+                "change": "config",
+                "current": config.current,
+                "added": list(config.added_keys),
+                "removed": list(config.removed_keys),
+                "changed": list(config.changed_keys),
+                "config": dict(sorted(config.config.items())),
+            }
+        case "deletion":
+            document["change"] = "deleted"
+        case "target_state":
+            document["change"] = "target_state"
+            document["target_state"] = target_state(change.target_state)
+        case "restart":
+            document["change"] = "restart"
+            document["include_tasks"] = change.restart.include_tasks
+            document["only_failed"] = change.restart.only_failed
+        case _:
+            document["change"] = "unknown"
+    return document

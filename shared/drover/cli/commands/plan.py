@@ -1,0 +1,80 @@
+"""``drover connector plan``: what a definition would change, and a hash to apply just that."""
+
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.common.v1.preview_pb2 import StepSchemas
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.commands.apply import Action, Step, show_steps
+from drover.cli.console import AddressOption, Output, OutputOption, plain, print_document, say
+from drover.cli.definitions import DefinitionError, read_definition
+
+
+def plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A definition; - for stdin.")],
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what a definition would change: settings, schemas of records, and the plan's hash."""
+    definition = read_definition(file)
+    if not definition.name:
+        raise DefinitionError(f'{file}: the definition has no "name"')
+    found = call_worker(
+        address, lambda c: c.plan_connector_config(definition.name, definition.config)
+    )
+    if output is not Output.TABLE:
+        print_document(_document(definition.name, found), output)
+        return
+    show_steps([_step(definition.name, found)], Output.TABLE)
+    for label, schemas in (
+        ("records as read", found.input_schemas),
+        ("records written now", found.present_output_schemas),
+        ("records written then", found.output_schemas),
+    ):
+        for side, texts in (("key", schemas.keys), ("value", schemas.values)):
+            for text in texts:
+                say(plain(f"{label}: {side} {text}"))
+    for note in found.notes:
+        say(plain(note))
+    say(f"plan {found.plan_hash}")
+    if found.changes:
+        say(plain(f"drover connector apply -f {file} --plan {found.plan_hash}"))
+
+
+def _step(name: str, found: pb.PlanConnectorConfigResponse) -> Step:
+    changes = [
+        (
+            each.name,
+            each.before if each.HasField("before") else None,
+            each.after if each.HasField("after") else None,
+        )
+        for each in found.changes
+    ]
+    differs = Action.CHANGE if changes else Action.UNCHANGED
+    return Step(name, Action.CREATE if found.created else differs, changes)
+
+
+def _document(name: str, found: pb.PlanConnectorConfigResponse) -> dict[str, Any]:
+    step = _step(name, found)
+    return {
+        "name": name,
+        "action": step.action.value,
+        "revision": found.revision,
+        "changes": [
+            {"setting": setting, "from": now, "to": then} for setting, now, then in step.changes
+        ],
+        "components": list(found.components),
+        "schemas": {
+            "input": _schemas(found.input_schemas),
+            "output_now": _schemas(found.present_output_schemas),
+            "output_then": _schemas(found.output_schemas),
+        },
+        "notes": list(found.notes),
+        "plan": found.plan_hash,
+    }
+
+
+def _schemas(schemas: StepSchemas) -> dict[str, list[str]]:
+    return {"keys": list(schemas.keys), "values": list(schemas.values)}

@@ -1,0 +1,190 @@
+"""``drover plugin …``: which connectors a worker could run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    plain,
+    print_document,
+    print_event,
+    print_table,
+    run_call,
+    say,
+    worker_addresses,
+)
+from drover.cli.output.plugin_pairs import Pair, guarantees, pairs_of, told_pairs
+from drover.client import ConnectClient
+from drover.codec.connect import decode_connector_type
+
+#: A new engine starts, and everything on the worker restarts.
+_RELOAD_TIMEOUT_S = 600.0
+
+commands = typer.Typer(no_args_is_help=True, help="Plugins: the connectors that are installed.")
+
+
+@commands.command("list")
+def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """List the plugins installed on the workers, and who has one that others lack."""
+    answer = run_call(
+        worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
+    )
+    plugins = answer.plugins
+    if output is not Output.TABLE:
+        print_document(
+            [
+                {**_document(each), "workers": list(each.worker_ids or answer.worker_ids)}
+                for each in plugins
+            ],
+            output,
+        )
+        return
+    rows: list[tuple[str, ...]] = [
+        (
+            plugin.aliases[0] if plugin.aliases else plugin.class_name,
+            decode_connector_type(plugin.type),
+            plugin.version,
+            _first_sentence(plugin.description),
+        )
+        for plugin in plugins
+    ]
+    columns: tuple[str, ...] = ("NAME", "TYPE", "VERSION", "DESCRIPTION")
+    loads = [_load_time(plugin) for plugin in plugins]
+    if len(set(loads)) > 1:
+        columns = (*columns, "LOADED")
+        rows = [(*row, loaded or "-") for row, loaded in zip(rows, loads, strict=True)]
+    if any(plugin.worker_ids for plugin in plugins):
+        columns = (*columns, "ONLY ON")
+        rows = [(*row, ", ".join(p.worker_ids)) for row, p in zip(rows, plugins, strict=True)]
+    print_table(columns, rows, empty="no plugins")
+    if len(set(loads)) == 1 and loads[0]:
+        say(f"loaded at {loads[0]}; `drover plugin reload` takes on what was installed since")
+    if answer.silent_worker_ids:
+        say(plain(f"no answer from {', '.join(answer.silent_worker_ids)}"))
+
+
+@commands.command("reload")
+def reload_plugins(
+    worker: Annotated[
+        list[str] | None,
+        typer.Option("--worker", help="The id of a worker, again for more; by default all."),
+    ] = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Take on plugins that were installed or changed: a new engine on each worker, one by one.
+
+    Connectors and tasks restart in the new engine one after the other; the old engine goes on until
+    then.
+    """
+    addresses = worker_addresses(address)
+    listing = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker")
+    for worker_id in worker or listing.worker_ids:
+        done = run_call(
+            addresses,
+            lambda c, at=worker_id: ConnectClient(c).reload_plugins(  # type: ignore[misc]
+                at, timeout_s=_RELOAD_TIMEOUT_S
+            ),
+            server="worker",
+        )
+        if output is not Output.TABLE:
+            print_event({"worker": done.worker_id, "moved_count": done.moved_count}, output)
+        else:
+            say(plain(f"{done.worker_id} has a new engine, {done.moved_count} moved to it"))
+    silent = [] if worker else listing.silent_worker_ids
+    if silent:
+        raise CliError(f"not reloaded, as there was no answer: {', '.join(silent)}")
+
+
+@commands.command()
+def describe(
+    class_name: Annotated[str, typer.Argument(metavar="CLASS", help="Its full name or an alias.")],
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a plugin's settings, and how often records arrive, by itself and paired with others."""
+    addresses = worker_addresses(address)
+    answer = run_call(addresses, lambda c: ConnectClient(c).get_plugin(class_name), server="worker")
+    others = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker").plugins
+    pairs = pairs_of(answer.plugin, others)
+    if output is not Output.TABLE:
+        settings = [key_document(key) for key in answer.config_keys]
+        document = _document(answer.plugin) | {"pairs": [_pair_document(each) for each in pairs]}
+        print_document(document | {"settings": settings}, output)
+        return
+    say(plain(f"{answer.plugin.class_name} {answer.plugin.version}"))
+    if answer.plugin.aliases:
+        say(plain(f"also called {', '.join(answer.plugin.aliases)}"))
+    if answer.plugin.description:
+        say(plain(answer.plugin.description))
+    if answer.plugin.guarantee_embedded:
+        embedded, kafka = guarantees(answer.plugin)
+        say(plain(f"each record {embedded} in embedded storage, {kafka} on Kafka"))
+    for line in told_pairs(answer.plugin, pairs):
+        say(plain(line))
+    rows = [
+        (
+            key.name,
+            key.type,
+            "required" if key.required else key.default_value,
+            key.importance,
+            _documentation(key),
+        )
+        for key in answer.config_keys
+    ]
+    print_table(("SETTING", "TYPE", "DEFAULT", "IMPORTANCE", "MEANING"), rows)
+
+
+def key_document(key: pb.ConfigKey) -> dict[str, Any]:
+    """A setting of a plugin."""
+    return {
+        "name": key.name,
+        "type": key.type,
+        "required": key.required,
+        "default": key.default_value if key.HasField("default_value") else None,
+        "importance": key.importance,
+        "documentation": key.documentation,
+        "group": key.group,
+        "valid_values": list(key.valid_values),
+        "width": key.width,
+        "display_name": key.display_name,
+        "order": key.order,
+        "dependents": list(key.dependents),
+    }
+
+
+def _load_time(plugin: pb.Plugin) -> str | None:
+    """None while that is not known."""
+    if not plugin.HasField("load_time"):
+        return None
+    return plugin.load_time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".")
+
+
+def _documentation(key: pb.ConfigKey) -> str:
+    values = f" One of: {', '.join(key.valid_values)}." if key.valid_values else ""
+    return key.documentation + values
+
+
+def _document(plugin: pb.Plugin) -> dict[str, Any]:
+    return {
+        "class": plugin.class_name,
+        "aliases": list(plugin.aliases),
+        "type": decode_connector_type(plugin.type),
+        "version": plugin.version,
+        "load_time": _load_time(plugin),
+        "description": plugin.description,
+        "guarantees": dict(zip(("embedded", "kafka"), guarantees(plugin), strict=True)),
+    }
+
+
+def _pair_document(pair: Pair) -> dict[str, Any]:
+    return {"with": pair.other, "embedded": pair.embedded, "kafka": pair.kafka}

@@ -1,0 +1,284 @@
+"""``drover topic …``: which topics there are, and what is in them."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery, TopicDescription
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import author, call_worker
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    call,
+    complain,
+    plain,
+    print_document,
+    print_event,
+    print_table,
+    say,
+    worker_addresses,
+)
+from drover.cli.output.records import record_document, record_line
+from drover.client import ConnectClient
+from drover.errors import UnavailableError
+
+commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, look into, count.")
+
+_WATCH_AGAIN_S = 0.5
+_CONVERTER_HELP = (
+    "json, avro, protobuf, string, hex, or a converter as connectors name it; by default each one "
+    "is shown as what it looks like."
+)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="How many records.")]
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", help="Only this partition; repeatable.", min=0),
+]
+KeyOption = Annotated[
+    str, typer.Option("--key", metavar="CONVERTER", help=f"Of keys: {_CONVERTER_HELP}")
+]
+ValueOption = Annotated[
+    str, typer.Option("--value", metavar="CONVERTER", help=f"Of values: {_CONVERTER_HELP}")
+]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SETTING=VALUE",
+        help="A setting of a converter, under its name in a connector's config, such as "
+        "value.converter.schemas.enable=true; repeatable.",
+    ),
+]
+ConnectorOption = Annotated[
+    str,
+    typer.Option("--connector", "-c", metavar="NAME", help="Decode as this connector does."),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="Only records that meet it: a path, one of = != >= <= > < ~ (a regular expression), "
+        "and a value, such as 'amount>=10' or 'key.id=7'; repeatable, all have to hold.",
+    ),
+]
+SelectOption = Annotated[
+    list[str] | None,
+    typer.Option("--select", "-s", metavar="PATH", help="Show this part only; repeatable."),
+]
+
+
+@commands.command("list")
+def list_topics(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """List the topics that connectors may use."""
+    found = call_worker(address, lambda c: c.list_topics())
+    if output is not Output.TABLE:
+        document = [{"name": each.name, "partitions": each.partition_count} for each in found]
+        print_document(document, output)
+        return
+    rows = [(each.name, str(each.partition_count)) for each in found]
+    print_table(("TOPIC", "PARTITIONS"), rows, empty="no topics")
+
+
+@commands.command()
+def describe(
+    topic: TopicArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Show a topic's partitions with their offsets, and how long its records stay."""
+    found = call_worker(address, lambda c: c.describe_topic(topic))
+    if output is not Output.TABLE:
+        print_document(_description(found), output)
+        return
+    rows = [
+        (str(each.partition), str(each.start_offset), str(each.end_offset))
+        for each in found.partitions
+    ]
+    print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
+    if found.HasField("retention"):
+        say(f"records stay {found.retention.ToTimedelta()}")
+    if found.HasField("retention_bytes"):
+        say(f"a partition keeps at most {found.retention_bytes} bytes")
+    if not found.config:
+        say("retention is the coordinator's: DROVER_TOPIC_RETENTION_MS and _BYTES")
+    elif not found.HasField("retention"):
+        say("records stay for ever")
+
+
+@commands.command()
+def head(
+    topic: TopicArgument,
+    count: CountOption = 10,
+    start: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", min=0, help="Where each partition begins.")
+    ] = 0,
+    partition: PartitionOption = None,
+    key: KeyOption = "",
+    value: ValueOption = "",
+    settings: SettingOption = None,
+    connector: ConnectorOption = "",
+    where: WhereOption = None,
+    select: SelectOption = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the first records of a topic, or those from an offset on."""
+    query = query_of(topic, partition, key, value, settings, where, select)
+    request = pb.WatchTopicRequest(
+        query=query, connector=connector, start_offset=start, record_count_max=count
+    )
+    print_records(request, address, output)
+
+
+@commands.command()
+def tail(
+    topic: TopicArgument,
+    count: CountOption = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends it.")
+    ] = False,
+    partition: PartitionOption = None,
+    key: KeyOption = "",
+    value: ValueOption = "",
+    settings: SettingOption = None,
+    connector: ConnectorOption = "",
+    where: WhereOption = None,
+    select: SelectOption = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the last records of a topic, at most 1,000, and with --follow those that come."""
+    query = query_of(topic, partition, key, value, settings, where, select)
+    request = pb.WatchTopicRequest(
+        query=query, connector=connector, last_count=count, follow=follow
+    )
+    print_records(request, address, output)
+
+
+@commands.command("count")
+def count_records(
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    key: KeyOption = "",
+    value: ValueOption = "",
+    settings: SettingOption = None,
+    connector: ConnectorOption = "",
+    where: WhereOption = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="End after so long.")
+    ] = 60.0,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Count a topic's records; with --where they are read, without only offsets are."""
+    query = query_of(topic, partition, key, value, settings, where, None)
+    found = call_worker(
+        address,
+        lambda c: c.get_topic_record_count(query, connector=connector, timeout_s=timeout_s),
+    )
+    if output is not Output.TABLE:
+        document = {"topic": topic, "records": found.record_count, "complete": found.complete}
+        if query.conditions:
+            document["scanned"] = found.scanned_count
+        print_document(document, output)
+    else:
+        say(str(found.record_count))
+    if not found.complete:
+        complain(
+            f"only {found.scanned_count} records were looked at in {timeout_s:g} s: give more time "
+            "with --timeout"
+        )
+
+
+def query_of(
+    topic: str,
+    partitions: list[int] | None,
+    key: str,
+    value: str,
+    settings: list[str] | None,
+    where: list[str] | None,
+    select: list[str] | None,
+) -> RecordQuery:
+    """What the options say."""
+    pairs = {}
+    for text in settings or ():
+        name, equals, given = text.partition("=")
+        if not (name and equals):
+            raise CliError(f"{text!r}: write a setting as NAME=VALUE")
+        pairs[name] = given
+    return RecordQuery(
+        topic=topic,
+        partitions=partitions or [],
+        key_converter=key,
+        value_converter=value,
+        config=pairs,
+        conditions=where or [],
+        paths=select or [],
+    )
+
+
+def print_records(request: pb.WatchTopicRequest, address: str, output: Output) -> None:
+    """Print records as they come: a line each, or a document each for machines.
+
+    With ``follow`` another worker goes on where one went away.
+    """
+    positions: list[ReadPosition] = []
+    printed = 0
+
+    async def read(client: ConnectClient) -> None:
+        nonlocal positions, printed
+        async with aclosing(client.watch_topic(request)) as responses:
+            async for response in responses:
+                for record in response.records:
+                    if output is Output.TABLE:
+                        say(plain(record_line(record)))
+                    else:
+                        print_event(record_document(request.query.topic, record), output)
+                    printed += 1
+                positions = list(response.positions) or positions
+
+    async def follow() -> None:
+        while True:
+            try:
+                await call(
+                    worker_addresses(address),
+                    lambda c: read(ConnectClient(c, author=author())),
+                    server="worker",
+                )
+            except UnavailableError:
+                if not positions:
+                    raise
+            del request.positions[:]
+            request.positions.extend(positions)
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    if request.follow:
+        asyncio.run(follow())
+    else:
+        call_worker(address, read)
+        if not printed and output is Output.TABLE:
+            say("no records")
+
+
+def _description(found: TopicDescription) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "start_offset": each.start_offset,
+                "end_offset": each.end_offset,
+            }
+            for each in found.partitions
+        ],
+        "retention_ms": (found.retention.ToMilliseconds() if found.HasField("retention") else None),
+        "retention_bytes": (found.retention_bytes if found.HasField("retention_bytes") else None),
+        "settings": dict(sorted(found.config.items())),
+    }

@@ -1,0 +1,1 @@
+"""`drover doctor`: checks of this machine and of a cluster."""

@@ -1,0 +1,226 @@
+"""Looks at the machine: Java, versions, memory, disk, open files, ports."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from drover.cli.doctor.finding import Finding, Level
+from drover.errors import InvalidArgumentError
+from drover.local import ports
+from drover.local.cluster import (
+    DEFAULT_PORT_BASE,
+    SERVICES,
+    default_listen,
+    listen_from_environment,
+)
+from drover.local.java_check import JavaUnusableError, find_java
+from drover.local.state import DATA_DIRECTORY, ClusterState
+from drover.log.directory import storage_directory
+
+_MIB = 1024 * 1024
+#: A worker's herder, its engine's Python and Spark's JVM with a heap of 1 GiB.
+MEMORY_WANTED_BYTES = 2048 * _MIB
+DISK_WANTED_BYTES, DISK_NEEDED_BYTES = 1024 * _MIB, 64 * _MIB
+FILES_WANTED = 1_024
+#: SQLite needs locks and memory that all processes truly share.
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "glusterfs", "fuse.glusterfs", "ceph"}
+)
+
+
+def look_at_machine(
+    directory: Path, running: ClusterState | None, environ: Mapping[str, str]
+) -> list[Finding]:
+    """What is found here.
+
+    Args:
+        directory: That of the cluster.
+        running: The cluster that runs in it.
+        environ: Where settings and JAVA_HOME are.
+    """
+    installed = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is not None]
+    return [
+        _java(environ, needed="worker" in installed),
+        *_versions(installed),
+        _memory(),
+        *_disk(directory, environ),
+        _open_files(),
+        *_ports(running, environ),
+    ]
+
+
+def _java(environ: Mapping[str, str], *, needed: bool) -> Finding:
+    try:
+        java = find_java(environ)
+    except JavaUnusableError as error:
+        found, _, advice = str(error).partition("; ")
+        if not needed:
+            return Finding(
+                "java", Level.OK, f"{found}; only workers need it, none is installed here"
+            )
+        return Finding("java", Level.ERROR, found, advice)
+    return Finding("java", Level.OK, f"Java {java.version}, {java.path}")
+
+
+def _versions(installed: list[str]) -> Iterator[Finding]:
+    python = f"Python {platform.python_version()}"
+    library = importlib.metadata.version("drover-connect")
+    others = {f"drover-{kind}": _version(f"drover-{kind}") for kind in installed}
+    wrong = {name: version for name, version in others.items() if version != library}
+    if wrong:
+        told = ", ".join(f"{name} {version}" for name, version in wrong.items())
+        yield Finding(
+            "versions",
+            Level.ERROR,
+            f"drover-connect is {library}, but {told}",
+            f"install the same version of all: pip install 'drover-connect[cluster]=={library}'",
+        )
+    else:
+        names = ", ".join(("drover-connect", *others))
+        yield Finding("versions", Level.OK, f"{python}; {library} of {names}")
+    if "worker" in installed:
+        spark = _version("pyspark")
+        if spark:
+            yield Finding("spark", Level.OK, f"pyspark {spark}")
+        else:
+            yield Finding(
+                "spark",
+                Level.ERROR,
+                "pyspark is not installed",
+                "pip install 'drover-connect[spark]'",
+            )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _memory() -> Finding:
+    available = psutil.virtual_memory().available
+    told = f"{available // _MIB} MiB available"
+    if available >= MEMORY_WANTED_BYTES:
+        return Finding("memory", Level.OK, told)
+    return Finding(
+        "memory",
+        Level.WARNING,
+        told,
+        f"a worker with its engine takes about {MEMORY_WANTED_BYTES // _MIB} MiB: run fewer, or set"
+        " spark.driver.memory in DROVER_SPARK_CONF",
+    )
+
+
+def _disk(directory: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    data = directory / DATA_DIRECTORY
+    url = environ.get("DROVER_STORAGE_URL", "")
+    if url.startswith("sqlite:"):
+        try:
+            data = storage_directory(url)
+        except InvalidArgumentError as error:
+            yield Finding("disk", Level.ERROR, error.message, "correct DROVER_STORAGE_URL")
+            return
+    place = data.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield Finding(
+            "disk",
+            Level.ERROR,
+            f"{place} cannot be written by this user",
+            f"give the user who runs Drover the right to write there, or choose another directory"
+            f" than {data}",
+        )
+        return
+    usage = shutil.disk_usage(place)
+    told = f"{usage.free // _MIB} MiB free at {place}"
+    advice = "free some space, or shorten DROVER_TOPIC_RETENTION_MS: a full disk stops every write"
+    if usage.free < DISK_NEEDED_BYTES:
+        yield Finding("disk", Level.ERROR, told, advice)
+    elif usage.free < max(DISK_WANTED_BYTES, usage.total // 20):
+        yield Finding("disk", Level.WARNING, told, advice)
+    else:
+        yield Finding("disk", Level.OK, told)
+    kind = _file_system(place)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        yield Finding(
+            "file system",
+            Level.ERROR,
+            f"{place} is on {kind}, a network file system",
+            "SQLite files get corrupted there: use a local disk, or keep everything in Kafka",
+        )
+
+
+def _file_system(place: Path) -> str:
+    found = ("", "")
+    for each in psutil.disk_partitions(all=True):
+        with suppress(ValueError):
+            place.relative_to(each.mountpoint)
+            found = max(found, (each.mountpoint, each.fstype), key=lambda pair: len(pair[0]))
+    return found[1]
+
+
+def _open_files() -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= FILES_WANTED:
+        return Finding("open files", Level.OK, "no limit" if limit < 0 else f"up to {limit}")
+    return Finding(
+        "open files",
+        Level.WARNING,
+        f"only {limit} for each process",
+        f"raise the limit to {FILES_WANTED} or more: ulimit -n, or LimitNOFILE of systemd",
+    )
+
+
+def _ports(running: ClusterState | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether those are free where services would listen; a cluster that runs has its own."""
+    if running is not None:
+        addresses = ", ".join(each.address for each in running.processes.values())
+        yield Finding("ports", Level.OK, f"those of the cluster that runs here: {addresses}")
+        return
+    asked = listen_from_environment(environ)
+    base = environ.get("DROVER_PORT_BASE", "")
+    listens = default_listen(int(base) if base.isdecimal() else DEFAULT_PORT_BASE)
+    taken = 0
+    for name, address in {**listens, **asked}.items():
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal() or ports.is_free(host.strip("[]"), int(port)):
+            continue
+        taken += 1
+        who = _holder(int(port))
+        yield Finding(
+            f"port {port}",
+            Level.ERROR if name in asked else Level.WARNING,
+            f"in use{who}; {name} would listen there",
+            "end what holds it, or choose another with "
+            f"{_variable(name)}; `drover up` takes free ones where none is set",
+        )
+    if not taken:
+        yield Finding("ports", Level.OK, "those where services listen are free")
+
+
+def _holder(port: int) -> str:
+    """Who listens there, if this user may know."""
+    with suppress(psutil.Error, PermissionError):
+        for each in psutil.net_connections("tcp"):
+            listens = each.status == psutil.CONN_LISTEN and getattr(each.laddr, "port", 0) == port
+            if listens and each.pid:
+                return f" by {psutil.Process(each.pid).name()} (pid {each.pid})"
+    return ""
+
+
+def _variable(name: str) -> str:
+    return f"DROVER_{name.removesuffix('-1').upper().replace('-', '_')}_LISTEN"
+
+
+def _package(service: str) -> str:
+    return f"drover_{service.replace('-', '_')}"

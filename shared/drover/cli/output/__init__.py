@@ -1,0 +1,1 @@
+"""How commands show connectors, failures, previews and records."""

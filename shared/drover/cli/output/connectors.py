@@ -1,0 +1,151 @@
+"""Connectors and statuses of the admin API as JSON documents and as cells of tables."""
+
+from dataclasses import asdict
+from typing import Any
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.output.failures import failures_document
+from drover.codec.common import decode_counts, decode_figures
+from drover.codec.connect import decode_connector_type
+
+#: The columns of what became of records.
+COUNTS = ("READ", "WRITTEN", "FILTERED", "DEAD LETTERS", "SKIPPED")
+
+
+def run_state(number: int) -> str:
+    """RUNNING, FAILED…; UNKNOWN for one that this command does not know."""
+    return _name(pb.RunState, number, "RUN_STATE_")
+
+
+def target_state(number: int) -> str:
+    """STARTED, PAUSED, STOPPED; UNKNOWN for one that this command does not know."""
+    return _name(pb.TargetState, number, "TARGET_STATE_")
+
+
+def worker_health(number: int) -> str:
+    """SERVING, NOT_SERVING, UNREACHABLE; UNKNOWN for one that this command does not know."""
+    return _name(pb.WorkerHealth, number, "WORKER_HEALTH_")
+
+
+def _name(enum: Any, number: int, prefix: str) -> str:
+    name = str(enum.Name(number)).removeprefix(prefix) if number in enum.values() else ""
+    return name if name and name != "UNSPECIFIED" else "UNKNOWN"
+
+
+def connector_document(connector: pb.Connector) -> dict[str, Any]:
+    """A connector with its config."""
+    return {
+        "name": connector.name,
+        "type": decode_connector_type(connector.type),
+        "target_state": target_state(connector.target_state),
+        "revision": connector.revision,
+        "tasks": list(connector.task_indexes),
+        "config": dict(sorted(connector.config.items())),
+    }
+
+
+def status_document(status: pb.ConnectorStatus) -> dict[str, Any]:
+    """A connector's status; "trace" only where something failed, "counts" and "figures" only where
+    a task has told of records, or of something of its connector's own.
+    """
+    return {
+        "name": status.name,
+        "type": decode_connector_type(status.type),
+        "connector": _state_document(status.connector),
+        "tasks": [
+            {
+                "task": task.task,
+                **_state_document(task),
+                **_counts_document(task),
+                **({"figures": decode_figures(task.figures)} if task.figures else {}),
+            }
+            for task in status.tasks
+        ],
+        **_counts_document(status),
+    }
+
+
+def _state_document(state: pb.ConnectorState | pb.TaskState) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "state": run_state(state.state),
+        "worker_id": state.worker_id,
+    }
+    if state.trace:
+        document["trace"] = state.trace
+    if state.HasField("failures"):
+        document["failures"] = failures_document(state.failures)
+    return document
+
+
+def _counts_document(counted: pb.TaskState | pb.ConnectorStatus) -> dict[str, Any]:
+    return {"counts": asdict(decode_counts(counted.counts))} if counted.HasField("counts") else {}
+
+
+def status_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str, str]]:
+    """A row for the connector object and one for each task: what, state, worker, first of trace."""
+    rows = [("connector", *_cells(status.connector))]
+    rows += [(f"task {task.task}", *_cells(task)) for task in status.tasks]
+    return rows
+
+
+def status_table(status: pb.ConnectorStatus) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns and rows of a status: with records read and written, if any task has told."""
+    name, rows = status.name.upper(), status_rows(status)
+    if not status.HasField("counts"):
+        return (name, "STATE", "WORKER", "CAUSE"), list(rows)
+    moved = [("", ""), *(count_cells(task)[:2] for task in status.tasks)]
+    return (name, "STATE", "WORKER", *COUNTS[:2], "CAUSE"), [
+        (what, state, worker, *cells, why)
+        for (what, state, worker, why), cells in zip(rows, moved, strict=True)
+    ]
+
+
+def count_rows(status: pb.ConnectorStatus) -> list[tuple[str, ...]]:
+    """A row for each task and one for their sums: what, state, worker, and the cells of COUNTS."""
+    rows = [
+        (f"task {task.task}", run_state(task.state), task.worker_id, *count_cells(task))
+        for task in status.tasks
+    ]
+    return [*rows, ("total", "", "", *count_cells(status))]
+
+
+def figure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str]]:
+    """A row for each figure that a task's connector tells of itself: task, figure, value."""
+    return [
+        (f"task {task.task}", figure.name, str(figure.value))
+        for task in status.tasks
+        for figure in task.figures
+    ]
+
+
+def count_cells(counted: pb.TaskState | pb.ConnectorStatus) -> tuple[str, ...]:
+    """Below the columns COUNTS, what became of records; dashes while nobody has said."""
+    if not counted.HasField("counts"):
+        return ("-",) * len(COUNTS)
+    counts = counted.counts
+    return (
+        str(counts.read_count),
+        str(counts.written_count),
+        str(counts.filtered_count),
+        str(counts.dead_lettered_count),
+        str(counts.skipped_count),
+    )
+
+
+def _cells(state: pb.ConnectorState | pb.TaskState) -> tuple[str, str, str]:
+    return run_state(state.state), state.worker_id, cause(state.trace)
+
+
+def cause(trace: str) -> str:
+    """The line of a trace that says what happened: the last one."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def task_summary(status: pb.ConnectorStatus) -> str:
+    """How many tasks are in which state, such as "3 RUNNING, 1 FAILED"."""
+    counts: dict[str, int] = {}
+    for task in status.tasks:
+        state = run_state(task.state)
+        counts[state] = counts.get(state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"

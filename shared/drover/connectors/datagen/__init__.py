@@ -1,0 +1,1 @@
+"""DatagenSource: generated rows, the same in every run."""

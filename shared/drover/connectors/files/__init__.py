@@ -1,0 +1,1 @@
+"""Files and object stores: FilesSource, FilesSink, S3Sink and FileStream connectors."""

@@ -1,0 +1,228 @@
+"""Pieces of files that executors read as rows; each tells of rows that it cannot read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from drover.connector import RetriableError
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+from drover.connectors.ddl import parse_ddl
+from drover.connectors.files.formats.avro_types import arrow_schema, plain_records
+from drover.connectors.files.formats.text_rows import TextOptions, parse_text
+from drover.connectors.files.storage.file_identity import FileError
+from drover.connectors.files.storage.object_store import ObjectStoreError
+from drover.connectors.files.storage.readable_files import FileReference
+
+_ARROW_ROWS = 65_536
+_AVRO_ROWS = 8192
+
+
+class Unit(Protocol):
+    """A piece of a file; picklable."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes are read."""
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, each batch with ORIGIN_COLUMN; batches with ERROR_COLUMN are of bad rows."""
+
+
+@dataclass(frozen=True)
+class UnitReader:
+    """Reads groups of units by their number; for ArrowRows."""
+
+    groups: tuple[tuple[Unit, ...], ...]
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a group, in order."""
+        for each in self.groups[number]:
+            yield from each.read()
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """A file that cannot be read: a row that says why."""
+
+    path: str
+    error: str
+    size_bytes: int = 0
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """One bad row."""
+        yield _bad_rows([(self.path, b"", self.error)])
+
+
+@dataclass(frozen=True, slots=True)
+class TextRange:
+    """Bytes ``start`` to ``end`` - 1 of a file, whole lines from ``first_line`` (from 1) on."""
+
+    file: FileReference
+    start: int
+    end: int
+    first_line: int
+    options: TextOptions
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return self.end - self.start
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit."""
+        path = self.file.path
+        try:
+            with self.file.open() as file:
+                data = file.pread(self.size_bytes, self.start)
+            if len(data) < self.size_bytes:
+                raise FileError(
+                    f"was truncated to {self.start + len(data)} bytes while bytes up to "
+                    f"{self.end} were read"
+                )
+        except OSError as error:
+            yield _bad_rows([(f"{path}:{self.first_line}", b"", f"cannot be read: {error}")])
+            return
+        yield from parsed_lines(data, path, self.first_line, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Whole lines from ``first_line`` (from 1) on, which the driver has read."""
+
+    path: str
+    data: bytes
+    first_line: int
+    options: TextOptions
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return len(self.data)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit."""
+        yield from parsed_lines(self.data, self.path, self.first_line, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Row groups ``start`` to ``end`` - 1 of a Parquet file."""
+
+    file: FileReference
+    start: int
+    end: int
+    first_row: int
+    size_bytes: int
+    ddl: str | None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit; the origin's number is that of the row, from 1."""
+        row, path = self.first_row, self.file.path
+        try:
+            with self.file.open() as file:
+                groups = list(range(self.start, self.end))
+                rows = pq.ParquetFile(file.stream())
+                for batch in rows.iter_batches(_ARROW_ROWS, groups, use_threads=False):
+                    shaped = _shaped(batch, self.ddl)
+                    yield _with_origin(shaped, path, _numbers(row, batch.num_rows))
+                    row += batch.num_rows
+        except (OSError, pa.ArrowException) as error:
+            yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
+
+
+@dataclass(frozen=True, slots=True)
+class AvroBlocks:
+    """Whole blocks of an Avro file: bytes ``start`` to ``end`` - 1."""
+
+    file: FileReference
+    start: int
+    end: int
+    first_row: int
+    ddl: str | None
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return self.end - self.start
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit; the origin's number is that of the record, from 1."""
+        path, row = self.file.path, self.first_row
+        try:
+            with self.file.open() as file:
+                stream = file.stream()
+                blocks = fastavro.block_reader(stream)
+                schema = arrow_schema(blocks.writer_schema)
+                stream.seek(self.start)
+                rows: list[Any] = []
+                for block in blocks:
+                    rows += block
+                    done = block.offset + block.size >= self.end
+                    if rows and (done or len(rows) >= _AVRO_ROWS):
+                        batch = pa.RecordBatch.from_pylist(plain_records(rows), schema=schema)
+                        shaped = _shaped(batch, self.ddl)
+                        yield _with_origin(shaped, path, _numbers(row, len(rows)))
+                        row += len(rows)
+                        rows = []
+                    if done:
+                        break
+        except (RetriableError, ObjectStoreError):
+            raise
+        except Exception as error:  # noqa: BLE001 - what the decoder raises on damaged data
+            yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
+
+
+def parsed_lines(
+    data: bytes, origin: str, first_line: int, options: TextOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of whole lines, the first of which has this number, with where they are from."""
+    parsed = parse_text(data, options)
+    for batch, lines in parsed.rows:
+        yield _with_origin(batch, origin, pa.array(lines + first_line))
+    if parsed.bad:
+        yield _bad_rows(
+            [(f"{origin}:{each.line + first_line}", each.raw, each.error) for each in parsed.bad]
+        )
+
+
+def _shaped(batch: pa.RecordBatch, ddl: str | None) -> pa.RecordBatch:
+    """The columns that the setting asks for, in its types; those the file has not are null."""
+    if ddl is None:
+        return batch
+    schema = parse_ddl(ddl)
+    columns = [
+        batch.column(each.name).cast(each.type)
+        if each.name in batch.schema.names
+        else pa.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _numbers(first: int, count: int) -> Any:
+    return pa.array(range(first, first + count), pa.int64())
+
+
+def _with_origin(batch: pa.RecordBatch, path: str, numbers: Any) -> pa.RecordBatch:
+    origins = pc.binary_join_element_wise(path, numbers.cast(pa.string()), ":")
+    if batch.num_columns == 0:
+        return pa.RecordBatch.from_arrays([origins], names=[ORIGIN_COLUMN])
+    return batch.append_column(ORIGIN_COLUMN, origins)
+
+
+def _bad_rows(rows: list[tuple[str, bytes, str]]) -> pa.RecordBatch:
+    origins, raws, errors = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(origins), pa.array(raws, pa.binary()), pa.array(errors)],
+        names=[ORIGIN_COLUMN, RAW_COLUMN, ERROR_COLUMN],
+    )
+
+
+def _cannot_be_read(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:500]
+    return f"cannot be read from here on: {text or type(error).__name__}"

@@ -1,0 +1,356 @@
+"""FilesSink: topics as files of rows."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from drover.connector import (
+    ONCE,
+    All,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConnectorContext,
+    Importance,
+    InRange,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    RetriableError,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    Term,
+    TopicPartition,
+    Violation,
+)
+from drover.connectors.files.row_files import (
+    BZ2,
+    CSV,
+    GZIP,
+    JSON,
+    PARQUET,
+    ZSTD,
+    FileLayout,
+    PartitionBy,
+    RowFileWriter,
+    Staging,
+    extension_of,
+)
+from drover.connectors.files.storage.object_directory import ObjectDirectory
+from drover.connectors.files.storage.object_store import (
+    STORE_SETTINGS,
+    ObjectStoreError,
+    is_object_url,
+    place_fault,
+    place_of,
+)
+from drover.connectors.files.storage.output_directory import OutputDirectory, StagedFile
+
+PATH = "path"
+FORMAT = "format"
+COMPRESSION = "compression"
+PARTITION_BY = "partition.by"
+FLUSH_SIZE = "flush.size"
+ROLL_BYTES = "roll.bytes"
+
+_NONE = "none"
+#: What is left of a file's name, whose other parts have fixed lengths.
+_TOPIC_MAX_CHARS = 180
+
+_log = logging.getLogger(__name__)
+
+
+class Directory(Protocol):
+    """Files that are named by the offsets of their records; see OutputDirectory."""
+
+    def staged(self) -> Staging:
+        """Where executors write."""
+
+    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
+        """Become the owner of a topic partition; the offset from which on nothing is written."""
+
+    def check_owner(self, topic: str, partition: int) -> None:
+        """Refuse to go on when somebody else has taken it over."""
+
+    def publish(self, files: Iterable[StagedFile]) -> None:
+        """Put files in place."""
+
+    def close(self) -> None:
+        """Leave nothing but the files."""
+
+
+class FilesSinkTask(SinkTask):
+    """Writes each batch as files that are named by its offsets.
+
+    Whatever has not been committed of a topic partition is removed before anything of it is
+    written, or left out then, so that every record is in one file, wherever batches are cut.
+    """
+
+    writes_ahead: ClassVar[bool] = True
+
+    def start(self, context: SinkTaskContext) -> None:
+        """Open the directory; topic partitions are taken over when their first records come."""
+        self._directory: Directory | None = self.directory(context)
+        self._layout = self.layout(context.config)
+        self._next: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+
+    def directory(self, context: SinkTaskContext) -> "Directory":
+        """Where the files are."""
+        config = context.config
+        if is_object_url(config[PATH]):
+            return ObjectDirectory(
+                place_of(config[PATH], config),
+                connector=context.task.connector,
+                claim=context.claim,
+                extension=_extension(config),
+            )
+        return OutputDirectory(
+            config[PATH], task=context.task, term=context.claim, extension=_extension(config)
+        )
+
+    def layout(self, config: Mapping[str, Any]) -> FileLayout:
+        """How rows become files."""
+        levels = [PartitionBy.parse(each) for each in config[PARTITION_BY] or []]
+        return FileLayout(
+            config[FORMAT],
+            tuple(levels),
+            left_out=frozenset(each.field for each in levels if each.field and not each.unit),
+            rows_max=config[FLUSH_SIZE] or 0,
+            bytes_max=config[ROLL_BYTES] or 0,
+            codec=_codec(config),
+        )
+
+    def write(self, batch: SinkBatch) -> str:
+        """Write the batch and put its files in place."""
+        directory = self._directory
+        assert directory is not None
+        for each in batch.ranges:
+            key = TopicPartition(each.topic, each.partition)
+            expected = self._next.get(key)
+            if expected is None or each.start_offset < expected:
+                # what is read begins where the committed offset is
+                self._written[key] = directory.take_over(
+                    each.topic, each.partition, each.start_offset
+                )
+            else:
+                directory.check_owner(each.topic, each.partition)
+        try:
+            self._write(batch, directory)
+        except Exception:
+            for each in batch.ranges:
+                # some may be in place already: the next attempt finds out
+                self._next.pop(TopicPartition(each.topic, each.partition), None)
+            raise
+        for each in batch.ranges:
+            self._next[TopicPartition(each.topic, each.partition)] = each.end_offset
+        return ""
+
+    def _write(self, batch: SinkBatch, directory: Directory) -> None:
+        writer = RowFileWriter(directory.staged(), self._layout, self._written_of(batch))
+        try:
+            rows = batch.run_in_arrow(writer)
+        except Exception:
+            for each in batch.ranges:  # an error that comes of a take-over says so
+                directory.check_owner(each.topic, each.partition)
+            raise
+        directory.publish(
+            StagedFile(
+                row["staged"],
+                row["directory"],
+                row["topic"],
+                row["partition"],
+                row["start_offset"],
+                row["end_offset"],
+            )
+            for row in rows
+        )
+
+    def _written_of(self, batch: SinkBatch) -> tuple[tuple[str, int, int], ...]:
+        """What is in files already, of the topic partitions whose records come again."""
+        found = (
+            (each.topic, each.partition, self._written[TopicPartition(each.topic, each.partition)])
+            for each in batch.ranges
+        )
+        starts = {(each.topic, each.partition): each.start_offset for each in batch.ranges}
+        return tuple(each for each in found if each[2] > starts[each[:2]])
+
+    def stop(self) -> None:
+        """Leave nothing but the files."""
+        if getattr(self, "_directory", None) is not None:
+            assert self._directory is not None
+            self._directory.close()
+
+
+class FilesSink(SinkConnector):
+    """Writes topics into a directory, as Parquet, JSON lines or csv: a record is a row.
+
+    Each batch becomes a file of each topic partition, or one in each directory that
+    ``partition.by`` asks for; records of different schemas are in different files. Files are named
+    by their offsets and appear when they are complete. Each record is written once: what a task
+    that was killed has not committed is removed before its successor writes (in an object store it
+    is kept, and not written again).
+
+    Records whose value is null (tombstones) are left out. The directory is on a disk that driver
+    and executors share, or in S3, Google Cloud Storage or Azure.
+    """
+
+    version = "0.1.0"
+    aliases = ("FilesSink",)
+    guarantees = ONCE
+    structured: ClassVar[bool] = True
+    task_class = FilesSinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return STORE_SETTINGS | ConfigDef(
+            ConfigKey(
+                PATH,
+                ConfigType.STRING,
+                importance=Importance.HIGH,
+                group="Files",
+                documentation="The directory to write to: an absolute path, which is created, or "
+                "s3://bucket/directory, gs://bucket/directory, az://container/directory.",
+                validator=All(NonEmpty(), Check(place_fault)),
+            ),
+            ConfigKey(
+                FORMAT,
+                ConfigType.STRING,
+                default=PARQUET,
+                importance=Importance.HIGH,
+                group="Files",
+                documentation="What the files are: parquet, json (an object a line) or csv.",
+                validator=OneOf(PARQUET, JSON, CSV),
+            ),
+            ConfigKey(
+                COMPRESSION,
+                ConfigType.STRING,
+                default=None,
+                group="Files",
+                documentation="How files are compressed: json and csv as a whole (names end in "
+                ".json.gz, .csv.zst and so on), by default not at all; parquet inside, by default "
+                "with zstd.",
+                validator=OneOf(_NONE, GZIP, ZSTD, BZ2),
+            ),
+            ConfigKey(
+                PARTITION_BY,
+                ConfigType.LIST,
+                default=None,
+                group="Files",
+                documentation="Directories, one below the other: of a field's values (city makes "
+                "city=Oslo, and the field is not in the file), or of the year, month, day or hour "
+                "of a time (month(at) makes month=2024-01); month alone is of the record's "
+                "timestamp.",
+                validator=All(NonEmpty(), Check(_partition_by_fault)),
+            ),
+            ConfigKey(
+                FLUSH_SIZE,
+                ConfigType.INT,
+                default=None,
+                importance=Importance.LOW,
+                group="Files",
+                documentation="At most so many records are in a file; a batch of more becomes "
+                "several files.",
+                validator=InRange(1),
+            ),
+            ConfigKey(
+                ROLL_BYTES,
+                ConfigType.LONG,
+                default=None,
+                importance=Importance.LOW,
+                group="Files",
+                documentation="A file that has about so many bytes is closed, and the batch goes "
+                "on in the next.",
+                validator=InRange(1024),
+            ),
+        )
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Names of topics fit into names of files, and an object store lets itself be written."""
+        faults = [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
+        if config.get(FORMAT) == PARQUET and config.get(COMPRESSION) == BZ2:
+            faults.append(Violation(COMPRESSION, "must be gzip, zstd or none with parquet"))
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """In an object store, forget the files behind the new offsets."""
+        if is_object_url(config[PATH]):
+            directory = ObjectDirectory(
+                place_of(config[PATH], config),
+                connector=config["name"],
+                claim=Term(0, 0),
+                extension=_extension(config),
+            )
+            set_back(directory, changes)
+        return True
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """Nothing runs here."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Tasks differ in the partitions that they are given."""
+        return [{} for _ in range(max_tasks)]
+
+
+def _codec(config: Mapping[str, Any]) -> str | None:
+    given = config[COMPRESSION] or (ZSTD if config[FORMAT] == PARQUET else _NONE)
+    return None if given == _NONE else str(given)
+
+
+def _extension(config: Mapping[str, Any]) -> str:
+    return extension_of(config[FORMAT], _codec(config))
+
+
+def long_topics(config: Mapping[str, Any]) -> list[Violation]:
+    """Topics whose names do not fit into those of files."""
+    return [
+        Violation(
+            "topics",
+            f"has {topic[:40]!r}…, which is too long for the names of files: "
+            f"{_TOPIC_MAX_CHARS} characters at most",
+        )
+        for topic in config.get("topics") or []
+        if len(topic) > _TOPIC_MAX_CHARS
+    ]
+
+
+def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Violation]:
+    """What an object store says when a file is written there and removed again."""
+    if not is_object_url(url):
+        return []
+    directory = ObjectDirectory(
+        place_of(url, config), connector="validation", claim=Term(0, 0), extension=""
+    )
+    try:
+        directory.probe()
+    except (ObjectStoreError, RetriableError) as error:
+        return [Violation(setting, f"cannot be written: {error}")]
+    return []
+
+
+def set_back(directory: ObjectDirectory, changes: Sequence[OffsetChange]) -> None:
+    """Forget files from the new offsets on; without changes, all of them."""
+    if not changes:  # a reset that finds nothing committed
+        for topic, number in directory.partitions():
+            directory.set_back(topic, number, 0)
+    for partition, offset in changes:
+        directory.set_back(
+            str(partition["kafka_topic"]),
+            int(str(partition["kafka_partition"])),
+            int(str(offset["kafka_offset"])) if offset else 0,
+        )
+
+
+def _partition_by_fault(items: list[str]) -> str | None:
+    try:
+        names = [PartitionBy.parse(each).name for each in items]
+    except ValueError as error:
+        return str(error)
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    return f"names {doubled[0]!r} twice" if doubled else None

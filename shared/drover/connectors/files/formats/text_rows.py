@@ -1,0 +1,527 @@
+"""Rows of csv, JSON lines and plain text, and the lines that are none; on executors.
+
+A whole range is parsed at once. Only when that fails are its bad lines looked for: the lines beside
+them are rows all the same.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from drover.connectors.ddl import TIMESTAMP, parse_ddl
+from drover.connectors.files.formats.text_types import (
+    converted,
+    field_of,
+    has_decimal,
+    has_time,
+    read_schema,
+    read_type,
+    to_type,
+)
+from drover.connectors.files.lines.line_reader import split_lines
+
+CSV, JSON, TEXT = "csv", "json", "text"
+#: The column of plain text.
+LINE_COLUMN = "line"
+
+_INT32_MAX = 2**31 - 1
+
+Lines = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How csv is written. ``delimiter`` and ``quote`` are one ASCII character; quote may be ""."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = ""
+    header: bool = True
+    multiline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How a file of lines becomes rows.
+
+    ``names`` are the columns of a csv file, in order. ``ddl`` has the types of columns; with
+    ``exact`` rows have these columns and no others.
+    """
+
+    format: str
+    names: tuple[str, ...] = ()
+    ddl: str | None = None
+    exact: bool = False
+    csv: CsvOptions = CsvOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no row: its number in the data from 0, its bytes, and why."""
+
+    line: int
+    raw: bytes
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """Rows, each batch with the numbers of its lines in the data, from 0; and bad lines."""
+
+    rows: list[tuple[pa.RecordBatch, Lines]]
+    bad: list[BadLine]
+
+
+def parse_text(data: bytes, options: TextOptions) -> ParsedText:
+    """The rows of whole lines."""
+    if data.startswith(b"\xef\xbb\xbf"):
+        data = data[3:]
+    records = _Records.of(data, options)
+    parse = {CSV: _parse_csv, JSON: _parse_json, TEXT: _parse_lines}[options.format]
+    rows = parse(records, options)
+    records.bad.sort(key=lambda each: each.line)
+    return ParsedText([each for each in rows if each[0].num_rows], records.bad)
+
+
+class _Records:
+    """The records of some data that are not known to be bad yet."""
+
+    def __init__(self, texts: Any, lines: Lines, data: bytes | None, bad: list[BadLine]) -> None:
+        self.texts = texts
+        self.lines = lines
+        self.bad = bad
+        self._data = data
+
+    @classmethod
+    def of(cls, data: bytes, options: TextOptions) -> "_Records":
+        texts = split_lines(data)
+        lines: Lines = np.arange(len(texts))
+        whole: bytes | None = data
+        quote = options.csv.quote if options.format == CSV else ""
+        if quote and quote.encode() in data and options.csv.multiline:
+            texts, lines = _joined(texts, quote)
+        if options.format != TEXT:
+            lengths = pc.binary_length(texts)
+            filled = pc.greater(lengths, 1)
+            if pc.any(pc.invert(filled)).as_py():
+                blank = pc.is_in(texts, pa.array([b"", b"\r"], pa.binary()))
+                keep = pc.invert(blank)
+                texts, lines = texts.filter(keep), lines[keep.to_numpy(zero_copy_only=False)]
+        found = cls(texts, lines, whole, [])
+        if not _is_utf8(data):
+            found.drop(
+                (index, "is not UTF-8")
+                for index, text in enumerate(texts.to_pylist())
+                if not _decodes(text)
+            )
+        if quote and not options.csv.multiline and quote.encode() in data:
+            odd = pc.bit_wise_and(pc.count_substring(found.texts, quote), 1)
+            found.drop(
+                (
+                    int(index),
+                    "opens a quoted field that does not end in this line: set csv.multiline=true "
+                    "for fields of several lines, or csv.quote=none when quotes mean nothing",
+                )
+                for index in np.flatnonzero(odd.to_numpy(zero_copy_only=False))
+            )
+        return found
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def data(self) -> bytes:
+        """The records as they would stand in a file."""
+        if self._data is None:
+            self._data = b"\n".join(self.texts.to_pylist()) + b"\n"
+        return self._data
+
+    def part(self, start: int, end: int) -> "_Records":
+        return _Records(self.texts.slice(start, end - start), self.lines[start:end], None, self.bad)
+
+    def drop(self, faults: Iterable[tuple[int, str]]) -> None:
+        """Take these records out: they are bad, and why."""
+        keep = np.ones(len(self), bool)
+        for index, error in faults:
+            keep[index] = False
+            self.bad.append(BadLine(int(self.lines[index]), self.texts[index].as_py(), error))
+        if not keep.all():
+            self.texts, self.lines = self.texts.filter(pa.array(keep)), self.lines[keep]
+            self._data = None
+
+
+def _joined(texts: Any, quote: str) -> tuple[Any, Lines]:
+    """Lines that belong together as records, and the first line of each."""
+    quotes = pc.count_substring(texts, quote).to_numpy(zero_copy_only=False)
+    if not (quotes % 2).any():
+        return texts, np.arange(len(texts))
+    before = np.cumsum(quotes) - quotes
+    starts = np.flatnonzero(before % 2 == 0)
+    parts = texts.to_pylist()
+    ends = np.append(starts[1:], len(parts))
+    joined = [b"\n".join(parts[a:b]) for a, b in zip(starts, ends, strict=True)]
+    return pa.array(joined, pa.binary()), starts.astype(np.int64)
+
+
+# -- plain text ----------------------------------------------------------------------------------
+
+
+def _parse_lines(records: _Records, options: TextOptions) -> list[tuple[pa.RecordBatch, Lines]]:
+    del options
+    texts = pc.utf8_rtrim(records.texts.cast(pa.string()), "\r")
+    return [(pa.RecordBatch.from_arrays([texts], names=[LINE_COLUMN]), records.lines)]
+
+
+# -- csv -----------------------------------------------------------------------------------------
+
+
+def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordBatch, Lines]]:
+    if not len(records):
+        return []
+    types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
+    wanted = types.names if options.exact else list(options.names)
+    schema = pa.schema([field_of(types, name) for name in wanted])
+    try:
+        table = _read_csv(records, options, read_schema(schema))
+        if table is None:
+            return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
+        return [(converted(table, schema), records.lines)]
+    except pa.ArrowInvalid:
+        # some value is of another type: which ones is seen column by column
+        texts = pa.schema([(each.name, pa.string()) for each in schema])
+        table = _read_csv(records, options, texts)
+        if table is None:
+            return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
+        return [(_converted_or_dropped(table, schema, records), records.lines)]
+
+
+def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch | None:
+    """The records as columns; ragged ones are dropped. None when rows and records do not match."""
+    ragged: list[tuple[int, str]] = []
+
+    def note(row: Any) -> str:
+        ragged.append(
+            (row.number - 1, f"has {row.actual_columns} columns, not {row.expected_columns}")
+        )
+        return "skip"
+
+    data = records.data()
+    table = pa_csv.read_csv(
+        pa.BufferReader(data),
+        read_options=pa_csv.ReadOptions(
+            use_threads=False,
+            column_names=list(options.names),
+            block_size=min(len(data) + 1, _INT32_MAX),
+        ),
+        parse_options=csv_parse_options(options.csv, note),
+        convert_options=csv_convert_options(options.csv, schema),
+    )
+    if table.num_rows + len(ragged) != len(records):
+        return None
+    records.drop(ragged)
+    return _one_batch(table)
+
+
+def csv_parse_options(csv: CsvOptions, note: Callable[[Any], str] | None = None) -> Any:
+    """What pyarrow is told of the way csv is written."""
+    return pa_csv.ParseOptions(
+        delimiter=csv.delimiter,
+        quote_char=csv.quote or False,
+        double_quote=bool(csv.quote),
+        newlines_in_values=csv.multiline,
+        invalid_row_handler=note,
+    )
+
+
+def csv_convert_options(csv: CsvOptions, schema: pa.Schema) -> Any:
+    """What pyarrow is told of values; columns that a file has not are null."""
+    return pa_csv.ConvertOptions(
+        column_types=schema,
+        include_columns=schema.names,
+        include_missing_columns=True,
+        null_values=[csv.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+
+def _csv_or_fail(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch:
+    table = _read_csv(records, options, read_schema(schema))
+    if table is None:
+        raise pa.ArrowInvalid("is not one row: does it have a lone carriage return or quote?")
+    return converted(table, schema)
+
+
+def _converted_or_dropped(
+    table: pa.RecordBatch, schema: pa.Schema, records: _Records
+) -> pa.RecordBatch:
+    """The texts as values; records with a text that is no value of its type are dropped."""
+    columns = []
+    faults: dict[int, str] = {}
+    for field in schema:
+        texts = table.column(field.name)
+        if not pa.types.is_string(field.type):
+            texts = pc.utf8_trim_whitespace(texts)
+        for index in _unconvertible(texts, field.type, 0):
+            text = texts[index].as_py()
+            faults.setdefault(
+                index, f"has {text[:80]!r} in column {field.name!r}, which is of type {field.type}"
+            )
+        columns.append(texts)
+    keep = np.ones(table.num_rows, bool)
+    keep[list(faults)] = False
+    records.drop(faults.items())
+    kept = pa.array(keep)
+    return pa.RecordBatch.from_arrays(
+        [
+            to_type(column.filter(kept), field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
+
+
+def _unconvertible(texts: Any, kind: pa.DataType, first: int) -> list[int]:
+    """Which texts are no values of the type."""
+    try:
+        to_type(texts, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(texts) == 1:
+            return [first]
+        half = len(texts) // 2
+        return _unconvertible(texts.slice(0, half), kind, first) + _unconvertible(
+            texts.slice(half), kind, first + half
+        )
+    return []
+
+
+# -- JSON lines ----------------------------------------------------------------------------------
+
+
+def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.RecordBatch, Lines]]:
+    if not len(records):
+        return []
+    types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
+
+    has_decimals = any(has_decimal(each.type) for each in types)
+
+    def read(part: _Records) -> pa.RecordBatch:
+        if options.exact and has_decimals:
+            return _read_json_exactly(part, types)
+        return _read_json(part, types, exact=options.exact)
+
+    try:
+        return [(read(records), records.lines)]
+    except pa.ArrowInvalid:
+        records.drop(
+            (index, fault)
+            for index, text in enumerate(records.texts.to_pylist())
+            if (fault := _json_fault(text))
+        )
+    if not len(records):
+        return []
+    if not options.exact:
+        try:  # a type may just be wider than the one that is remembered
+            return [(_read_json(records, pa.schema([]), exact=False), records.lines)]
+        except pa.ArrowInvalid:
+            pass
+    return _bisected(records, read)
+
+
+def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.RecordBatch:
+    data = records.data()
+    known = read_schema(types)
+    table = _pa_read_json(data, known, "ignore" if exact else "infer")
+    if not exact:
+        texts = [each for each in table.schema if has_time(each.type)]
+        if texts:  # what only looks like a time is text, as it is in other files
+            fields = [*known, *(pa.field(each.name, read_type(each.type)) for each in texts)]
+            table = _pa_read_json(data, pa.schema(fields), "infer")
+    if table.num_rows != len(records):
+        raise pa.ArrowInvalid("is not one JSON object")
+    batch = _one_batch(table)
+    columns, fields = [], []
+    for field in batch.schema:
+        index = types.get_field_index(field.name)
+        wanted = types.field(index) if index >= 0 else field
+        if index < 0 and pa.types.is_null(field.type):
+            continue  # its type is not known yet
+        columns.append(to_type(batch.column(field.name), wanted.type))
+        fields.append(wanted.with_nullable(True))
+    if not fields:
+        return _without_columns(batch.num_rows)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _read_json_exactly(records: _Records, types: pa.Schema) -> pa.RecordBatch:
+    """Row by row, as the fast reader takes decimals from texts only, and floats lose digits."""
+    try:
+        rows = [json.loads(text, parse_float=str) for text in records.texts.to_pylist()]
+        columns = []
+        for field in types:
+            values = [_json_value(row.get(field.name), field.type) for row in rows]
+            columns.append(to_type(pa.array(values, read_type(field.type)), field.type))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
+    return pa.RecordBatch.from_arrays(columns, names=types.names)
+
+
+def _json_value(value: Any, kind: pa.DataType) -> Any:
+    """A value of JSON, whose fractions are texts, as ``read_type(kind)`` takes it."""
+    if value is None:
+        return None
+    if pa.types.is_decimal(kind) and not isinstance(value, bool):
+        return str(value)
+    if pa.types.is_floating(kind):
+        return float(value)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return {each.name: _json_value(value.get(each.name), each.type) for each in fields}
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_json_value(each, kind.value_type) for each in value]
+    return value
+
+
+def _pa_read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
+    return pa_json.read_json(
+        pa.BufferReader(data),
+        read_options=pa_json.ReadOptions(
+            use_threads=False, block_size=min(len(data) + 1, _INT32_MAX)
+        ),
+        parse_options=pa_json.ParseOptions(
+            explicit_schema=schema if len(schema) else None,
+            unexpected_field_behavior=unexpected,
+        ),
+    )
+
+
+def _json_fault(text: bytes) -> str | None:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return f"is no JSON: {error}"
+    except RecursionError:
+        return "is nested too deep"
+    return None if isinstance(value, dict) else f"is no JSON object, but {type(value).__name__}"
+
+
+# -- schemas of files ----------------------------------------------------------------------------
+
+
+def inferred_types(head: bytes, options: TextOptions) -> pa.Schema:
+    """The types of columns as the first lines of a file show them; text where they do not.
+
+    Raises:
+        ArrowInvalid: the lines cannot be read.
+    """
+    if options.format == CSV:
+        try:
+            found = _infer_csv(head, options)
+        except pa.ArrowInvalid:
+            found = pa.schema([(name, pa.string()) for name in options.names])
+        return pa.schema([(each.name, _column_type(each.type)) for each in found])
+    for text in (head, *head.split(b"\n")[:100]):
+        try:
+            table = _pa_read_json(text, pa.schema([]), "infer")
+        except pa.ArrowInvalid:
+            continue
+        fields = [pa.field(each.name, read_type(each.type)) for each in table.schema]
+        return pa.schema([each for each in fields if not _is_open(each.type)])
+    return pa.schema([])
+
+
+def _infer_csv(head: bytes, options: TextOptions) -> pa.Schema:
+    if not head.strip():
+        return pa.schema([(name, pa.string()) for name in options.names])
+    return pa_csv.read_csv(
+        io.BytesIO(head),
+        read_options=pa_csv.ReadOptions(
+            use_threads=False, column_names=list(options.names), block_size=len(head) + 1
+        ),
+        parse_options=csv_parse_options(options.csv, lambda _: "skip"),
+        convert_options=pa_csv.ConvertOptions(
+            null_values=[options.csv.null], strings_can_be_null=True
+        ),
+    ).schema
+
+
+def _column_type(kind: pa.DataType) -> pa.DataType:
+    """The type that a column is remembered with."""
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return kind
+    return kind if pa.types.is_date32(kind) else pa.string()
+
+
+def _is_open(kind: pa.DataType) -> bool:
+    """Whether values would still decide the type."""
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_struct(kind) and kind.num_fields == 0:
+        return True
+    return any(_is_open(kind.field(index).type) for index in range(kind.num_fields))
+
+
+# -- common --------------------------------------------------------------------------------------
+
+
+def _bisected(
+    records: _Records, read: Callable[[_Records], pa.RecordBatch]
+) -> list[tuple[pa.RecordBatch, Lines]]:
+    """Rows of the records that can be read together; the others are dropped one by one."""
+    found: list[tuple[pa.RecordBatch, Lines]] = []
+    parts = [records]
+    while parts:
+        part = parts.pop()
+        if not len(part):
+            continue
+        try:
+            batch = read(part)
+            found.append((batch, part.lines))
+        except pa.ArrowInvalid as error:
+            if len(part) == 1:
+                part.drop([(0, " ".join(str(error).split())[:500])])
+                continue
+            half = len(part) // 2
+            parts += [part.part(half, len(part)), part.part(0, half)]
+    return found
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    if table.num_columns == 0:
+        return _without_columns(table.num_rows)
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _without_columns(row_count: int) -> pa.RecordBatch:
+    """Rows that have no field at all."""
+    empty = pa.array([{}] * row_count, pa.struct([]))
+    return pa.RecordBatch.from_struct_array(empty)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _decodes(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Where files are: directories of this machine, and object stores."""

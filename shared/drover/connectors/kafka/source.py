@@ -1,0 +1,390 @@
+"""KafkaSource: topics of another Kafka cluster, as MirrorMaker copies them."""
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from drover.connector import (
+    REPLAYED,
+    ConfigDef,
+    ConnectorContext,
+    OffsetChange,
+    OffsetForm,
+    RetriableError,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    Violation,
+)
+from drover.connectors.aliases import KAFKA_SOURCE
+from drover.connectors.kafka.cluster import (
+    TIMEOUT_S,
+    ClusterError,
+    client_settings,
+    fault_of,
+    noting,
+    telling,
+    topics_of,
+)
+from drover.connectors.kafka.settings import (
+    ALIAS,
+    CONSUMER_PREFIX,
+    EARLIEST,
+    FAIL,
+    KEEP_PARTITIONS,
+    LOST,
+    PREFIX,
+    REFRESH_S,
+    RESET,
+    SERVERS,
+    SETTINGS,
+    SYNC,
+    SYNC_S,
+    TASK_SHARE,
+    TOPIC_PARTITIONS,
+    TOPICS,
+    group_sync_of,
+    is_wanted,
+    sync_faults,
+    target_of,
+)
+from drover.connectors.offset_changes import refuse_misshapen
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+#: A batch goes through the driver, so it is not larger than this.
+_BATCH_BYTES_MAX = 16 * 1024 * 1024
+_BATCH_RECORDS_MAX = 200_000
+_AT_ONCE = 5_000
+_POLL_S, _BATCH_S = 0.2, 1.0
+_RECORD_BYTES = 64
+
+Place = tuple[str, int]
+_log = logging.getLogger(__name__)
+
+
+class KafkaSourceTask(SourceTask):
+    """Reads its share of the partitions with one consumer, which joins no group."""
+
+    def start(self, context: SourceTaskContext) -> None:
+        """Go on behind the last record of each partition that was committed."""
+        config = context.config
+        self._context = context
+        self._alias = config[ALIAS]
+        index, count = (int(part) for part in config[TASK_SHARE].split("/"))
+        told: list[KafkaError] = []
+        consumer = consumer_of(config, told)
+        self._consumer: Consumer | None = consumer
+        with telling(f"cluster {self._alias}", told):
+            found = partitions_of(consumer, config, told)
+        own = [
+            (topic, partition)
+            for topic, number in sorted(found.items())
+            for partition in range(number)
+            if share_of(topic, partition, count) == index
+        ]
+        committed = {
+            (each["topic"], each["partition"]): int(offset["offset"]) + 1
+            for each, offset in context.offsets()
+            if each.get("cluster") == self._alias
+        }
+        self._next = {place: self._first(consumer, place, committed.get(place)) for place in own}
+        self._assign(consumer)
+
+    def poll(self) -> SourceBatch | None:
+        """The records that are there, up to the limits of a batch."""
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            messages = self._taken(consumer)
+        except Exception:
+            self._assign(consumer)  # what was taken comes again
+            raise
+        if not messages:
+            self._report_lag(consumer)
+            return None
+        moved = {_place(each): int(each.offset() or 0) for each in messages}
+        self._next |= {place: offset + 1 for place, offset in moved.items()}
+        self._report_lag(consumer)
+        offsets = [
+            (
+                {"cluster": self._alias, "partition": partition, "topic": topic},
+                {"offset": offset},
+            )
+            for (topic, partition), offset in sorted(moved.items())
+        ]
+        return SourceBatch(self._table(messages), offsets)
+
+    def _report_lag(self, consumer: "Consumer") -> None:
+        """Tell how many records are left to read, as far as the last answers of brokers say."""
+        from confluent_kafka import TopicPartition
+
+        ends = (
+            (at, consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1])
+            for place, at in self._next.items()
+        )
+        self._context.report("lag_count", sum(max(0, end - at) for at, end in ends))
+
+    def _taken(self, consumer: "Consumer") -> "list[Message]":
+        config = self._context.config
+        records_max = min(config["batch.max.records"], _BATCH_RECORDS_MAX)
+        bytes_max = min(config["batch.max.bytes"], _BATCH_BYTES_MAX)
+        messages: list[Message] = []
+        size = 0
+        until_s = time.monotonic() + _BATCH_S
+        while len(messages) < records_max and size < bytes_max and time.monotonic() < until_s:
+            count = min(_AT_ONCE, records_max - len(messages))
+            with telling(f"cluster {self._alias}"):
+                taken = consumer.consume(count, _POLL_S if not messages else 0.0)
+            if not taken:
+                break
+            for each in taken:
+                self._check(each)
+                messages.append(each)
+                size += len(each) + _RECORD_BYTES
+        return messages
+
+    def stop(self) -> None:
+        """Close the consumer."""
+        consumer = getattr(self, "_consumer", None)
+        if consumer is not None:
+            consumer.close()
+
+    def _table(self, messages: Sequence["Message"]) -> pa.Table:
+        config = self._context.config
+        places = [_place(each) for each in messages]
+        targets = {topic: target_of(topic, config) for topic, _ in set(places)}
+        times = [each.timestamp() for each in messages]
+        columns: dict[str, Any] = {
+            "topic": pa.array([targets[topic] for topic, _ in places]),
+            "key": pa.array([each.key() for each in messages], pa.binary()),
+            "value": pa.array([each.value() for each in messages], pa.binary()),
+            "headers": _headers(messages),
+            "timestamp": pa.array(
+                [moment if kind else None for kind, moment in times], pa.int64()
+            ).cast(pa.timestamp("ms", "UTC")),
+        }
+        if config[KEEP_PARTITIONS]:
+            columns["partition"] = pa.array([number for _, number in places], pa.int32())
+        return pa.table(columns)
+
+    def _first(self, consumer: "Consumer", place: Place, committed: int | None) -> int:
+        """Where a partition is read from."""
+        from confluent_kafka import TopicPartition
+
+        with telling(f"cluster {self._alias}, {place[0]}-{place[1]}"):
+            low, high = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
+        if committed is None:
+            return int(low if self._context.config[RESET] == EARLIEST else high)
+        where = f"{place[0]}-{place[1]} of cluster {self._alias}"
+        if committed > high:
+            raise ClusterError(
+                f"{where} ends at offset {high}, before the offset {committed} that comes next: "
+                "the topic was deleted and made anew; reset its offset (drover connector offsets)"
+            )
+        if committed < low:
+            if self._context.config[LOST] == FAIL:
+                raise ClusterError(
+                    f"{where} begins at offset {low}: {low - committed} records were removed by "
+                    f"retention before they were read; set {LOST}={EARLIEST} to go on without them"
+                )
+            _log.warning(
+                "%s begins at offset %d: %d records were removed before they were read",
+                *(where, low, low - committed),
+            )
+            return int(low)
+        return committed
+
+    def _assign(self, consumer: "Consumer") -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(*place, at) for place, at in self._next.items()])
+
+    def _check(self, message: "Message") -> None:
+        error = message.error()
+        if error is None:
+            return
+        where = f"cluster {self._alias}, {message.topic()}-{message.partition()}"
+        if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            raise ClusterError(f"{where}: records were removed before they were read")
+        raise fault_of(error, where)
+
+
+class KafkaSource(SourceConnector):
+    """Copies topics of another Kafka cluster as they are: keys, values, headers, timestamps, and in
+    the same partitions. The settings are those of MirrorMaker's source connector.
+
+    Each partition is a source partition ``{"cluster": alias, "partition": n, "topic": name}``. Its
+    offset is that of the last record that was copied, as MirrorMaker writes it.
+    """
+
+    version = "0.1.0"
+    aliases = ("KafkaSource", "org.apache.kafka.connect.mirror.MirrorSourceConnector")
+    other_settings = KAFKA_SOURCE
+    guarantees = REPLAYED
+    offset_forms = (OffsetForm({"cluster": str, "partition": int, "topic": str}, {"offset": int}),)
+    task_class = KafkaSourceTask
+
+    def __init__(self) -> None:
+        self._config: Mapping[str, Any] = {}
+        self._found: dict[str, int] = {}
+        self._stopping = threading.Event()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return SETTINGS
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the cluster can be reached, and has such topics."""
+        faults = list(sync_faults(config))
+        if faults or not all(key.name in config for key in cls.config_def()):
+            return faults
+        told: list[KafkaError] = []
+        try:
+            consumer = consumer_of(config, told)
+        except ValueError as error:
+            return [Violation(SERVERS, str(error))]
+        try:
+            with telling("cannot be used", told):
+                if not partitions_of(consumer, config, told):
+                    faults.append(Violation(TOPICS, "match no topic of the cluster"))
+        except (ClusterError, RetriableError) as error:
+            faults.append(Violation(SERVERS, str(error)))
+        finally:
+            consumer.close()
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        kinds = {"cluster": str, "partition": int, "topic": str}
+        refuse_misshapen(changes, partition=kinds, counts=("offset",))
+        return True
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """Look for topics, and for new ones now and then."""
+        self._config = config
+        self._found = self._find()
+        threading.Thread(
+            target=self._watch, args=(context,), name="kafka-topics", daemon=True
+        ).start()
+        if config[SYNC]:
+            threading.Thread(target=self._sync, name="kafka-groups", daemon=True).start()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """The partitions dealt out by name; topics that are made get enough of them."""
+        total = sum(self._found.values())
+        count = min(max_tasks, total)
+        most = max(self._found.values(), default=1)
+        own = {TOPIC_PARTITIONS: str(most)} if self._config[TOPIC_PARTITIONS] is None else {}
+        return [{TASK_SHARE: f"{index}/{count}", **own} for index in range(count)]
+
+    def stop(self) -> None:
+        """Look for no more topics."""
+        self._stopping.set()
+
+    def _find(self) -> dict[str, int]:
+        told: list[KafkaError] = []
+        consumer = consumer_of(self._config, told)
+        try:
+            with telling(f"cluster {self._config[ALIAS]}", told):
+                return partitions_of(consumer, self._config, told)
+        finally:
+            consumer.close()
+
+    def _watch(self, context: ConnectorContext) -> None:
+        """Ask for new tasks when topics or partitions came or went."""
+        while not self._stopping.wait(self._config[REFRESH_S]):
+            try:
+                found = self._find()
+            except (ClusterError, RetriableError) as error:
+                _log.warning("new topics cannot be looked for: %s", error)
+                continue
+            if found != self._found:
+                self._found = found
+                context.request_reconfiguration()
+
+    def _sync(self) -> None:
+        """Take groups' offsets over, now and then."""
+        sync = group_sync_of(self._config)
+        while not self._stopping.wait(self._config[SYNC_S]):
+            try:
+                changed = sync.run(self._found)
+            except Exception as error:  # noqa: BLE001 - copying goes on, and the next turn tries again
+                _log.warning("groups' offsets cannot be taken over: %s", error)
+            else:
+                _log.debug("%d offsets of groups were taken over", changed)
+
+
+def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":
+    """A consumer of the other cluster, which joins no group and commits nothing.
+
+    What brokers tell it goes into ``told``.
+
+    Raises:
+        ValueError: a setting is none of the client's.
+    """
+    from confluent_kafka import Consumer, KafkaException
+
+    try:
+        return Consumer(
+            {
+                "isolation.level": "read_committed",
+                "client.id": "drover",
+                **client_settings(config, PREFIX, CONSUMER_PREFIX),
+                "group.id": "drover-joins-no-group",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": False,
+                "log_level": 0,
+                "error_cb": noting(told),
+            }
+        )
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from error
+
+
+def partitions_of(
+    consumer: "Consumer", config: Mapping[str, Any], told: "Sequence[KafkaError]"
+) -> dict[str, int]:
+    """The topics that the settings name, with how many partitions they have."""
+    return {
+        name: len(topic.partitions)
+        for name, topic in topics_of(consumer, told).topics.items()
+        if topic.error is None and is_wanted(name, config)
+    }
+
+
+def share_of(topic: str, partition: int, count: int) -> int:
+    """Which of ``count`` tasks has a partition: those of a topic are spread evenly."""
+    return (zlib.crc32(topic.encode()) + partition) % count
+
+
+def _place(message: "Message") -> Place:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
+
+
+def _headers(messages: Sequence["Message"]) -> pa.Array:
+    found: list[Any] = [each.headers() for each in messages]
+    if not any(found):
+        return pa.nulls(len(found), _BYTES_HEADERS)
+    return pa.array(
+        [[{"key": key, "value": value} for key, value in each] if each else None for each in found],
+        _BYTES_HEADERS,
+    )
+
+
+_BYTES_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -1,0 +1,324 @@
+"""Writes records into another Kafka cluster, in transactions that say how far they came."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connector import RetriableError
+from drover.connector.records import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    VALUE,
+)
+from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, telling
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+TOPIC_NAME = "${topic}"
+#: A transaction of more records would hold up readers of the copy, who wait for its end.
+_TRANSACTION_RECORDS_MAX = 50_000
+_TRANSACTION_S, _OFFSETS_S, _LATE_S = 60, 10, 2
+_FULL_S = 0.1
+_PRODUCER_DEFAULTS = {
+    "compression.type": "lz4",
+    # else librdkafka lets go of a broker while it restarts, with the requests that wait for it; a
+    # producer that finds no broker any more is followed by one that begins at bootstrap.servers
+    "metadata.recovery.strategy": "none",
+    "reconnect.backoff.max.ms": 1_000,
+}
+#: How often, and how long each time, a broker is asked for a partition that was just made.
+_LOOKS, _LOOK_S = 100, 0.1
+#: Producers that another process was given the name of are made anew so often in a batch.
+_ATTEMPTS = 3
+_WRITTEN = pa.schema([("rows", pa.int64())])
+
+Place = tuple[str, int]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster and what copies are called there; may be pickled, shows no secret.
+
+    ``client`` is what librdkafka is told. ``group`` is the consumer group whose offsets of a copy's
+    partitions are those behind what was written of the originals.
+    """
+
+    client: tuple[tuple[str, str], ...] = field(repr=False)
+    group: str
+    topic_format: str = TOPIC_NAME
+    creates: bool = True
+    replication_factor: int = -1
+
+    def topic_of(self, topic: str) -> str:
+        """What a topic's copy is called."""
+        return self.topic_format.replace(TOPIC_NAME, topic)
+
+
+@dataclass(frozen=True)
+class ClusterWriter:
+    """Writes a batch; may be pickled, and gets all of its records in one call.
+
+    Each partition has a producer of its own, whose transactional id nobody else has: starting one
+    ends what an older one had begun, and only then the offset is read behind which to go on. So of
+    two tasks that write one partition neither loses nor repeats a record.
+    """
+
+    target: Target
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields one row, with how many were written; they are durable then."""
+        lanes = _lanes_of(self.target)
+        written = 0
+        for batch in batches:
+            for place, own in _by_place(batch):
+                written += self._write(lanes, place, own)
+        yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
+
+    def _write(self, lanes: "dict[Place, _Lane]", place: Place, batch: pa.RecordBatch) -> int:
+        for attempt in range(_ATTEMPTS):
+            lane = lanes.pop(place, None)
+            try:
+                if lane is None:
+                    lane = _Lane(self.target, place)
+                written = lane.write(batch)
+            except (ClusterError, RetriableError) as error:
+                # what became of the transaction shows when the next producer has begun
+                if lane is not None:
+                    lane.let_go()
+                if not _is_fenced(error) or attempt + 1 == _ATTEMPTS:
+                    raise
+                _log.info("%s-%d: another producer took over, and is taken over: %s", *place, error)
+            else:
+                lanes[place] = lane
+                return written
+        raise AssertionError("unreachable")
+
+
+class _Lane:
+    """The producer of a partition."""
+
+    def __init__(self, target: Target, place: Place) -> None:
+        from confluent_kafka import Producer, TopicPartition
+
+        topic, self._partition = place
+        self._topic = target.topic_of(topic)
+        self._where = f"{self._topic}-{self._partition} of the target cluster"
+        named = {"transactional.id": f"{target.group}-{topic}-{self._partition}"}
+        client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
+        with telling(self._where):
+            self._producer: Producer = Producer(client)
+            try:
+                self._prepare_topic(target)
+                self._bounded(self._producer.init_transactions, _TRANSACTION_S)
+                self._offsets = _consumer_of(target)
+                (found,) = self._offsets.committed(
+                    [TopicPartition(self._topic, self._partition)], timeout=TIMEOUT_S
+                )
+            except BaseException:
+                self.let_go()
+                raise
+        self._next = max(found.offset, 0)
+
+    def let_go(self) -> None:
+        """Have the producer end apart: it may never, as what it waits for may not come."""
+        kept = [self._producer]
+        del self._producer
+        threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Write what was not written before; how many records that are."""
+        offsets = batch.column(OFFSET).to_pylist()
+        rows = range(sum(each < self._next for each in offsets), len(offsets))
+        if not rows:
+            return 0
+        columns = [
+            batch.column(name).slice(rows.start).to_pylist() for name in (KEY, VALUE, HEADERS)
+        ]
+        times = batch.column(TIMESTAMP).slice(rows.start).cast(pa.timestamp("ms", "UTC"))
+        records = list(zip(*columns, times.cast(pa.int64()).to_pylist(), strict=True))
+        for start in range(0, len(records), _TRANSACTION_RECORDS_MAX):
+            part = records[start : start + _TRANSACTION_RECORDS_MAX]
+            self._commit(part, offsets[rows.start + start + len(part) - 1] + 1)
+        return len(records)
+
+    def _commit(self, records: list[tuple[Any, ...]], next_offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        with telling(self._where):
+            self._producer.begin_transaction()
+            for key, value, headers, timestamp in records:
+                self._produce(
+                    key,
+                    value,
+                    headers=[(each["key"], each["value"]) for each in headers or ()],
+                    timestamp=timestamp or 0,
+                )
+            position = TopicPartition(self._topic, self._partition, next_offset)
+            group = self._offsets.consumer_group_metadata()
+            add = partial(self._producer.send_offsets_to_transaction, [position], group)
+            self._bounded(add, _OFFSETS_S)
+            self._bounded(self._producer.commit_transaction, _TRANSACTION_S)
+        self._next = next_offset
+
+    def _bounded(self, call: Callable[[float], object], timeout_s: float) -> None:
+        """Call it on a thread of its own, which is left behind where the call does not end.
+
+        librdkafka forgets requests to a coordinator that it lets go, and waits for the answers.
+        """
+        from confluent_kafka import KafkaException
+
+        ended: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call(timeout_s)
+            except (KafkaException, SystemError) as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=run, name="call of a producer", daemon=True).start()
+        try:
+            ended.result(timeout_s + _LATE_S)
+        except TimeoutError:
+            raise RetriableError(
+                f"{self._where}: nothing came back in {timeout_s} s; another producer begins"
+            ) from None
+
+    def _produce(self, key: Any, value: Any, **more: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value=value, key=key, partition=self._partition, **more
+                )
+            except BufferError:
+                self._producer.poll(_FULL_S)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _prepare_topic(self, target: Target) -> None:
+        """Have the topic with the partition."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+        found = self._producer.list_topics(timeout=TIMEOUT_S).topics.get(self._topic)
+        count = 0 if found is None else len(found.partitions)
+        if count > self._partition:
+            return
+        if not target.creates:
+            raise ClusterError(
+                f"the target cluster has no partition {self._partition} of {self._topic!r}: make "
+                "it, or set topics.create"
+            )
+        admin = AdminClient(_client_of(target))
+        wanted = self._partition + 1
+        made = (
+            admin.create_partitions([NewPartitions(self._topic, wanted)])
+            if count
+            else admin.create_topics(
+                [NewTopic(self._topic, wanted, target.replication_factor)],
+            )
+        )
+        try:
+            made[self._topic].result(TIMEOUT_S)
+        except KafkaException as error:
+            others = (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS)
+            if error.args[0].code() in others:  # another task was first
+                raise RetriableError(f"{self._where} is being made by another task") from error
+            raise
+        for _ in range(_LOOKS):
+            seen = self._producer.list_topics(self._topic, timeout=TIMEOUT_S).topics[self._topic]
+            if len(seen.partitions) > self._partition:
+                return
+            self._producer.poll(_LOOK_S)
+        raise RetriableError(f"{self._where} was made, and no broker shows it yet")
+
+
+#: Of this process, which Spark uses again: the producers of each target.
+_lanes: dict[Target, dict[Place, _Lane]] = {}
+
+
+def _lanes_of(target: Target) -> dict[Place, _Lane]:
+    for other in [each for each in _lanes if each.group == target.group and each != target]:
+        del _lanes[other]  # a config of before
+    return _lanes.setdefault(target, {})
+
+
+def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """The records of each topic partition, in order."""
+    topics, partitions = batch.column(TOPIC), batch.column(PARTITION)
+    pairs = pa.table({"t": topics, "p": partitions})
+    places = pairs.group_by(["t", "p"], use_threads=False).aggregate([]).to_pylist()
+    for each in places:
+        own = batch
+        if len(places) > 1:
+            of_topic = pc.equal(topics, each["t"])
+            own = batch.filter(pc.and_(of_topic, pc.equal(partitions, each["p"])))
+        yield (each["t"], each["p"]), own
+
+
+def _client_of(target: Target) -> dict[str, Any]:
+    return {"client.id": "drover", **dict(target.client), "log_level": 0}
+
+
+@lru_cache(maxsize=16)
+def _consumer_of(target: Target) -> "Consumer":
+    """Of the group's offsets; it reads nothing, and joins nothing."""
+    from confluent_kafka import Consumer
+
+    # a consumer warns of settings that only producers have
+    own = ("linger.ms", "batch.", "compression.", "acks", "queue.buffering.", "transaction.")
+    client = {n: v for n, v in _client_of(target).items() if not n.startswith(own)}
+    return Consumer({**client, "group.id": target.group, "isolation.level": "read_committed"})
+
+
+def _is_fenced(error: Exception) -> bool:
+    return any(
+        each in str(error) for each in ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    )
+
+
+def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
+    """Say that partitions were written up to these offsets only; None for none of any.
+
+    Raises:
+        ClusterError: the cluster refuses it.
+        RetriableError: it cannot be reached.
+    """
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(_client_of(target))
+    with telling("the offsets of the target cluster"):
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(target.group)])
+        found = asked[target.group].result(TIMEOUT_S).topic_partitions or []
+        wanted = {
+            (target.topic_of(topic), partition): offset
+            for (topic, partition), offset in (changes or {}).items()
+        }
+        positions = [
+            TopicPartition(each.topic, each.partition, wanted.get((each.topic, each.partition), 0))
+            for each in found
+            if changes is None or (each.topic, each.partition) in wanted
+        ]
+        if not positions:
+            return
+        group = ConsumerGroupTopicPartitions(target.group, positions)
+        answered = admin.alter_consumer_group_offsets([group])[target.group].result(TIMEOUT_S)
+    for each in answered.topic_partitions or []:
+        if each.error is not None and each.error.code() != KafkaError.NO_ERROR:
+            raise ClusterError(f"{each.topic}-{each.partition}: {each.error.str()}")

@@ -1,0 +1,3 @@
+"""A cluster of processes on this machine: the supervisor of `drover up` and `make run`."""
+
+import drover.rpc  # noqa: F401 - its settings for gRPC come before gRPC itself

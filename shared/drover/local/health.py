@@ -1,0 +1,142 @@
+"""Asks a server how it is: ``python -m drover.local.health HOST:PORT`` exits 0 when it serves."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from drover.backoff import Backoff
+from drover.errors import InvalidArgumentError
+from drover.rpc import WHY_NOT_SERVING_KEY
+from drover.security.certificates import Certificate, TlsFiles, read_certificate
+
+_CHANNEL_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+)
+_POLL_FIRST_S = 0.05
+_POLL_MAX_S = 0.5
+
+
+def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
+    """The certificate of the server whose environment this is; None if it speaks plaintext.
+
+    Raises:
+        InvalidArgumentError: It cannot be used.
+    """
+    names = ("DROVER_TLS_CA", "DROVER_TLS_CERT", "DROVER_TLS_KEY")
+    ca, cert, key = (environ.get(name, "") for name in names)
+    return read_certificate(TlsFiles(ca, cert, key)) if ca and cert and key else None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a server is: SERVING, NOT_SERVING or UNREACHABLE, and why if it says so."""
+
+    status: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.why}" if self.why else self.status
+
+
+class HealthChannel:
+    """A connection that asks ``grpc.health.v1`` of one address; use as an async context manager.
+
+    ``certificate`` is the server's own, which it also lets in; ``service`` the full name of the
+    service that is asked for, empty for the server.
+    """
+
+    def __init__(
+        self, address: str, certificate: Certificate | None = None, *, service: str = ""
+    ) -> None:
+        self.address = address
+        self._service = service
+        options: list[tuple[str, Any]] = list(_CHANNEL_OPTIONS)
+        if certificate is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            # it need not be for the address that is asked here, such as that of loopback
+            options.append(("grpc.ssl_target_name_override", certificate.names[0]))
+            credentials = grpc.ssl_channel_credentials(
+                certificate.ca_pem, certificate.key_pem, certificate.cert_pem
+            )
+            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
+        self._check = self._channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+
+    async def __aenter__(self) -> "HealthChannel":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._channel.close()
+
+    async def status(self, timeout_s: float = 1.0) -> str:
+        """SERVING, NOT_SERVING, or UNREACHABLE when nobody answers in time."""
+        return (await self.ask(timeout_s)).status
+
+    async def ask(self, timeout_s: float = 1.0) -> "Health":
+        """The status, and why it is no better if the server says it."""
+        request = health_pb2.HealthCheckRequest(service=self._service)
+        call = self._check(request, timeout=timeout_s)
+        try:
+            answer = await call
+            trailing = await call.trailing_metadata()
+        except grpc.aio.AioRpcError:
+            return Health("UNREACHABLE")
+        name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        why = next((value for key, value in trailing if key == WHY_NOT_SERVING_KEY), "")
+        return Health(name, str(why))
+
+
+async def wait_until_serving(
+    address: str,
+    timeout_s: float,
+    *,
+    certificate: Certificate | None = None,
+    given_up: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
+    async with HealthChannel(address, certificate) as channel:
+        while not given_up() and loop.time() < end_s:
+            if await channel.status() == "SERVING":
+                return True
+            await asyncio.sleep(polls.next_pause_s())
+    return False
+
+
+async def _ask(address: str) -> Health:
+    async with HealthChannel(address, own_certificate(os.environ)) as channel:
+        return await channel.ask(timeout_s=3.0)
+
+
+def main(argv: list[str]) -> int:
+    """Print the status of the server named in ``argv``; 0 when it serves, 1 else, 2 on misuse."""
+    if len(argv) != 1 or ":" not in argv[0]:
+        print("usage: python -m drover.local.health HOST:PORT", file=sys.stderr)
+        return 2
+    try:
+        health = asyncio.run(_ask(argv[0]))
+    except InvalidArgumentError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    print(f"{argv[0]} {health}")
+    return 0 if health.status == "SERVING" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,317 @@
+"""One supervised process: how it is started, watched, restarted and stopped."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from drover.backoff import Backoff
+from drover.errors import InvalidArgumentError
+from drover.local import health
+from drover.local.state import ClusterError
+from drover.security.certificates import Certificate
+
+_LAUNCHER = Path(__file__).with_name("launch.py")
+_TAIL_BYTES = 64 * 1024
+_KILL_WAIT_S = 5.0
+_LAST_ASK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run: ``argv`` under ``env``, serving ``grpc.health.v1`` at ``address``, and its
+    metrics at ``metrics_address`` if it is not empty.
+    """
+
+    name: str
+    argv: Sequence[str]
+    address: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: How long it may take to stop after SIGTERM.
+    stop_grace_s: float = 15.0
+    metrics_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """The pause before a restart doubles with each death, and starts anew after a good while."""
+
+    first_s: float = 1.0
+    max_s: float = 30.0
+    #: A process that served this long has recovered.
+    recovered_after_s: float = 30.0
+    #: How long a process may take until it serves at its first start, a worker's Spark included; at
+    #: later ones until it answers health checks, for then it says what it waits for.
+    serving_timeout_s: float = 120.0
+
+
+class ProcessPhase(StrEnum):
+    """Where a supervised process is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+class SupervisedProcess:
+    """Keeps one process running until told to stop; its output goes to ``log``."""
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        log: Path,
+        *,
+        policy: RestartPolicy,
+        on_change: Callable[["SupervisedProcess", str], None],
+    ) -> None:
+        self.spec = spec
+        self.log = log
+        self.phase = ProcessPhase.STOPPED
+        self.pid: int | None = None
+        self.start_count = 0
+        #: Of the last start, monotonic.
+        self.started_s = 0.0
+        self._policy = policy
+        self._on_change = on_change
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        #: Why it was killed before it served, if it was.
+        self._given_up = ""
+        self._stopping = asyncio.Event()
+        self._may_start = asyncio.Event()
+        self._may_start.set()
+
+    async def start(self) -> None:
+        """Start it and return when it serves; from then on it is kept running.
+
+        Raises:
+            ClusterError: it stopped before it served, or did not serve in time.
+        """
+        served = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(served), name=f"keep {self.spec.name}")
+        await served
+
+    def hold(self) -> None:
+        """When it dies, leave it dead until ``release``."""
+        self._may_start.clear()
+
+    def release(self) -> None:
+        """End a ``hold``."""
+        self._may_start.set()
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process alone, as a crash would end it."""
+        self.send(signal.SIGKILL)
+
+    def send(self, signal_number: signal.Signals) -> None:
+        """Send a signal to the process alone; nothing happens when it is down."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal_number)
+
+    async def stop(self) -> None:
+        """Stop it: SIGTERM, a bounded grace, then SIGKILL of its whole tree."""
+        self._stopping.set()
+        keeper, process = self._keeper, self._process
+        if keeper is None:
+            return
+        if process is not None and process.returncode is None:
+            tree = descendants(process.pid)
+            self.send(signal.SIGTERM)
+            # a process that was stopped by SIGSTOP would never see the SIGTERM
+            self.send(signal.SIGCONT)
+            try:
+                async with asyncio.timeout(self.spec.stop_grace_s):
+                    await process.wait()
+            except TimeoutError:
+                self._on_change(self, f"did not stop in {self.spec.stop_grace_s:g} s: killed")
+                tree += descendants(process.pid)
+                self.send(signal.SIGKILL)
+                await process.wait()
+            await kill_all(tree)
+        keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeper
+        self.phase = ProcessPhase.STOPPED
+        self.pid = None
+
+    async def _keep(self, served: asyncio.Future[None]) -> None:
+        backoff = Backoff(self._policy.first_s, self._policy.max_s)
+        while not self._stopping.is_set():
+            try:
+                process = await self._spawn()
+            except OSError as error:
+                text = f"cannot start {self.spec.name}: {error.strerror or error}"
+                if not served.done():
+                    served.set_exception(ClusterError(text))
+                    return
+                self._change(ProcessPhase.DEAD, text)
+                await asyncio.sleep(backoff.next_pause_s())
+                continue
+            exit_code = await self._watch(process, served)
+            self.pid = None
+            if self._stopping.is_set():
+                return
+            if not served.done():
+                served.set_exception(ClusterError(self._early_death(exit_code)))
+                return
+            if time.monotonic() - self.started_s > self._policy.recovered_after_s:
+                backoff.reset()
+            pause_s = backoff.next_pause_s()
+            self._change(
+                ProcessPhase.DEAD, f"died ({describe_exit(exit_code)}), restart in {pause_s:g} s"
+            )
+            await asyncio.sleep(pause_s)
+            await self._may_start.wait()
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            size_kib = output.tell() // 1024
+            output.write(f"--- {stamp} start of {self.spec.name}, log {size_kib} KiB\n".encode())
+            output.flush()
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                str(_LAUNCHER),
+                str(os.getpid()),
+                *self.spec.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **self.spec.env, "PYTHONUNBUFFERED": "1"},
+                # the terminal's Ctrl-C is for the supervisor, which stops its processes in order
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self.start_count += 1
+        self.started_s = time.monotonic()
+        self._change(ProcessPhase.STARTING, f"started, pid {self.pid}")
+        return self._process
+
+    async def _watch(
+        self, process: asyncio.subprocess.Process, served: asyncio.Future[None]
+    ) -> int:
+        """Wait until the process exits, and tell on the way that it serves."""
+        certificate = self._certificate()
+
+        def over() -> bool:
+            return self._stopping.is_set() or process.returncode is not None
+
+        while not over():
+            if await health.wait_until_serving(
+                self.spec.address,
+                self._policy.serving_timeout_s,
+                certificate=certificate,
+                given_up=over,
+            ):
+                self._serves(process, served)
+                break
+            if over():
+                break
+            async with health.HealthChannel(self.spec.address, certificate) as channel:
+                found = await channel.ask(_LAST_ASK_S)
+            if found.status == "UNREACHABLE" or not served.done():
+                await self._give_up(process.pid, found)
+                break
+            self._change(ProcessPhase.STARTING, f"is {found}")
+        return await process.wait()
+
+    def _serves(self, process: asyncio.subprocess.Process, served: asyncio.Future[None]) -> None:
+        if process.returncode is None:
+            self._change(ProcessPhase.SERVING, f"serves at {self.spec.address}")
+            if not served.done():
+                served.set_result(None)
+
+    async def _give_up(self, pid: int, found: health.Health) -> None:
+        after_s = self._policy.serving_timeout_s
+        self._given_up = f"does not serve after {after_s:g} s, is {found}"
+        self._change(ProcessPhase.DEAD, f"{self._given_up}: killed")
+        tree = descendants(pid)
+        self.send(signal.SIGKILL)
+        await kill_all(tree)
+
+    def _certificate(self) -> Certificate | None:
+        """Of the process; None also of one that cannot use its own, for it ends at its start."""
+        with contextlib.suppress(InvalidArgumentError):
+            return health.own_certificate({**os.environ, **self.spec.env})
+        return None
+
+    def _early_death(self, exit_code: int) -> str:
+        return (
+            f"{self.spec.name} stopped at its start ({describe_exit(exit_code)}): "
+            f"{self._given_up or last_line(self.log) or 'it said nothing'} — log: {self.log}"
+        )
+
+    def _change(self, phase: ProcessPhase, text: str) -> None:
+        self.phase = phase
+        self._on_change(self, text)
+
+
+def describe_exit(exit_code: int) -> str:
+    """An exit code for people: "exit 1", "SIGKILL"."""
+    if exit_code >= 0:
+        return f"exit {exit_code}"
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("--- ")]
+    return said[-1] if said else ""
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every living process below ``pid``, deepest ones last."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+async def kill_all(processes: Sequence[psutil.Process], wait_s: float = _KILL_WAIT_S) -> None:
+    """Kill those that still run, and wait (bounded) until they are gone."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    await wait_until_gone(processes, wait_s)
+
+
+async def wait_until_gone(
+    processes: Sequence[psutil.Process], wait_s: float
+) -> list[psutil.Process]:
+    """Wait (bounded) until none of the processes runs; return those that still do."""
+    end_s = time.monotonic() + wait_s
+    while left := [process for process in processes if is_alive(process)]:
+        if time.monotonic() > end_s:
+            return left
+        await asyncio.sleep(0.02)
+    return []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie that nobody has waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

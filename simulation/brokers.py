@@ -1,0 +1,133 @@
+"""The simulated brokers, as source tasks see them that publish by producers of their own.
+
+A transactional id has an epoch, and perhaps an open transaction with records and offsets. A request
+arrives late or never, and so does its answer, also when its sender is suspended or gone by then.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from simulation.network import Heard, Network
+from simulation.process import Process
+from simulation.rules import Rules
+
+if TYPE_CHECKING:
+    from simulation.data_store import DataStore
+
+REQUEST_TIMEOUT_MS = 1_500
+NO_ANSWER = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the brokers did not answer")
+
+#: Of each partition of a source: the first record of a batch, and the one behind its last.
+Batch = Mapping[int, tuple[int, int]]
+
+
+class FencedError(Exception):
+    """Another producer has begun under the transactional id."""
+
+
+@dataclass(slots=True)
+class _Producer:
+    """What the brokers know of a task's transactional id; ``claim`` is that of its owner."""
+
+    epoch: int = -1
+    claim: Term | None = None
+    records: Batch = field(default_factory=dict)
+    offsets: Sequence[CommittedOffset] = ()
+
+
+class Brokers:
+    """Topics and transactions; they survive every crash.
+
+    Args:
+        network: Knows the circumstances.
+        rules: Sees every commit.
+        data: Has the source offsets, of which those of a transaction become visible with it.
+    """
+
+    def __init__(self, network: Network, rules: Rules, data: "DataStore") -> None:
+        self._network = network
+        self._rules = rules
+        self._data = data
+        self._producers: dict[TaskId, _Producer] = {}
+        #: How far the partitions of sources were published, by connector and partition.
+        self._published: dict[tuple[str, int], int] = {}
+
+    def request(self, process: Process, work: Callable[[], object], heard: Heard) -> None:
+        """Send a request; ``heard`` gets its result, or the error that it ended with."""
+        world, mix = self._network.world, self._network.mix
+        incarnation = process.incarnation
+        waiting = [heard]
+
+        def tell(result: object) -> None:
+            if waiting:
+                waiting.pop()(result)
+
+        def arrive() -> None:
+            result: object
+            try:
+                result = work()
+            except (DroverError, FencedError) as error:
+                result = error
+            if not world.chance(mix.loss):
+                answer = partial(process.wake, incarnation, partial(tell, result))
+                world.after(self._delay_ms(), answer)
+
+        if not world.chance(mix.loss + mix.write_failure):
+            world.after(self._delay_ms(), arrive)
+        process.after(REQUEST_TIMEOUT_MS, partial(tell, NO_ANSWER))
+
+    def _delay_ms(self) -> int:
+        world, mix = self._network.world, self._network.mix
+        late = world.chance(mix.late_probability)
+        return world.between(1, mix.late_max_ms if late else mix.delay_max_ms)
+
+    # --- what they are asked for -------------------------------------------------------------
+
+    def init(self, task: TaskId, claim: Term | None) -> int:
+        """Begin as the task's producer: returns its epoch. Whatever is open is aborted."""
+        producer = self._producers.setdefault(task, _Producer())
+        producer.epoch += 1
+        producer.claim, producer.records, producer.offsets = claim, {}, ()
+        self._network.world.tell((task,), "{} is begun under {}", task, claim or "nobody's claim")
+        self._rules.producer_begun(task, claim)
+        return producer.epoch
+
+    def fence(self, task: TaskId) -> None:
+        """Begin for nobody."""
+        self.init(task, None)
+
+    def tasks_of(self, connector: str) -> list[TaskId]:
+        """The tasks of a connector that ever had a producer."""
+        return sorted(task for task in self._producers if task.connector == connector)
+
+    def produce(self, task: TaskId, epoch: int, batch: Batch) -> None:
+        """Open a transaction with records."""
+        self._of(task, epoch).records = batch
+
+    def add_offsets(self, task: TaskId, epoch: int, offsets: Sequence[CommittedOffset]) -> None:
+        """Add source offsets to it."""
+        self._of(task, epoch).offsets = offsets
+
+    def commit(self, task: TaskId, epoch: int) -> None:
+        """Make records and offsets visible together."""
+        producer = self._of(task, epoch)
+        for partition, (start, end) in producer.records.items():
+            at = (task.connector, partition)
+            assert producer.claim is not None
+            self._rules.records_published(
+                task, producer.claim, partition, start, self._published.get(at, 0)
+            )
+            self._published[at] = end
+        self._data.write(task.connector, producer.offsets)
+        producer.records, producer.offsets = {}, ()
+
+    def _of(self, task: TaskId, epoch: int) -> _Producer:
+        producer = self._producers[task]
+        if producer.epoch != epoch:
+            raise FencedError
+        return producer

@@ -1,0 +1,121 @@
+"""The simulated ``data.db``: real rules for claims and offsets, in an SQLite database in memory.
+
+Coordinators and engines write it, each transaction at one moment of its process's time.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from drover.dataplane import claims, offsets
+from drover.dataplane.database import SCHEMA
+from drover.errors import DroverError
+from drover.model.claims import ClaimRequest
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from simulation.brokers import Brokers
+from simulation.disk import DISK_FULL
+from simulation.network import Network
+from simulation.process import Process
+from simulation.rules import Rules
+
+T = TypeVar("T")
+
+
+class DataStore:
+    """Claims and committed offsets; survives every crash.
+
+    Args:
+        network: Knows the circumstances.
+        rules: Sees every grant and every accepted commit.
+    """
+
+    def __init__(self, network: Network, rules: Rules) -> None:
+        self._network = network
+        self._rules = rules
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection.executescript(SCHEMA)
+        #: when the last transaction of each process will be over
+        self._free_ms: dict[str, int] = {}
+        #: Where topics and source offsets are on Kafka.
+        self.brokers: Brokers | None = None
+
+    def run(self, process: Process, work: Callable[[], T], heard: Callable[[object], None]) -> None:
+        """Carry out a transaction of ``process``; a crash comes before, after, or between."""
+        world, mix = self._network.world, self._network.mix
+        # the writes of a process take turns
+        free_ms = max(self._free_ms.get(process.name, 0), world.now_ms)
+        self._free_ms[process.name] = free_ms + world.between(0, mix.write_ms // 4)
+        delay_ms = self._free_ms[process.name] - world.now_ms
+
+        def carry_out() -> None:
+            if world.chance(mix.write_failure):
+                heard(DISK_FULL)
+                return
+            result: object
+            try:
+                result = work()
+            except DroverError as error:
+                result = error
+            if world.chance(0.2):  # it is durable before anybody hears of it
+                process.after(world.between(0, mix.write_ms), lambda: heard(result))
+            else:
+                heard(result)
+
+        process.deliver(delay_ms, carry_out)
+
+    def enter_set(self, request: ClaimRequest) -> None:
+        """Make the claims of an earlier set of task configs stale."""
+        claims._enter_set(self._connection, request, self._network.world.now_ms)
+
+    def grant(self, request: ClaimRequest) -> Term:
+        """As ``EmbeddedStore.claim_task``."""
+        term = claims.grant(self._connection, request, self._network.world.now_ms)
+        self._rules.claim_granted(request.task, term, request.owner, request.task_config_generation)
+        return term
+
+    def commit(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
+        """As ``EmbeddedStore.commit_offsets``; the simulation's offsets are always valid."""
+        results = []
+        for commit in commits:
+            stale = claims.stale_message(self._connection, commit.task, commit.claim)
+            if stale is not None:
+                results.append(CommitResult(commit.task, CommitOutcome.STALE_CLAIM, stale))
+                continue
+            late = claims.comes_late(self._connection, commit.task, commit.claim, commit.number)
+            if not late:
+                before = self.positions(commit.task.connector)
+                offsets.write(self._connection, commit.task.connector, commit.offsets, 0)
+                self._rules.commit_accepted(commit, before)
+            results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
+        return results
+
+    def write(self, connector: str, committed: Sequence[CommittedOffset]) -> None:
+        """Offsets that come with the records of a transaction."""
+        offsets.write(self._connection, connector, committed, 0)
+
+    def fetch(self, connector: str) -> list[CommittedOffset]:
+        """As ``EmbeddedStore.fetch_offsets``."""
+        return offsets.fetch(self._connection, connector)
+
+    def current(self, task: TaskId) -> Term | None:
+        """The claim that counts."""
+        return claims.current(self._connection, task)
+
+    def positions(self, connector: str) -> dict[int, int]:
+        """How far each of a connector's partitions was committed."""
+        return dict(map(position_of, self.fetch(connector)))
+
+
+def committed_offset(partition: int, position: int) -> CommittedOffset:
+    """A position in a partition, as a task commits it."""
+    return CommittedOffset(f'{{"partition":{partition}}}', f'{{"position":{position}}}')
+
+
+def position_of(offset: CommittedOffset) -> tuple[int, int]:
+    """The way back."""
+    assert offset.offset_json is not None
+    partition: int = json.loads(offset.partition_json)["partition"]
+    position: int = json.loads(offset.offset_json)["position"]
+    return partition, position

@@ -1,0 +1,307 @@
+"""The simulated engine: a process of its own, in which connectors and tasks of plugins run.
+
+A task reads its committed position, works, commits the next one under its claim, again and again:
+into ``data.db`` itself (a source) or through its herder and the coordinator (a sink); on brokers a
+source publishes by a producer of its own (``publishing_task.py``). What cannot be stopped in time
+is given up by the herder and goes on for a while: only its claim stops it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
+from drover.model.config import ConfigMap
+from drover.model.ids import TaskId
+from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from drover_worker.core import events, instructions
+from simulation.coordinator import FetchOffsets
+from simulation.data_store import DataStore, committed_offset, position_of
+from simulation.network import Heard, Network
+from simulation.process import Process
+from simulation.rules import Rules
+
+if TYPE_CHECKING:
+    from simulation.worker import Worker
+
+START_LIMIT_MS = 1_500
+STOP_LIMIT_MS = 600
+MARGIN_MS = 300
+ENGINE_GONE = UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine ended")
+NO_ENGINE = UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not running")
+TOO_SLOW = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "the engine did not answer")
+
+Command = (
+    instructions.StartConnector
+    | instructions.StopConnector
+    | instructions.GenerateTaskConfigs
+    | instructions.ValidateConfig
+    | instructions.StartTask
+    | instructions.SetTaskPaused
+    | instructions.StopTask
+)
+_STOPS = instructions.StopConnector | instructions.StopTask
+
+
+class SimulatedTask:
+    """One run of a task."""
+
+    def __init__(self, engine: "Engine", start: instructions.StartTask) -> None:
+        self._engine = engine
+        self.task = start.task
+        self.run_id = start.run_id
+        self.claim = start.claim
+        self.config = start.task_config
+        self.paused = start.paused
+        self.ended = False
+        self._is_source = is_source(start)
+        self._positions = self._read(start.offsets)
+        self._later()
+
+    def end(self) -> None:
+        """It was stopped: what it hears of its last commit matters to nobody."""
+        self.ended = True
+
+    def work(self) -> None:
+        """One batch, and its commit."""
+        engine = self._engine
+        world = engine.world
+        if self.ended:
+            return
+        if self.paused or not self._positions:
+            self._later()
+        elif self._fails():
+            self._fail()
+        else:
+            batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
+            commit = TaskOffsets(
+                self.task, self.claim, [offset_between(p, *batch[p]) for p in batch]
+            )
+            if self._is_source:
+                engine.data.run(
+                    engine,
+                    lambda: engine.data.commit([commit])[0],
+                    partial(self._source_committed, commit),
+                )
+            else:
+                engine.commit(commit, partial(self._committed, commit))
+
+    def _fails(self) -> bool:
+        return self._engine.world.chance(self._engine.network.mix.plugin_failure / 4)
+
+    def _fail(self) -> None:
+        engine = self._engine
+        engine.world.tell((self.task, self.task.connector), "{} fails by itself", self.task)
+        self.ended = True
+        engine.report(events.TaskFailed(self.task, self.run_id, "the plugin failed"))
+
+    def _source_committed(self, commit: TaskOffsets, result: object) -> None:
+        if isinstance(result, DroverError):
+            self._later()  # nothing was written: the same batch once more
+        else:
+            self._committed(commit, result)
+
+    def _committed(self, commit: TaskOffsets, result: object) -> None:
+        if self.ended:
+            return
+        assert isinstance(result, CommitResult)
+        if result.outcome is CommitOutcome.COMMITTED:
+            self._engine.rules.commit_acknowledged(commit)
+            self._positions.update(map(position_of, commit.offsets))
+            self._later()
+        else:
+            self.ended = True
+            self._engine.report(events.TaskFenced(self.task, self.run_id))
+
+    def _later(self) -> None:
+        world = self._engine.world
+        work_ms = self._engine.network.mix.work_ms
+        self._engine.after(world.between(work_ms // 2, work_ms * 3 // 2), self.work)
+
+    def _read(self, offsets: Sequence[CommittedOffset]) -> dict[int, int]:
+        committed = dict(map(position_of, offsets))
+        mine = map(int, self.config["partitions"].split(","))
+        return {partition: committed.get(partition, 0) for partition in mine}
+
+
+def offset_between(partition: int, start: int, end: int) -> CommittedOffset:
+    """The position at the end of a batch; its metadata says from where the batch went on."""
+    offset = committed_offset(partition, end)
+    return CommittedOffset(offset.partition_json, offset.offset_json, metadata=str(start))
+
+
+class Engine(Process):
+    """One worker's engine; begins anew whenever it ends while its worker lives."""
+
+    def __init__(
+        self, network: Network, name: str, worker: "Worker", data: DataStore, rules: Rules
+    ) -> None:
+        super().__init__(network.world, name)
+        self.network = network
+        self.data = data
+        self.rules = rules
+        self._worker = worker
+        self.ready = False
+        self.connectors: dict[str, instructions.StartConnector] = {}
+        self.tasks: dict[TaskId, SimulatedTask] = {}
+        self._answers: dict[int, Callable[[object], None]] = {}
+        self._inbox: deque[tuple[Command, Heard]] = deque()
+        #: when the last command for a connector or task will have been carried out
+        self._free_at_ms: dict[object, int] = {}
+
+    # --- the process -------------------------------------------------------------------------
+
+    def started(self) -> None:
+        """Start Spark."""
+        self.ready = False
+        self.connectors, self.tasks, self._answers = {}, {}, {}
+        self._free_at_ms = {}
+        self._inbox.clear()
+        self.after(self.world.between(100, 1_500), self._be_ready)
+
+    def crashed(self) -> None:
+        """All that ran in it is gone; its worker hears of it and starts the next one."""
+        self.ready = False
+        answers, self._answers = self._answers, {}
+        worker = self._worker
+        if worker.alive:
+            worker.deliver(1, partial(worker.engine_lost, list(answers.values())))
+            worker.deliver(self.world.between(50, 1_000), self._start_again)
+
+    def _start_again(self) -> None:
+        if not self.alive:
+            self.start()
+
+    def _be_ready(self) -> None:
+        self.ready = True
+        self.report(events.EngineReady())
+
+    def report(self, event: events.HerderEvent) -> None:
+        """Tell the herder; in order."""
+        self._worker.deliver(1, partial(self._worker.post, event))
+
+    def commit(self, commit: TaskOffsets, heard: Heard) -> None:
+        """Have a sink's offsets committed."""
+        worker = self._worker
+        incarnation = self.incarnation
+
+        def answered(result: object) -> None:
+            self.world.after(1, partial(self.wake, incarnation, partial(heard, result)))
+
+        worker.deliver(1, partial(worker.committer.commit, commit, answered))
+
+    def fetch(self, connector: str, heard: Heard) -> None:
+        """Read a connector's committed offsets."""
+        worker = self._worker
+        incarnation = self.incarnation
+
+        def answered(result: object) -> None:
+            self.world.after(1, partial(self.wake, incarnation, partial(heard, result)))
+
+        wanted = FetchOffsets(worker.group_id, connector)
+        worker.deliver(1, partial(worker.call_group, wanted, answered))
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def command(self, command: Command, heard: Heard) -> None:
+        """Herder: carry out a command; ``heard`` gets an event, or why there is none."""
+        worker = self._worker
+        if not self.alive:
+            worker.deliver(0, partial(heard, NO_ENGINE))
+            return
+        number = self.world.next_id()
+        incarnation = self.incarnation
+
+        def answered(result: object) -> None:
+            if self.incarnation == incarnation and self._answers.pop(number, None) is not None:
+                heard(result)
+
+        self._answers[number] = heard
+        limit_ms = 2 * STOP_LIMIT_MS if isinstance(command, _STOPS) else START_LIMIT_MS
+        worker.after(limit_ms + MARGIN_MS, lambda: answered(TOO_SLOW))
+        self._inbox.append((command, answered))
+        self.deliver(1, self._take)
+
+    def _take(self) -> None:
+        """Commands come in order; one after the other for each connector and task."""
+        command, answered = self._inbox.popleft()
+        key = getattr(command, "task", None) or getattr(command, "name", "")
+        now_ms = self.world.now_ms
+        begin_ms = max(self._free_at_ms.get(key, 0), now_ms)
+        self._free_at_ms[key] = begin_ms + self.world.between(1, self.network.mix.plugin_ms)
+        self.deliver(self._free_at_ms[key] - now_ms, partial(self._do, command, answered))
+
+    def _do(self, command: Command, answered: Heard) -> None:
+        hangs_ms = 0
+        if isinstance(command, _STOPS) and self.world.chance(self.network.mix.stop_hangs):
+            hangs_ms = self.world.between(2 * STOP_LIMIT_MS, 8 * STOP_LIMIT_MS)
+            self.world.tell((self.name,), "{} hangs in {}", self.name, command)
+        result = self._carry_out(command, hangs_ms)
+        self._worker.deliver(hangs_ms + 1, partial(answered, result))
+
+    def _carry_out(self, command: Command, hangs_ms: int) -> object:
+        match command:
+            case instructions.StartConnector(name, run_id):
+                if self._fails():
+                    return events.ConnectorFailed(name, run_id, "the plugin failed")
+                self.connectors[name] = command
+                return events.ConnectorStarted(name, run_id)
+            case instructions.StopConnector(name, run_id):
+                if name in self.connectors and self.connectors[name].run_id == run_id:
+                    del self.connectors[name]
+                return events.ConnectorStopped(name, run_id)
+            case instructions.GenerateTaskConfigs(name, run_id, tasks_max):
+                if self._fails():
+                    return events.TaskConfigsNotGenerated(name, run_id, "the plugin failed")
+                running_config = self.connectors[name].config if name in self.connectors else {}
+                configs = task_configs(running_config, tasks_max)
+                return events.TaskConfigsGenerated(name, run_id, configs)
+            case instructions.ValidateConfig(cause_id, config):
+                kind = config["connector.class"].lower()
+                return events.ConfigValidated(cause_id, (), kind)
+            case instructions.StartTask(task, run_id):
+                if self._fails():
+                    return events.TaskFailed(task, run_id, "the plugin failed")
+                self.tasks[task] = self._new_task(command)
+                return events.TaskStarted(task, run_id)
+            case instructions.SetTaskPaused(task, run_id, paused):
+                running = self.tasks.get(task)
+                if running is not None and running.run_id == run_id:
+                    running.paused = paused
+                return events.TaskPauseSet(task, run_id, paused)
+            case instructions.StopTask(task, run_id):
+                running = self.tasks.get(task)
+                if running is not None and running.run_id == run_id:
+                    del self.tasks[task]
+                    self.after(hangs_ms, running.end)
+                return events.TaskStopped(task, run_id)
+
+    def _new_task(self, start: instructions.StartTask) -> SimulatedTask:
+        brokers = self.data.brokers
+        if brokers is None or not is_source(start):
+            return SimulatedTask(self, start)
+        from simulation.publishing_task import PublishingTask
+
+        return PublishingTask(self, start, brokers)
+
+    def _fails(self) -> bool:
+        return self.world.chance(self.network.mix.plugin_failure)
+
+
+def is_source(start: instructions.StartTask) -> bool:
+    """Whether the task reads by itself, and not from topics."""
+    return start.connector_config["connector.class"] == "Source"
+
+
+def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:
+    """What a connector makes of its config: its partitions dealt out to its tasks."""
+    partitions = int(config.get("partitions", "1"))
+    count = min(partitions, tasks_max)
+    return [
+        {
+            "partitions": ",".join(map(str, range(index, partitions, count))),
+            "version": config.get("version", ""),
+        }
+        for index in range(count)
+    ]

@@ -1,0 +1,66 @@
+"""Runs many seeds over all cores; what comes out depends on the seeds alone."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+
+from simulation.planted import planted
+from simulation.simulation import Simulation, SimulationError, Summary
+
+SEEDS_AT_A_TIME = 10
+#: A process is replaced after so many pieces of work, so that memory stays bounded.
+PIECES_PER_PROCESS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed: its summary, or the rule that was broken and the story of it."""
+
+    seed: int
+    summary: Summary | None = None
+    rule: str = ""
+    story: str = ""
+
+
+def run_seed(
+    seed: int, plant: str = "", story_of: Sequence[str] | None = None, *, on_kafka: bool = False
+) -> Outcome:
+    """Run one seed, with a planted bug perhaps; ``story_of`` adds the story of these items."""
+    replay = f"make simulate SEED={seed}" + (f" PLANT={plant}" if plant else "")
+    if on_kafka:
+        replay += " KAFKA=1"
+    with planted(plant):
+        simulation = Simulation(seed, on_kafka=on_kafka, replay=replay)
+        try:
+            summary = simulation.run()
+        except SimulationError as error:
+            told = "" if story_of is None else simulation.story(story_of)
+            return Outcome(seed, rule=error.rule, story=f"{told}\n{error}" if told else str(error))
+        story = "" if story_of is None else simulation.story(story_of)
+        return Outcome(seed, summary=summary, story=story)
+
+
+def run_seeds(
+    seeds: Sequence[int],
+    *,
+    plant: str = "",
+    on_kafka: bool = False,
+    processes: int | None = None,
+) -> Iterator[Outcome]:
+    """Run seeds; outcomes come in the order of the seeds. Close it to stop early."""
+    count = min(processes or os.cpu_count() or 1, len(seeds))
+    if count == 1:
+        yield from map(partial(run_seed, plant=plant, on_kafka=on_kafka), seeds)
+        return
+    pieces = [seeds[at : at + SEEDS_AT_A_TIME] for at in range(0, len(seeds), SEEDS_AT_A_TIME)]
+    context = get_context("spawn")
+    with context.Pool(count, maxtasksperchild=PIECES_PER_PROCESS) as pool:
+        run = partial(_run_piece, plant=plant, on_kafka=on_kafka)
+        for outcomes in pool.imap(run, pieces):
+            yield from outcomes
+
+
+def _run_piece(seeds: Sequence[int], *, plant: str, on_kafka: bool) -> list[Outcome]:
+    return [run_seed(seed, plant, on_kafka=on_kafka) for seed in seeds]

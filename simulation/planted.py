@@ -1,0 +1,213 @@
+"""Realistic bugs, each of which skips one rule, to show that the simulation can fail."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from drover.dataplane import claims
+from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.errors import DroverError
+from drover.machine import Complete
+from drover.model.claims import ClaimRequest
+from drover.model.group import Joined
+from drover.model.ids import Term
+from drover_coordinator.core.groups import fencing
+from drover_coordinator.core.groups.group import Group
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.rebalance.protocol import Assignment
+from simulation.network import Heard
+from simulation.publishing_task import PublishingTask
+from simulation.service import SimulatedRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A planted bug.
+
+    Attributes:
+        rule: The rule that it skips.
+        on_kafka: Whether it is about sources on brokers.
+        target: The dotted name of what is replaced.
+        replacement: By what.
+    """
+
+    rule: str
+    target: str
+    replacement: object
+    on_kafka: bool = False
+
+
+_grant = claims.grant
+_decide = SimulatedRuntime._decide
+_ended = TaskProtocol.ended
+
+
+def _grant_with_the_same_sequence(
+    connection: sqlite3.Connection, request: ClaimRequest, now_ms: int
+) -> Term:
+    held = claims.current(connection, request.task)
+    if held is not None and held.generation == request.generation:
+        return held
+    return _grant(connection, request, now_ms)
+
+
+def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
+    """Tells of a generation at once, and has it appended then."""
+    _decide(runtime, event, call_id)
+    if runtime._in_flight is None:
+        return
+    for instruction in runtime._in_flight.outcome.instructions:
+        joined = isinstance(instruction, Complete) and isinstance(instruction.response, Joined)
+        waiting = runtime._calls.pop(instruction.call_id, None) if joined else None
+        if waiting is not None:
+            runtime._released(waiting.event, instruction.response)
+            waiting.heard(instruction.response)
+
+
+def _refuse_no_generation(
+    group: Group, member_id: str, instance_id: str | None, generation: int | None
+) -> DroverError | None:
+    return fencing.refusal(group, member_id, instance_id, None)
+
+
+def _settle_at_once(membership: Membership, assignment: Assignment) -> None:
+    membership._settle()
+
+
+def _all_take_work(loads: Sequence[Any], draining: object) -> Sequence[Any]:
+    return loads
+
+
+def _ended_without_a_check(protocol: TaskProtocol, how: Ended) -> None:
+    _ended(protocol, how)
+    if protocol.step is Step.CHECK_CLAIM:
+        _ended(protocol, Ended.DONE)
+
+
+def _ended_for_good(protocol: TaskProtocol, how: Ended) -> None:
+    _ended(protocol, how)
+    if how is Ended.FENCED:
+        protocol.step = Step.GIVE_UP
+
+
+def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
+    was_commit = protocol.step is Step.COMMIT
+    _ended(protocol, how)
+    if was_commit and how is not Ended.DONE:
+        protocol._has_batch = protocol._knows_offsets = True
+
+
+def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
+    """Has the records committed, and then the offsets."""
+    brokers, offsets = task._brokers, task._commit_of_batch().offsets
+
+    def committed(result: object) -> None:
+        if isinstance(result, Exception):
+            heard(result)
+        else:
+            task._ask(lambda: task._engine.data.write(task.task.connector, offsets), heard)
+
+    def commit_records() -> None:
+        brokers.add_offsets(task.task, task._epoch, ())
+        brokers.commit(task.task, task._epoch)
+
+    task._ask(commit_records, committed)
+
+
+BUGS: Mapping[str, Bug] = {
+    "same-sequence": Bug(
+        "a claim that is granted makes every earlier one of the task stale",
+        "drover.dataplane.claims.grant",
+        _grant_with_the_same_sequence,
+    ),
+    "claims-of-two-sets": Bug(
+        "the first claim of another set of task configs makes those of the set before stale",
+        "drover.dataplane.claims._enter_set",
+        lambda *arguments: None,
+    ),
+    "late-commits": Bug(
+        "a copy of a commit that comes after a later one writes nothing",
+        "drover.dataplane.claims.comes_late",
+        lambda *arguments: False,
+    ),
+    "told-before-durable": Bug(
+        "a generation is durable before any member hears of it",
+        "simulation.service.SimulatedRuntime._decide",
+        _decide_and_tell,
+    ),
+    "any-epoch": Bug(
+        "a log accepts privileged records of its last claimant only",
+        "drover.log.memory.check_epoch",
+        lambda *arguments: None,
+    ),
+    "no-sessions-after-restart": Bug(
+        "a coordinator that has loaded its log arms the session of every member",
+        "drover_coordinator.core.groups.machine.alive_for",
+        lambda *arguments: None,
+    ),
+    "any-generation": Bug(
+        "only members of the present generation are given its assignment",
+        "drover_coordinator.core.groups.sync.refusal",
+        _refuse_no_generation,
+    ),
+    "no-catching-up": Bug(
+        "a worker reads the config log as far as its leader had before it starts work",
+        "drover_worker.core.rebalance.membership.Membership._assigned",
+        _settle_at_once,
+    ),
+    "drained-worker-takes-work": Bug(
+        "a worker that is draining is given no work",
+        "drover_worker.core.rebalance.cooperative_assignor._takers",
+        _all_take_work,
+    ),
+    "compaction-spares-nothing": Bug(
+        "compaction spares the config under which task configs were committed",
+        "drover_config_store.core.machine.ConfigMachine.needed_offsets",
+        lambda machine: (),
+    ),
+    "no-second-check": Bug(
+        "whoever has begun as a task's producer asks whether its claim counts",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_without_a_check,
+        on_kafka=True,
+    ),
+    "fenced-is-verdict": Bug(
+        "whoever is fenced and has the claim begins again",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_for_good,
+        on_kafka=True,
+    ),
+    "commit-again": Bug(
+        "a commit without an answer may have been carried out: only the offsets tell",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_to_commit_again,
+        on_kafka=True,
+    ),
+    "offsets-apart": Bug(
+        "a source's records and offsets are one transaction",
+        "simulation.publishing_task.PublishingTask._commit",
+        _commit_offsets_behind,
+        on_kafka=True,
+    ),
+    "old-sets-unfenced": Bug(
+        "a new set of task configs fences the producers of the old one before any claim of it",
+        "simulation.brokers.Brokers.fence",
+        lambda *arguments: None,
+        on_kafka=True,
+    ),
+}
+ON_KAFKA = frozenset(name for name, bug in BUGS.items() if bug.on_kafka)
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Run with the bug ``name``; without any when it is empty."""
+    if not name:
+        yield
+        return
+    bug = BUGS[name]
+    with patch(bug.target, bug.replacement):
+        yield

@@ -1,0 +1,119 @@
+"""A simulated source task on Kafka: the real protocol, by a producer of its own."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.errors import DroverError
+from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
+from drover_worker.core import events, instructions
+from simulation.brokers import Batch, Brokers, FencedError
+from simulation.engine import Engine, SimulatedTask, offset_between
+from simulation.network import Heard
+
+_PAUSE_MS = 100
+
+
+class PublishingTask(SimulatedTask):
+    """One run of a task; each step is a request, and the answer leads to the next one."""
+
+    def __init__(self, engine: Engine, start: instructions.StartTask, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._protocol = TaskProtocol()
+        self._epoch = -1
+        self._batch: Batch = {}
+        super().__init__(engine, start)
+
+    def work(self) -> None:
+        """The next step."""
+        steps: Mapping[Step, Callable[[Heard], None]] = {
+            Step.INIT: self._init,
+            Step.CHECK_CLAIM: self._check_claim,
+            Step.FETCH: self._fetch,
+            Step.PRODUCE: self._produce,
+            Step.ADD_OFFSETS: self._add_offsets,
+            Step.COMMIT: self._commit,
+        }
+        step = self._protocol.step
+        if self.ended:
+            return
+        if step is Step.READY:
+            self._begin_batch()
+        else:
+            steps[step](partial(self._done, step))
+
+    def _begin_batch(self) -> None:
+        world = self._engine.world
+        if self.paused or not self._positions:
+            self._later()
+        elif self._fails():
+            self._fail()
+        else:
+            self._batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
+            self._protocol.begin_batch()
+            self.work()
+
+    def _init(self, heard: Heard) -> None:
+        self._ask(partial(self._brokers.init, self.task, self.claim), heard)
+
+    def _check_claim(self, heard: Heard) -> None:
+        self._engine.commit(TaskOffsets(self.task, self.claim, ()), heard)
+
+    def _fetch(self, heard: Heard) -> None:
+        self._engine.fetch(self.task.connector, heard)
+
+    def _produce(self, heard: Heard) -> None:
+        self._ask(partial(self._brokers.produce, self.task, self._epoch, self._batch), heard)
+
+    def _add_offsets(self, heard: Heard) -> None:
+        offsets = self._commit_of_batch().offsets
+        self._ask(partial(self._brokers.add_offsets, self.task, self._epoch, offsets), heard)
+
+    def _commit(self, heard: Heard) -> None:
+        self._ask(partial(self._brokers.commit, self.task, self._epoch), heard)
+
+    def _ask(self, work: Callable[[], object], heard: Heard) -> None:
+        self._brokers.request(self._engine, work, heard)
+
+    def _commit_of_batch(self) -> TaskOffsets:
+        batch = self._batch
+        return TaskOffsets(self.task, self.claim, [offset_between(p, *batch[p]) for p in batch])
+
+    def _done(self, step: Step, result: object) -> None:
+        protocol, engine = self._protocol, self._engine
+        if self.ended:
+            return
+        if isinstance(result, CommitResult) and result.outcome is not CommitOutcome.COMMITTED:
+            self._is_fenced()
+        elif isinstance(result, FencedError):
+            protocol.ended(Ended.FENCED)
+            if protocol.step is Step.GIVE_UP:
+                engine.rules.gave_up(self.task, self.claim, engine.data.current(self.task))
+                self._is_fenced()
+            else:
+                self.work()
+        elif isinstance(result, DroverError):
+            protocol.ended(Ended.FAILED)
+            engine.after(_PAUSE_MS, self.work)
+        else:
+            self._succeeded(step, result)
+            protocol.ended(Ended.DONE)
+            if step is Step.COMMIT:
+                self._later()
+            else:
+                self.work()
+
+    def _succeeded(self, step: Step, result: object) -> None:
+        if step is Step.INIT:
+            assert isinstance(result, int)
+            self._epoch = result
+        elif step is Step.FETCH:
+            assert isinstance(result, list)
+            self._positions = self._read(result)
+        elif step is Step.COMMIT:
+            self._engine.rules.commit_acknowledged(self._commit_of_batch())
+            self._positions.update({p: end for p, (_, end) in self._batch.items()})
+
+    def _is_fenced(self) -> None:
+        self.ended = True
+        self._engine.report(events.TaskFenced(self.task, self.run_id))

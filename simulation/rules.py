@@ -1,0 +1,399 @@
+"""What must always hold, whatever breaks: checked by what is durable and by what is told.
+
+Each rule looks at the world from outside. None asks a machine for its own opinion.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from drover.errors import InvalidArgumentError
+from drover.log.log import LogRecord, StoredRecord
+from drover.model.config import ConfigSnapshot, HistoryEntry
+from drover.model.group import Joined, Synced
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOffsets
+from drover_coordinator.core.groups.events import FetchGroupOffsets, JoinGroup, SyncGroup
+from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord, OffsetRecord
+from drover_coordinator.record_codec import decode_record
+from drover_worker.core.rebalance.protocol import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_metadata,
+)
+from simulation.process import Process
+from simulation.reference import ReferenceConfigs
+from simulation.world import BrokenRuleError, World
+
+#: Where config records of these kinds may be written by anybody.
+_UNPRIVILEGED = b"target-state-"
+
+
+class Rules:
+    """Sees everything durable and every answer, and raises BrokenRuleError."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.configs = ReferenceConfigs()
+        self._config_epoch = 0
+        #: the members of each generation, and what was assigned to them, by group and generation
+        self._members: dict[tuple[str, int], frozenset[str]] = {}
+        self._assigned: dict[tuple[str, int], Mapping[str, bytes]] = {}
+        self.generations: dict[str, int] = {}
+        #: the highest generation that somebody saw, by who and group
+        self._seen: dict[tuple[str, int, str, str], int] = {}
+        #: the groups' own offsets: the last of each partition, and all that ever were durable
+        self._group_offsets: dict[tuple[str, str, int], int] = {}
+        self._group_offsets_ever: set[tuple[str, str, int, int]] = set()
+        self._view_offsets: dict[tuple[str, int], int] = {}
+        #: what was granted last, while it counts; the highest term ever
+        self._claims: dict[TaskId, Term | None] = {}
+        self._highest: dict[TaskId, Term] = {}
+        self._sets: dict[str, int] = {}
+        self._acknowledged: dict[tuple[str, int], int] = {}
+        #: The highest claim under which a task's producer has begun.
+        self._begun: dict[TaskId, Term] = {}
+        self.claim_count = 0
+        self.commit_count = 0
+
+    # --- groups ------------------------------------------------------------------------------
+
+    def groups_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of a group log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            decoded = decode_record(StoredRecord(offset, 0, record))
+            if isinstance(decoded, GroupRecord) and decoded.metadata is not None:
+                self._group_written(decoded.group_id, decoded.metadata)
+            elif isinstance(decoded, OffsetRecord):
+                self._group_offset_written(decoded)
+
+    def _group_offset_written(self, record: OffsetRecord) -> None:
+        at = (record.group_id, record.partition.topic, record.partition.partition)
+        if record.offset is None:
+            self._group_offsets.pop(at, None)
+            return
+        before, offset = self._group_offsets.get(at, -1), record.offset.offset
+        self._world.tell((f"{record.group_id}/offsets",), "{} is committed: {}", at, offset)
+        if offset < before:
+            raise BrokenRuleError(
+                "a group's committed offset never goes back",
+                f"{at}: {before}, then {offset}",
+                record.group_id,
+            )
+        self._group_offsets[at] = offset
+        self._group_offsets_ever.add((*at, offset))
+
+    def group_commit_acknowledged(self, group_id: str, offset: GroupOffset) -> None:
+        """A consumer was told that its commit is durable."""
+        if (group_id, offset.topic, offset.partition, offset.offset) not in (
+            self._group_offsets_ever
+        ):
+            raise BrokenRuleError(
+                "no acknowledged offset commit is lost", f"{group_id}: {offset}", group_id
+            )
+
+    def _group_written(self, group_id: str, metadata: GroupMetadata) -> None:
+        generation = metadata.generation
+        key = (group_id, generation)
+        before = self.generations.get(group_id, 0)
+        if generation < before:
+            raise BrokenRuleError(
+                "a group's generation never goes back", f"{before} to {generation}", group_id
+            )
+        self.generations[group_id] = generation
+        self._members[key] = frozenset(each.member_id for each in metadata.members)
+        self._world.tell(
+            (group_id,),
+            "{} is durable at generation {} {}: {}",
+            group_id,
+            generation,
+            "assigned" if metadata.assigned else "begun",
+            ", ".join(each.member_id for each in metadata.members) or "nobody",
+        )
+        if not metadata.assigned:
+            return
+        assigned = {each.member_id: each.assignment for each in metadata.members}
+        known = self._assigned.setdefault(key, assigned)
+        if sorted(known.values()) != sorted(assigned.values()):
+            raise BrokenRuleError(
+                "a generation is assigned once", f"generation {generation}", group_id
+            )
+        self._assigned[key] = assigned
+        if metadata.protocol_type == PROTOCOL_TYPE:
+            self._check_disjoint(group_id, generation, assigned)
+            self._check_drained(group_id, metadata)
+
+    def _check_drained(self, group_id: str, metadata: GroupMetadata) -> None:
+        for member in metadata.members:
+            told = {offer.name: offer.metadata for offer in member.protocols}
+            try:
+                draining = decode_metadata(told[metadata.protocol_name]).draining
+                given = decode_assignment(member.assignment).keys
+            except InvalidArgumentError:
+                continue  # a member that the leader did not know of
+            if draining and given:
+                raise BrokenRuleError(
+                    "a drained worker is given no work",
+                    f"{member.client_id} is given {', '.join(map(str, given))} in generation"
+                    f" {metadata.generation}",
+                    group_id,
+                    member.client_id,
+                )
+
+    def _check_disjoint(
+        self, group_id: str, generation: int, assigned: Mapping[str, bytes]
+    ) -> None:
+        owners: dict[object, str] = {}
+        for member_id, data in assigned.items():
+            try:
+                assignment = decode_assignment(data)
+            except InvalidArgumentError:
+                continue  # a member that the leader did not know of
+            for item in (*assignment.connectors, *assignment.tasks):
+                owner = owners.setdefault(item, member_id)
+                if owner != member_id:
+                    raise BrokenRuleError(
+                        "one owner in a generation",
+                        f"{item} is {owner}'s and {member_id}'s in generation {generation}",
+                        group_id,
+                        item,
+                    )
+
+    def group_answered(self, event: object, response: object) -> None:
+        """An answer about a group leaves its machine."""
+        if isinstance(event, JoinGroup) and isinstance(response, Joined):
+            members = self._members.get((event.group_id, response.generation), frozenset())
+            if response.member_id not in members:
+                raise BrokenRuleError(
+                    "a generation is durable before it is told",
+                    f"{response.member_id} hears of generation {response.generation}",
+                    event.group_id,
+                    response.member_id,
+                )
+        elif isinstance(event, SyncGroup) and isinstance(response, Synced):
+            assigned = self._assigned.get((event.group_id, event.generation), {})
+            if assigned.get(event.member_id) != response.assignment:
+                raise BrokenRuleError(
+                    "an assignment is durable and of the member's generation",
+                    f"{event.member_id} synced with generation {event.generation}",
+                    event.group_id,
+                    event.member_id,
+                )
+        elif isinstance(event, FetchGroupOffsets) and isinstance(response, GroupOffsetPage):
+            for offset in response.offsets:
+                at = (event.group_id, offset.topic, offset.partition)
+                if offset.offset != self._group_offsets.get(at, NO_OFFSET):
+                    raise BrokenRuleError(
+                        "what is committed is what is fetched",
+                        f"{at} is at {self._group_offsets.get(at)}, not {offset.offset}",
+                        event.group_id,
+                    )
+
+    def generation_seen(self, who: Process, what: str, group_id: str, generation: int) -> None:
+        """A process was told of a generation, as ``what`` (a join's answer, a watch's message)."""
+        key = (who.name, who.incarnation, what, group_id)
+        before = self._seen.get(key, -1)
+        if generation < before:
+            raise BrokenRuleError(
+                "nobody sees a generation go back",
+                f"{who.name} saw {before}, then {generation} ({what})",
+                group_id,
+                who.name,
+            )
+        self._seen[key] = generation
+
+    # --- claims and offsets ------------------------------------------------------------------
+
+    def claim_granted(self, task: TaskId, term: Term, owner: str, set_number: int) -> None:
+        """A claim is durable."""
+        self.claim_count += 1
+        self._world.tell(
+            (task, task.connector),
+            "{} is claimed by {}: {} of set {}",
+            task,
+            owner,
+            term,
+            set_number,
+        )
+        if self._claims.get(task) == term:
+            return  # asked for again
+        highest = self._highest.get(task)
+        if highest is not None and term <= highest:
+            raise BrokenRuleError(
+                "a claim never goes back", f"{task}: {highest}, then {term}", task, task.connector
+            )
+        if self._sets.get(task.connector) != set_number:
+            self._sets[task.connector] = set_number
+            for other in self._claims:
+                if other.connector == task.connector:
+                    self._claims[other] = None
+        self._claims[task] = self._highest[task] = term
+
+    def commit_accepted(self, commit: TaskOffsets, before: Mapping[int, int]) -> None:
+        """A commit is durable; ``before`` is how far each partition was. The metadata of a commit
+        says from where its task went on.
+        """
+        from simulation.data_store import position_of
+
+        self.commit_count += 1
+        task = commit.task
+        self._world.tell((task,), "{} commits under {}", task, commit.claim)
+        held = self._claims.get(task)
+        if held != commit.claim:
+            raise BrokenRuleError(
+                "one accepted committer",
+                f"{task} commits under {commit.claim} while {held or 'another set'} counts",
+                task,
+                task.connector,
+            )
+        for offset in commit.offsets:
+            partition, position = position_of(offset)
+            was = before.get(partition, 0)
+            if was != int(offset.metadata) and was != position:
+                raise BrokenRuleError(
+                    "every record is worked on once",
+                    f"{task} commits partition {partition} from {offset.metadata} to {position},"
+                    f" which is at {was}",
+                    task,
+                    task.connector,
+                )
+
+    def commit_acknowledged(self, commit: TaskOffsets) -> None:
+        """A task was told that its commit is durable."""
+        from simulation.data_store import position_of
+
+        for offset in commit.offsets:
+            partition, position = position_of(offset)
+            key = (commit.task.connector, partition)
+            self._acknowledged[key] = max(self._acknowledged.get(key, 0), position)
+
+    def check_offsets(self, connector: str, positions: Mapping[int, int]) -> None:
+        """What is committed is at least what was acknowledged."""
+        for (name, partition), acknowledged in self._acknowledged.items():
+            if name == connector and positions.get(partition, 0) < acknowledged:
+                raise BrokenRuleError(
+                    "no acknowledged offset commit is lost",
+                    f"partition {partition} of {name} is at {positions.get(partition, 0)},"
+                    f" {acknowledged} was acknowledged",
+                    name,
+                )
+
+    # --- records on brokers ------------------------------------------------------------------
+
+    def producer_begun(self, task: TaskId, claim: Term | None) -> None:
+        """The brokers have fenced whoever was the task's producer; None for nobody's claim."""
+        if claim is not None:
+            self._begun[task] = max(claim, self._begun.get(task, claim))
+
+    def records_published(
+        self, task: TaskId, claim: Term, partition: int, start: int, published: int
+    ) -> None:
+        """A transaction is committed: a partition's records from ``start``.
+
+        It was ``published`` so far before.
+        """
+        self._world.tell((task,), "{} publishes {} from {}", task, partition, start)
+        if claim < self._begun[task]:
+            raise BrokenRuleError(
+                "nobody publishes under a claim of before, once the next owner has begun",
+                f"{task} publishes under {claim} while {self._begun[task]} has begun",
+                task,
+                task.connector,
+            )
+        if start != published:
+            raise BrokenRuleError(
+                "every record is published once, with its offset",
+                f"{task} publishes partition {partition} from {start}, which is at {published}",
+                task,
+                task.connector,
+            )
+
+    def gave_up(self, task: TaskId, claim: Term, counts: Term | None) -> None:
+        """A task that was fenced is over, while the claim ``counts``."""
+        if claim == counts:
+            raise BrokenRuleError(
+                "who has the task goes on", f"{task} gives up under {claim}", task, task.connector
+            )
+
+    # --- configs -----------------------------------------------------------------------------
+
+    def writer_claimed(self, owner: str, term: Term, epoch: int) -> None:
+        """Somebody became the config log's privileged writer."""
+        self._world.tell(("config",), "{} claims the config log: {}, epoch {}", owner, term, epoch)
+        self._config_epoch = max(self._config_epoch, epoch)
+
+    def configs_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of the config log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            key = record.key.decode()
+            name = key.removeprefix("connector-").removeprefix("commit-").removeprefix("task-")
+            name = name.removeprefix("target-state-").removeprefix("restart-")
+            items = (key, name, name.rsplit("-", 1)[0], "config")
+            self._world.tell(items, "config log {}: {} = {}", offset, key, record.value)
+            if not record.key.startswith(_UNPRIVILEGED) and epoch is None:
+                raise BrokenRuleError("a config is written by the leader", key, key)
+            if offset != self.configs.end_offset:
+                raise BrokenRuleError(
+                    "config offsets never go back",
+                    f"{offset} follows {self.configs.end_offset - 1}",
+                    key,
+                )
+            self.configs.write(offset, record)
+        if epoch is not None and epoch != self._config_epoch:
+            raise BrokenRuleError(
+                "only the last writer writes",
+                f"epoch {epoch} is accepted, {self._config_epoch} was granted",
+                "config",
+                records[0].key.decode(),
+            )
+
+    def marker_written_by_another(self, offset: int, record: LogRecord) -> None:
+        """Another cluster on the same log has written."""
+        name = record.key.decode().removeprefix("commit-")
+        self._world.tell((name, "config"), "config log {}: a stranger's {}", offset, record.value)
+        self.configs.write(offset, record)
+
+    def statuses_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of the status log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            key = record.key.decode().removeprefix("status-connector-")
+            key = key.removeprefix("status-task-")
+            items = (key, key.rsplit("-", 1)[0], "statuses")
+            self._world.tell(items, "status log {}: {} = {}", offset, key, record.value)
+
+    def configs_loaded(
+        self, snapshot: ConfigSnapshot, history: Callable[[str], Sequence[HistoryEntry]]
+    ) -> None:
+        """The config store read its log, or shows what it knows."""
+        difference = self.configs.difference(snapshot) or self.configs.history_difference(history)
+        if difference is not None:
+            raise BrokenRuleError(
+                "no durable config is lost",
+                f"connector {difference[0]} {difference[1]}",
+                difference[0],
+            )
+
+    def config_acknowledged(self, request_id: str, what: str) -> None:
+        """An operator was told that a write is done."""
+        if request_id not in self.configs.request_ids:
+            raise BrokenRuleError(
+                "no acknowledged config write is lost", f"{what} ({request_id})", request_id
+            )
+
+    def view_moved(self, who: Process, offset: int) -> None:
+        """A worker has read the config log so far."""
+        key = (who.name, who.incarnation)
+        before = self._view_offsets.get(key, 0)
+        if offset < before or offset > self.configs.end_offset:
+            raise BrokenRuleError(
+                "config offsets never go back",
+                f"{who.name} saw {before}, then {offset}; the log ends at"
+                f" {self.configs.end_offset}",
+                who.name,
+                "config",
+            )
+        self._view_offsets[key] = offset
