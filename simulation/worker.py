@@ -65,7 +65,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A call of another worker, with its signature; empty for none."""
+    """A call of another worker, with its signature or NO_KEY."""
 
     call: Forward | requests.SubmitTaskConfigs
     signature: str
@@ -359,8 +359,7 @@ class Worker(Process):
         self.call(address, signed, heard, timeout_ms=timeout_ms, retry=retry, renew=renew)
 
     def _signed(self, asked: Forward | requests.SubmitTaskConfigs) -> Signed:
-        signature = self.herder.signatures.sign(Signed.method(asked), Signed.body(asked))
-        return Signed(asked, signature.encode() if signature else "")
+        return Signed(asked, self.herder.signatures.sign(Signed.method(asked), Signed.body(asked)))
 
     def _refusal(self, asked: object, signature: str) -> DroverError | None:
         try:

@@ -10,6 +10,7 @@ from simulation.many import run_seed, run_seeds
 FOUND = {
     18061: "the last word of a deleted connector's owner took the place of its removal",
     7_300_877: "the number of a set outlived it, until compaction took its marker",
+    9_400_274: "a call sent before the group signed was refused for good when it arrived late",
 }
 
 

@@ -22,7 +22,7 @@ Sign = Callable[[str, bytes], Metadata]
 
 
 def unsigned(method: str, body: bytes) -> Metadata:
-    """For who has no session key."""
+    """For callers that are no worker of a group."""
     del method, body
     return ()
 

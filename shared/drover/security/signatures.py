@@ -13,6 +13,8 @@ from drover.model.config import SessionKey
 ALGORITHMS = {"HmacSHA256": "sha256", "HmacSHA384": "sha384", "HmacSHA512": "sha512"}
 #: The gRPC metadata that holds a signature.
 SIGNATURE_KEY = "drover-signature"
+#: Sent in place of a signature by a worker that has read no session key yet.
+NO_KEY = "none"
 
 _CONTEXT = "drover worker call 1"
 _TIME_MAX_CHARS = 15

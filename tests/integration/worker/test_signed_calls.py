@@ -17,7 +17,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.config import SessionKey
-from drover.security.signatures import SIGNATURE_KEY, sign
+from drover.security.signatures import NO_KEY, SIGNATURE_KEY, sign
 from tests.support.fake_engine import SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -61,13 +61,21 @@ def signing(key: SessionKey) -> Sign:
     return made
 
 
-async def answer_to(worker: RunningWorker, sign: Sign) -> DroverError | None:
+def without_key(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
+    """As a worker signs that has read no key."""
+    del method, body
+    return ((SIGNATURE_KEY, NO_KEY),)
+
+
+async def answer_to(
+    worker: RunningWorker, sign: Sign, *, retry: bool = False
+) -> DroverError | None:
     """What a worker that signs so is answered; None for an answer that is no error."""
     request = pb.GetClusterInfoRequest().SerializeToString()
     async with channel(worker.internal_address) as own:
         try:
             await WorkerClient(own, sign).forward(
-                method="GetClusterInfo", request=request, hop_count=1, retry=False
+                method="GetClusterInfo", request=request, hop_count=1, retry=retry
             )
         except DroverError as error:
             return error
@@ -111,6 +119,37 @@ async def test_calls_between_workers_are_let_in_by_their_signature_alone(
         unread = await answer_to(leader, signing(replace(key, creation_ms=key.creation_ms + ms)))
         assert isinstance(unread, UnavailableError)
         assert unread.reason is Reason.SESSION_KEY_UNKNOWN
+
+
+async def test_a_call_that_was_sent_before_its_caller_had_a_key_is_retried_with_one(
+    cluster: WorkerCluster,
+) -> None:
+    worker = await cluster.add_worker()
+    await cluster.settled(worker)
+    attempts = [without_key, without_key, signing(await key_on(worker))]
+
+    def next_attempt(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
+        return attempts.pop(0)(method, body)
+
+    assert await answer_to(worker, next_attempt, retry=True) is None
+    assert not attempts
+
+
+async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
+    cluster: WorkerCluster,
+) -> None:
+    old = await cluster.add_worker(connect_protocol="compatible")
+    new = [await cluster.add_worker(), await cluster.add_worker()]
+    await cluster.settled(old, *new)
+    assert {key_of(worker) for worker in (old, *new)} == {None}
+    await create_by(new[0], "before")
+    await cluster.running("before", 2, old, *new)
+    await old.service.stop()
+    for number, worker in enumerate(new):  # the group may still rebalance, and write its key
+        await create_by(worker, f"after{number}")
+    await cluster.settled(*new)
+    await key_on(*new)
+    assert {protocol_of(worker) for worker in new} == {"sessioned"}
 
 
 async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> None:

@@ -12,7 +12,8 @@ from drover.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from drover.model.config import ConfigSnapshot, SessionKey
+from drover.model.config import ConfigSnapshot, SessionKey, SessionKeyUpdated
+from drover.security.signatures import NO_KEY
 from drover_worker.core import events, instructions
 from drover_worker.core.config.session_keys import GRACE_MS
 from drover_worker.core.context import HerderSettings
@@ -52,9 +53,7 @@ def written(leader: HerderDriver, key: bytes) -> SessionKey:
 
 
 def signed(worker: HerderDriver, method: str = METHOD, body: bytes = b"request") -> str:
-    signature = worker.herder.signatures.sign(method, body)
-    assert signature is not None
-    return signature.encode()
+    return worker.herder.signatures.sign(method, body)
 
 
 def refusal(worker: HerderDriver, shown: str, body: bytes = b"request") -> DroverError | None:
@@ -140,7 +139,8 @@ def test_a_group_that_does_not_sign_has_no_key(worker: HerderDriver) -> None:
     worker.protocol = "compatible"
     worker.settle_as_leader()
     assert not worker.find(instructions.WriteSessionKey)
-    assert worker.herder.signatures.sign(METHOD, b"") is None
+    assert signed(worker) == NO_KEY
+    assert refusal(worker, NO_KEY) is None
     assert refusal(worker, "") is None
 
 
@@ -169,12 +169,51 @@ def test_who_has_no_key_yet_says_that_the_call_can_be_made_again(worker: HerderD
         worker.herder.signatures.sign(METHOD, b"")
 
 
-def test_who_rejoins_does_not_refuse_a_call_without_a_signature_for_good(
-    leader: HerderDriver,
+@pytest.fixture
+def without_key() -> HerderDriver:
+    """A worker of a generation that does not sign, which has read no session key."""
+    worker = HerderDriver(SETTINGS, protocol="compatible")
+    worker.ready()
+    worker.settle_as_follower()
+    return worker
+
+
+def test_a_call_that_was_sent_before_its_caller_had_a_key_is_retried_with_one(
+    leader: HerderDriver, without_key: HerderDriver
 ) -> None:
-    written(leader, KEY)
-    leader.step(events.GroupPushed(leader.member_id, 1, rejoin_needed=True))
-    assert isinstance(refusal(leader, ""), UnavailableError)
+    sent_before = signed(without_key)
+    key = written(leader, KEY)
+    error = refusal(leader, sent_before)
+    assert isinstance(error, UnavailableError)
+    assert error.reason is Reason.SESSION_KEY_UNKNOWN
+
+    without_key.change(SessionKeyUpdated(key))
+    assert without_key.herder.membership.protocol_name == "compatible"
+    assert refusal(leader, signed(without_key)) is None  # it is still in the generation before
+
+
+def test_a_group_that_signs_never_admits_a_call_without_a_signature(
+    worker: HerderDriver,
+) -> None:
+    """Neither before the first key, nor in a rebalance, nor after the key is replaced."""
+
+    def reasons() -> list[Reason | None]:
+        errors = [refusal(worker, shown) for shown in (NO_KEY, "")]
+        return [error.reason if error is not None else None for error in errors]
+
+    retried, refused = Reason.SESSION_KEY_UNKNOWN, Reason.MISSING_CREDENTIALS
+    assert reasons() == [retried, retried]
+    worker.settle_as_leader()
+    assert reasons() == [retried, retried]
+    written(worker, KEY)
+    assert reasons() == [retried, refused]
+    worker.step(events.GroupPushed(worker.member_id, 1, rejoin_needed=True))
+    assert reasons() == [retried, refused]
+    worker.settle_as_leader(generation=2)
+    worker.advance(SETTINGS.key_ttl_ms)
+    written(worker, NEXT_KEY)
+    worker.advance(GRACE_MS)
+    assert reasons() == [retried, refused]
 
 
 def test_a_call_is_let_in_by_its_signature_alone(leader: HerderDriver) -> None:

@@ -30,8 +30,7 @@ class SignedCalls:
 
     def sign(self, method: str, body: bytes) -> Metadata:
         """The metadata that signs a call; see ``drover.client.worker.Sign``."""
-        signature = self._signatures.sign(method, body)
-        return () if signature is None else ((SIGNATURE_KEY, signature.encode()),)
+        return ((SIGNATURE_KEY, self._signatures.sign(method, body)),)
 
     def check(self, method: str, body: bytes, context: Context) -> None:
         """Raise the error of a call that is not let in, and tell operators of it."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from drover.errors import PermissionDeniedError, Reason, UnauthenticatedError, UnavailableError
-from drover.security.signatures import Signature, sign
+from drover.security.signatures import NO_KEY, Signature, sign
 from drover_worker.core.config.session_keys import SessionKeys
 from drover_worker.core.rebalance.membership import Membership
 
@@ -12,6 +12,10 @@ class CallSignatures:
     """By the session keys that this worker has read, while the group wants signed calls.
 
     A call that is signed is checked in such a group alone: in another one nobody has to sign.
+
+    Workers do not enter a generation at the same moment, and a call may arrive late. So a worker of
+    a group that signs receives calls that others sent before they had a key. Those callers send
+    NO_KEY and are asked to retry: the retry is signed. NO_KEY never admits a call.
 
     Args:
         keys: What is signed with, and checked by.
@@ -33,18 +37,20 @@ class CallSignatures:
         self._algorithm = algorithm
         self._accepted = accepted
 
-    def sign(self, method: str, body: bytes) -> Signature | None:
-        """The signature of a call; None where nobody needs one and there is no key.
+    def sign(self, method: str, body: bytes) -> str:
+        """What is sent with a call: its signature, or NO_KEY in a group that does not sign.
+
+        A worker that has a key always signs.
 
         Raises:
-            UnavailableError: SESSION_KEY_UNKNOWN.
+            UnavailableError: SESSION_KEY_UNKNOWN, the group signs and this worker has no key yet.
         """
         key = self._keys.current
         if key is not None:
-            return sign(key, self._algorithm, method, body)
+            return sign(key, self._algorithm, method, body).encode()
         if self._membership.signs_calls:
             raise _unknown("this worker has not read the session key that signs its calls yet")
-        return None
+        return NO_KEY
 
     def check(self, method: str, body: bytes, shown: str, now_ms: int) -> None:
         """Raise the error of a call that is not let in.
@@ -52,7 +58,7 @@ class CallSignatures:
         Args:
             method: gRPC's name of it.
             body: The request's bytes.
-            shown: The signature that came with it; empty for none.
+            shown: What ``sign`` of the caller returned; empty if the caller sent nothing.
             now_ms: The time.
 
         Raises:
@@ -64,9 +70,9 @@ class CallSignatures:
             return
         if self._keys.current is None:
             raise _unknown("this worker has not read the session key that checks calls yet")
+        if shown == NO_KEY:
+            raise _unknown("the caller had not read the session key of this group yet")
         if not shown:
-            if not self._membership.settled:
-                raise _unknown("this worker does not know yet whether its group signs calls")
             raise UnauthenticatedError(
                 Reason.MISSING_CREDENTIALS,
                 "the call is not signed: only workers of this group call each other here, and they"
