@@ -105,4 +105,4 @@ simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item te
 	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
 
 clean: ## remove the virtual environment, the stubs and all caches
-	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .bench-dlt
+	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .bench-dlt .spark-classes

@@ -1,10 +1,15 @@
 """What all tests share: none fails because a machine is slow, and faults run when asked for."""
 
+import os
+import subprocess
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.class_archive import archive_path, start_writing, use_archive
 
 settings.register_profile(
     "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,6 +25,9 @@ SUBJECTS = (
 #: engine, `make test-cluster`; a server that no stable release of Debian has, `make test-mysql`.
 BY_NAME = ("cluster", "mysql")
 
+
+#: Writing the archive takes the CPU that five sessions save.
+_ARCHIVE_PAYS_FROM_TESTS = 100
 
 _HERE = Path(__file__).parent
 _DEPTH = len(_HERE.parts)
@@ -45,6 +53,7 @@ def pytest_collection_modifyitems(
 ) -> Generator[None, None, None]:
     """Deselect the tests of faults, or all others; and share the rest out among processes."""
     select(config, items)
+    share_spark_classes(config, items)
     for item in items:
         group = group_of(item)
         if group is not None and item.get_closest_marker("xdist_group") is None:
@@ -54,6 +63,24 @@ def pytest_collection_modifyitems(
         lost = [each.nodeid for each in items if "@" not in each.nodeid and group_of(each)]
         assert not lost, f"pytest-xdist did not group these tests: {lost[:3]}"
         items.sort(key=_rank)
+
+
+def share_spark_classes(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have Spark's JVMs use an archive of classes, and write it where many of them will start."""
+    with_spark = sum(group_of(item) in ("kafka", "cluster", "spark") for item in items)
+    if with_spark < _ARCHIVE_PAYS_FROM_TESTS or (archive := archive_path()) is None:
+        return
+    use_archive(os.environ, archive)
+    if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] == "gw0":
+        writer = start_writing(archive)
+        if writer is not None:
+            config.add_cleanup(partial(end, writer))
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process that may have ended."""
+    process.kill()
+    process.wait()
 
 
 def group_of(item: pytest.Item) -> str | None:

@@ -1,0 +1,92 @@
+"""A class-data archive for the JVMs of Spark sessions, which halves the CPU that a start takes.
+
+The first process of a test run that needs sessions starts a program that writes it; sessions that
+start before it is complete load their 20,000 classes from the jars.
+
+``python -m tests.support.class_archive FILE`` writes one.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import MutableMapping
+from contextlib import suppress
+from pathlib import Path
+
+from drover.local.java_check import JavaUnusableError, find_java
+from tests.support.repository import REPOSITORY
+
+_FOLDER = REPOSITORY / ".spark-classes"
+#: What spark-submit adds to the command line of a driver's JVM.
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+_SERIAL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def archive_path() -> Path | None:
+    """Where the archive of this Java and this Spark is or will be; None without a usable Java."""
+    import pyspark
+
+    try:
+        java = find_java()
+    except JavaUnusableError:
+        return None
+    installed = java.path.resolve().stat()
+    key = f"{java.path.resolve()} {installed.st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
+    return _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+
+
+def use_archive(environ: MutableMapping[str, str], archive: Path) -> None:
+    """Have the JVMs of this process and its children use the archive; they ignore a missing one."""
+    option = f"-XX:SharedArchiveFile={archive}"
+    if option not in environ.get(_JVM_OPTIONS, ""):
+        environ[_JVM_OPTIONS] = f"{environ.get(_JVM_OPTIONS, '')} {option}".strip()
+
+
+def start_writing(archive: Path) -> "subprocess.Popen[bytes] | None":
+    """Start a process that writes the archive; None if it exists or another run writes it."""
+    archive.parent.mkdir(exist_ok=True)
+    if archive.exists():
+        return None
+    environment = {name: value for name, value in os.environ.items() if name != _JVM_OPTIONS}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.class_archive", str(archive)],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def write(archive: Path) -> None:
+    """Run the jobs that sessions of tests run, and keep the classes that they loaded."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    unfinished = archive.with_name(f"{os.getpid()}.jsa")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.driver.extraJavaOptions", f"{_SERIAL} -XX:ArchiveClassesAtExit={unfinished}")
+        .getOrCreate()
+    )
+    context = session.sparkContext
+    assert context.parallelize(range(4), 2).map(lambda each: each + 1).sum() == 10
+    frame = session.range(1000).selectExpr("id", "cast(id as string) as text")
+    passed = frame.mapInArrow(lambda batches: batches, frame.schema)
+    assert passed.groupBy("text").count().toPandas().shape == (1000, 2)
+    gateway = context._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=600)
+    with suppress(FileNotFoundError):
+        unfinished.rename(archive)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
