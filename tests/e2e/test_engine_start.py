@@ -105,5 +105,5 @@ async def test_a_corrupt_data_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "data.db").write_bytes(b"no database at all, " * 1000)
     ended, log = await _first_exit(tmp_path)
     assert ended.exit_code == ExitCode.FAILED
-    assert "data.db cannot be read" in ended.message
+    assert "data.db is damaged" in ended.message
     assert "Traceback" not in log

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from drover.log.lock_holders import write_lock_holders
+from drover.sqlite import write_lock_holders
 from tests.support.waiting import wait_until, wait_until_async
 
 _STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

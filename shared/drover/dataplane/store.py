@@ -12,7 +12,7 @@ from typing import Any
 
 from drover.clock import Clock, SystemClock
 from drover.dataplane import claims, offsets, planning, publishing, retention, topics
-from drover.dataplane.database import BUSY_TIMEOUT_MS, Database
+from drover.dataplane.database import LOCK_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
     ReadPlan,
@@ -54,11 +54,11 @@ class EmbeddedStore:
         path: Path,
         *,
         clock: Clock | None = None,
-        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     ) -> None:
         self.path = Path(path)
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._database = Database(self.path, busy_timeout_ms=busy_timeout_ms)
+        self._database = Database(self.path, lock_timeout_ms=lock_timeout_ms)
         self._cache_lock = threading.Lock()
         self._cache_version = -1
         self._bounds: Mapping[tuple[str, int], tuple[int, int]] = {}

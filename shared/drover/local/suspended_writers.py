@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from drover.log.lock_holders import write_lock_holders
+from drover.sqlite import write_lock_holders
 
 BETWEEN_LOOKS_S = 4.0
 

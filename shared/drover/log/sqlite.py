@@ -72,7 +72,7 @@ class _Writer:
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
-        self._path = path
+        self._file = file.log_file(path)
         self._mark = EndMark(path)
         self._jobs: BatchingQueue[_Job] = BatchingQueue(str(path))
         self._thread = threading.Thread(
@@ -103,42 +103,33 @@ class _Writer:
                 results = [one if isinstance(one, DroverError) else one[0] for one in alone]
             answer(zip(jobs, results, strict=True))
         self._connection.close()
-        wal = self._path.with_name(self._path.name + "-wal")
+        wal = self._file.path.with_name(self._file.path.name + "-wal")
         self._mark.close(remove=not wal.exists())
 
     def _commit(self, jobs: Sequence[_Job]) -> "list[_Result] | DroverError":
         """All of ``jobs`` in one transaction: a result each, or why there is none."""
         results: list[_Result] = []
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                try:
-                    results.append(job.change(self._connection))
-                except FailedPreconditionError as refusal:
-                    results.append(refusal)
-            end = file.read_end(self._connection)
-            self._connection.execute("COMMIT")
+            with self._file.transaction(self._connection):
+                for job in jobs:
+                    try:
+                        results.append(job.change(self._connection))
+                    except FailedPreconditionError as refusal:
+                        results.append(refusal)
+                end = file.read_end(self._connection)
             self._mark.write(end)
-        except Exception as error:  # noqa: BLE001 the thread lives as long as the log
-            if self._connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-            return self._as_answer(error)
-        return results
-
-    def _as_answer(self, error: Exception) -> DroverError:
-        if isinstance(error, DroverError):
+        except DroverError as error:
             return error
-        if isinstance(error, sqlite3.Error | OSError):
-            return file.translated(error, self._path)
-        return InternalError(f"the records cannot be stored: {error}")
+        except Exception as error:  # noqa: BLE001 the thread lives as long as the log
+            return InternalError(f"the records cannot be stored: {error}")
+        return results
 
 
 class _Query:
     """A running SELECT on a connection of its own, which is its snapshot of the log."""
 
     def __init__(self, path: Path, sql: str, parameters: Sequence[int] = ()) -> None:
-        self._path = path
+        self._file = file.log_file(path)
         self._sql = sql
         self._parameters = parameters
         self._lock = threading.Lock()
@@ -151,9 +142,9 @@ class _Query:
         with self._lock:
             if self._closed:
                 raise closed_error()
-            try:
+            with self._file.errors():
                 if self._cursor is None:
-                    self._connection = file.connect(self._path)
+                    self._connection = self._file.connect()
                     self._cursor = self._connection.execute(self._sql, self._parameters)
                 rows: list[tuple[Any, ...]] = []
                 size_bytes = 0
@@ -164,8 +155,6 @@ class _Query:
                             size_bytes += len(cell)
                     if len(rows) >= max_rows or size_bytes >= max_bytes:
                         break
-            except (sqlite3.Error, OSError) as error:
-                raise file.translated(error, self._path) from error
             return rows
 
     def close(self) -> None:
@@ -204,11 +193,12 @@ class SqliteLog:
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         connection = await asyncio.to_thread(file.open_log_file, path)
-        try:
-            return cls(path, clock, connection)
-        except OSError as error:  # no mark of the end can be kept
-            connection.close()
-            raise file.translated(error, path) from error
+        with file.log_file(path).errors():
+            try:
+                return cls(path, clock, connection)
+            except OSError:  # no mark of the end can be kept
+                connection.close()
+                raise
 
     @property
     def log_id(self) -> str:

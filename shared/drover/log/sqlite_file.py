@@ -1,25 +1,21 @@
-"""The file of a ``SqliteLog``: schema, checks, and SQLite's errors in our terms. Synchronous."""
+"""The file of a ``SqliteLog``: its schema, its checks, its rows. Synchronous."""
 
-import contextlib
-import os
 import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from drover.errors import DataLossError, DroverError, Reason, UnavailableError
+from drover.errors import DataLossError, Reason
 from drover.log.claims import WriterClaim
 from drover.log.end_mark import End, mark_path, read_mark
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.ids import Term
+from drover.sqlite import FileFormat, SqliteFile
 
-SCHEMA_VERSION = 3
-APPLICATION_ID = 0x44524F56  # "DROV", so that another program's database is not taken for a log
 BUSY_TIMEOUT_S = 5.0
-WAL_SIZE_LIMIT_BYTES = 64 << 20
 
-_SCHEMA = f"""
+_SCHEMA = """
     CREATE TABLE record (
         offset INTEGER PRIMARY KEY,
         timestamp_ms INTEGER NOT NULL,
@@ -37,12 +33,18 @@ _SCHEMA = f"""
         sequence INTEGER NOT NULL,
         epoch INTEGER NOT NULL
     );
-    PRAGMA application_id = {APPLICATION_ID};
-    PRAGMA user_version = {SCHEMA_VERSION};
 """
-
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
-_PRIMARY_CODE = 0xFF
+FORMAT = FileFormat(
+    name="a Drover log",
+    application_id=0x44524F56,  # "DROV"
+    version=3,
+    oldest_version=3,
+    schema=_SCHEMA,
+    remedy=(
+        "Restore it from a backup, or move it away together with its -wal, -shm and -end files to"
+        " start with an empty log"
+    ),
+)
 
 _LENGTHS = struct.Struct("<qqqq").pack
 
@@ -52,6 +54,11 @@ NO_RECORD = -1
 Row = tuple[int, int, bytes, bytes | None, str, str, int, int]
 
 
+def log_file(path: Path) -> SqliteFile:
+    """The file of the log at ``path``."""
+    return SqliteFile(path, FORMAT, BUSY_TIMEOUT_S)
+
+
 def open_log_file(path: Path) -> sqlite3.Connection:
     """Open the log at ``path``, making a new one if nothing is there, and check it.
 
@@ -59,20 +66,19 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         DataLossError: LOG_CORRUPT, the file is damaged, is no log, or has another format.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
-    try:
+    file = log_file(path)
+    with file.errors():
         mark = read_mark(path)
         if not path.exists():
             if mark is not None:
-                raise corrupt(path, f"it is missing, though it went up to offset {mark.offset}")
-            _create(path)
+                raise file.corrupt(f"it is missing, though it went up to offset {mark.offset}")
+            file.create()
         # a crash may leave the end of the file to be written again from the WAL
         is_whole = not path.with_name(path.name + "-wal").exists()
-        connection = connect(path)
+        connection = file.connect()
         try:
-            _check(connection, path, is_whole=is_whole)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
+            _check(connection, file, is_whole=is_whole)
+            file.enter_wal_mode(connection)
             # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
             end = read_end(connection)
             if mark is not None and (end.offset < mark.offset or end.epoch < mark.epoch):
@@ -80,80 +86,17 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    except (sqlite3.Error, OSError) as error:
-        raise translated(error, path) from error
     return connection
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection to an existing file, in autocommit mode, usable from any one thread."""
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-
-
-def _create(path: Path) -> None:
-    """Make an empty log under another name first, so that ``path`` is never an unfinished file and
-    an empty one is known to be damaged.
-    """
-    unfinished = path.with_name(path.name + ".new")
-    with contextlib.suppress(FileNotFoundError):
-        unfinished.unlink()
-    connection = sqlite3.connect(unfinished, isolation_level=None)
-    try:
-        connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-    finally:
-        connection.close()
-    unfinished.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _check(connection: sqlite3.Connection, path: Path, *, is_whole: bool) -> None:
-    if path.stat().st_size == 0:
-        raise corrupt(path, "it is empty")
-    application_id = _pragma(connection, "application_id")
-    if application_id != APPLICATION_ID:
-        raise corrupt(path, "it is a database, but not a log of Drover's")
-    version = _pragma(connection, "user_version")
-    if version != SCHEMA_VERSION:
-        raise DataLossError(
-            Reason.LOG_CORRUPT,
-            f"{path} has format {version}, and this Drover reads format {SCHEMA_VERSION} only: use"
-            " the Drover that wrote it, or choose another DROVER_STORAGE_URL",
-            metadata={"path": str(path), "format": str(version)},
-        )
-    page_count, page_bytes = _pragma(connection, "page_count"), _pragma(connection, "page_size")
-    assert isinstance(page_count, int)
-    assert isinstance(page_bytes, int)
-    if is_whole and path.stat().st_size < page_count * page_bytes:
-        raise corrupt(path, "its end was cut off")
-    finding = _pragma(connection, "quick_check(1)")
-    if finding != "ok":
-        raise corrupt(path, str(finding))
-
-
-def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
-    row = connection.execute(f"PRAGMA {pragma}").fetchone()
-    value: object = row[0]
-    return value
-
-
-def corrupt(path: Path, what: str) -> DataLossError:
-    """The error for a damaged file."""
-    return DataLossError(
-        Reason.LOG_CORRUPT,
-        f"{path} is damaged: {what}. Restore it from a backup, or move it away together with its"
-        " -wal, -shm and -end files to start with an empty log",
-        metadata={"path": str(path)},
-    )
+def _check(connection: sqlite3.Connection, file: SqliteFile, *, is_whole: bool) -> None:
+    if file.read_version(connection) == 0:
+        raise file.corrupt("it is empty")
+    (page_count,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    if is_whole and file.path.stat().st_size < page_count * page_bytes:
+        raise file.corrupt("its end was cut off")
+    file.check_pages(connection)
 
 
 def _cut_short(path: Path, end: End, mark: End) -> DataLossError:
@@ -167,22 +110,6 @@ def _cut_short(path: Path, end: End, mark: End) -> DataLossError:
         f"{path} ends {lost}: its -wal file was lost or cut short. Bring that file back, or restore"
         f" a backup; to go on without what is missing remove {mark_path(path)}",
         metadata={"path": str(path), "offset": str(end.offset)},
-    )
-
-
-def translated(error: sqlite3.Error | OSError, path: Path) -> DroverError:
-    """What ``error`` means for a caller of the log."""
-    if isinstance(error, sqlite3.Error):
-        # the attribute is missing on errors that the Python module itself raises
-        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
-        if code in _CORRUPT:
-            return corrupt(path, str(error))
-    what = error.strerror if isinstance(error, OSError) else None
-    return UnavailableError(
-        Reason.STORAGE_UNAVAILABLE,
-        f"cannot use {path}: {what or error}; nothing was written. Check the disk's free space and"
-        " that the directory is writable",
-        metadata={"path": str(path)},
     )
 
 
@@ -223,7 +150,7 @@ def from_rows(rows: Iterable[Row], before: int | None, path: Path) -> Iterator[S
         except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
             intact = False
         if not intact:
-            raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
+            raise log_file(path).corrupt(f"the checksum of the record at offset {offset} is wrong")
         if previous != before and before is not None:
             raise _records_missing(path, before, offset)
         before = offset
@@ -234,7 +161,7 @@ def _records_missing(path: Path, before: int, offset: int) -> DataLossError:
     where = f"before offset {offset}"
     if before != NO_RECORD:
         where = f"between the offsets {before} and {offset}"
-    return corrupt(path, f"records are missing {where}")
+    return log_file(path).corrupt(f"records are missing {where}")
 
 
 def delete_records(connection: sqlite3.Connection, offsets: Sequence[int]) -> None:

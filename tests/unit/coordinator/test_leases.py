@@ -89,13 +89,6 @@ def test_what_was_written_is_there_after_it_was_opened_again(tmp_path: Path) -> 
     again.close()
 
 
-def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
-    path = tmp_path / lease_file.FILE_NAME
-    path.write_bytes(b"no database at all, but long enough to be read as one" * 100)
-    with raises_reason(Reason.LOG_CORRUPT, str(path), "is damaged", "no group is lost"):
-        LeaseFile(path)
-
-
 def test_damage_within_the_file_is_found_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / lease_file.FILE_NAME
     file = LeaseFile(path)
@@ -104,30 +97,34 @@ def test_damage_within_the_file_is_found_at_the_start(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[4096:] = bytes(len(raw) - 4096)
     path.write_bytes(raw)
-    with raises_reason(Reason.LOG_CORRUPT, str(path)):
+    with raises_reason(Reason.LOG_CORRUPT, str(path), "is damaged", "no group is lost"):
         LeaseFile(path)
 
 
-def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_the_first_version_keeps_its_leases(tmp_path: Path) -> None:
     path = tmp_path / lease_file.FILE_NAME
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE t (x)")
-    other.close()
-    with raises_reason(Reason.LOG_CORRUPT, "not this one"):
-        LeaseFile(path)
-    with sqlite3.connect(path) as other:
-        assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
-    other.close()
-
-
-def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / lease_file.FILE_NAME
-    LeaseFile(path).close()
-    with sqlite3.connect(path) as newer:
-        newer.execute("PRAGMA user_version = 9")
-    newer.close()
-    with raises_reason(Reason.LOG_CORRUPT, "newer Drover (format 9"):
-        LeaseFile(path)
+    old = sqlite3.connect(path)
+    old.executescript("""
+        CREATE TABLE setting (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+        CREATE TABLE lease (
+            shard INTEGER PRIMARY KEY, owner TEXT NOT NULL, incarnation TEXT NOT NULL,
+            epoch INTEGER NOT NULL, renewals INTEGER NOT NULL
+        );
+        CREATE TABLE coordinator (
+            address TEXT PRIMARY KEY, incarnation TEXT NOT NULL, beats INTEGER NOT NULL
+        );
+        INSERT INTO setting VALUES ('shard_count', 1);
+        INSERT INTO lease VALUES (0, 'a:1', 'run a', 7, 3);
+        INSERT INTO coordinator VALUES ('a:1', 'run a', 5);
+        PRAGMA application_id = 0x44524F4C;
+        PRAGMA user_version = 1;
+    """)
+    old.close()
+    file = LeaseFile(path)
+    assert file.shard_count == 1
+    table = file.exchange(A, [Beat()])
+    assert table == LeaseTable((Lease("a:1", "run a", 7, 3),), {"a:1": Peer("run a", 1, 3_000)})
+    file.close()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -154,9 +151,10 @@ async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
     tmp_path: Path, file: LeaseFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    shared = LeaseClient(FileLeases(DataDirectory(tmp_path), file, A), clock)
+    monkeypatch.setattr(lease_file, "LOCK_TIMEOUT_S", 0.02)
+    impatient = LeaseFile(tmp_path / lease_file.FILE_NAME)
+    shared = LeaseClient(FileLeases(DataDirectory(tmp_path), impatient, A), clock)
     begun_ms = clock.now_ms()
-    file._connection.execute("PRAGMA busy_timeout = 20")
     with sqlite3.connect(tmp_path / lease_file.FILE_NAME, isolation_level=None) as busy:
         busy.execute("BEGIN IMMEDIATE")
         for _ in range(2):
@@ -169,6 +167,7 @@ async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
     assert seen.started_ms == begun_ms
     assert seen.leases[0] == Lease("a:1", "run a", 1)
     assert (await shared.exchange([])).started_ms == begun_ms + 200
+    impatient.close()
 
 
 async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: LeaseClient) -> None:

@@ -30,7 +30,7 @@ class GatedStore(EmbeddedStore):
     """A store whose commits and claims wait until they may go on."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, busy_timeout_ms=50)
+        super().__init__(path, lock_timeout_ms=150)
         self.gate = threading.Event()
         self.gate.set()
         self.batches: list[int] = []

@@ -84,7 +84,7 @@ def test_a_clock_that_was_set_back_makes_no_hole_in_a_topic(writer: Writer, cloc
 
 def test_nothing_to_remove_waits_for_nobody(writer: Writer, clock: Clock, tmp_path: Path) -> None:
     writer.publish([b"new"])
-    impatient = EmbeddedStore(tmp_path / "data.db", clock=clock, busy_timeout_ms=1)
+    impatient = EmbeddedStore(tmp_path / "data.db", clock=clock, lock_timeout_ms=3)
     other = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert impatient.apply_retention(retention_bytes=1_000_000).batch_count == 0

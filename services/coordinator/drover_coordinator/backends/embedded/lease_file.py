@@ -5,29 +5,28 @@ coordinator's process still runs. ``core.ownership.lease_table`` defines what a 
 """
 
 import asyncio
-import contextlib
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from drover.errors import DataLossError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import DataLossError, FailedPreconditionError, Reason
 from drover.log.directory import DataDirectory, DirectoryLock
+from drover.sqlite import FileFormat, SqliteFile
 from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
 from drover_coordinator.core.ownership.machine import Claim, Lease, Peer, Release, TableSeen, Write
 
 FILE_NAME = "coordinators.db"
-SCHEMA_VERSION = 2
-APPLICATION_ID = 0x44524F4C  # "DROL"
 #: How long one write waits for those of others; a failed one is retried at the next exchange.
-BUSY_TIMEOUT_S = 0.5
+LOCK_TIMEOUT_S = 0.5
 #: A coordinator that probes the lock of a starting one holds it for a moment, so retry.
 LOCK_ATTEMPTS = 20
 LOCK_PAUSE_S = 0.05
 
-_SCHEMA = f"""
+# version 1 had no lease_ms; every coordinator writes its row again
+_SCHEMA = """
+    DROP TABLE IF EXISTS coordinator;
     CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS lease (
         shard INTEGER PRIMARY KEY,
@@ -42,11 +41,17 @@ _SCHEMA = f"""
         beats INTEGER NOT NULL,
         lease_ms INTEGER NOT NULL
     );
-    PRAGMA application_id = {APPLICATION_ID};
-    PRAGMA user_version = {SCHEMA_VERSION};
 """
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
-_PRIMARY_CODE = 0xFF
+FORMAT = FileFormat(
+    name="Drover's coordinators.db",
+    application_id=0x44524F4C,  # "DROL"
+    version=2,
+    schema=_SCHEMA,
+    remedy=(
+        "Stop every coordinator and move it away together with its -wal and -shm files: it is made"
+        " anew, and no group is lost with it"
+    ),
+)
 
 
 class LeaseFile:
@@ -58,45 +63,18 @@ class LeaseFile:
 
     def __init__(self, path: Path) -> None:
         """Open the file, making it if nothing is there, and check it."""
-        self._path = path
-        with self._translated():
-            self._connection = sqlite3.connect(
-                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
+        self._file = SqliteFile(path, FORMAT, LOCK_TIMEOUT_S)
+        self._connection = self._file.open_or_create(check_pages=True)
         try:
-            with self._translated():
-                self._prepare()
+            self._file_id = self._present_file_id()
         except BaseException:
             self._connection.close()
             raise
 
-    def _prepare(self) -> None:
-        execute = self._connection.execute
-        (application_id,) = execute("PRAGMA application_id").fetchone()
-        (version,) = execute("PRAGMA user_version").fetchone()
-        (table_count,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if table_count and application_id != APPLICATION_ID:
-            raise self._corrupt("it is a database, but not this one")
-        if version > SCHEMA_VERSION:
-            raise DataLossError(
-                Reason.LOG_CORRUPT,
-                f"{self._path} was written by a newer Drover (format {version}, this one reads up"
-                f" to {SCHEMA_VERSION}): use that Drover, or choose another DROVER_STORAGE_URL",
-            )
-        (finding,) = execute("PRAGMA quick_check(1)").fetchone()
-        if finding != "ok":
-            raise self._corrupt(str(finding))
-        execute("PRAGMA journal_mode = WAL")
-        execute("PRAGMA synchronous = FULL")
-        # version 1 had no lease_ms; every coordinator writes its row again
-        forget = "DROP TABLE IF EXISTS coordinator;" if version < SCHEMA_VERSION else ""
-        self._connection.executescript(f"BEGIN IMMEDIATE; {forget} {_SCHEMA} COMMIT;")
-        self._file_id = self._present_file_id()
-
     @property
     def shard_count(self) -> int | None:
         """How many shards the directory was created with; None if it is new."""
-        with self._translated():
+        with self._file.errors():
             row = self._connection.execute(
                 "SELECT value FROM setting WHERE name = 'shard_count'"
             ).fetchone()
@@ -104,7 +82,7 @@ class LeaseFile:
 
     def begin(self, shard_count: int) -> None:
         """Store how many shards there are, for ever."""
-        with self._transaction():
+        with self._file.transaction(self._connection):
             self._connection.execute(
                 "INSERT INTO setting (name, value) VALUES ('shard_count', ?)", (shard_count,)
             )
@@ -123,13 +101,13 @@ class LeaseFile:
         if self._present_file_id() != self._file_id:
             raise DataLossError(
                 Reason.LOG_CORRUPT,
-                f"{self._path} was removed or replaced while coordinators used it, and whoever"
+                f"{self._file.path} was removed or replaced while coordinators used it, and whoever"
                 " opens it now sees none of their leases: start this coordinator again",
-                metadata={"path": str(self._path)},
+                metadata={"path": str(self._file.path)},
             )
-        with self._translated():
+        with self._file.errors():
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        with self._transaction(writing=bool(writes)):
+        with self._file.transaction(self._connection, "IMMEDIATE" if writes else "DEFERRED"):
             before = self._read()
             table = apply_writes(before, who, writes)
             self._write(table, before)
@@ -141,12 +119,11 @@ class LeaseFile:
 
     def _present_file_id(self) -> tuple[int, int] | None:
         """The identity of the file at the path; SQLite would go on using a deleted one."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._unusable(error) from error
+        with self._file.errors():
+            try:
+                found = self._file.path.stat()
+            except FileNotFoundError:
+                return None
         return found.st_dev, found.st_ino
 
     def _read(self) -> LeaseTable:
@@ -174,43 +151,6 @@ class LeaseFile:
                     "INSERT OR REPLACE INTO coordinator VALUES (?, ?, ?, ?)",
                     (address, peer.incarnation, peer.beats, peer.lease_ms),
                 )
-
-    @contextlib.contextmanager
-    def _transaction(self, *, writing: bool = True) -> Iterator[None]:
-        with self._translated():
-            self._connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _CORRUPT:
-                raise self._corrupt(str(error)) from error
-            raise self._unusable(error) from error
-
-    def _unusable(self, error: Exception) -> UnavailableError:
-        return UnavailableError(
-            Reason.STORAGE_UNAVAILABLE,
-            f"cannot use {self._path}: {error}. Check the disk's free space and that the"
-            " directory is writable",
-            metadata={"path": str(self._path)},
-        )
-
-    def _corrupt(self, what: str) -> DataLossError:
-        return DataLossError(
-            Reason.LOG_CORRUPT,
-            f"{self._path} is damaged: {what}. Stop every coordinator and move it away together"
-            " with its -wal and -shm files: it is made anew, and no group is lost with it",
-            metadata={"path": str(self._path)},
-        )
 
 
 def lock_name(address: str) -> str:

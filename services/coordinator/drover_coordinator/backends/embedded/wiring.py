@@ -18,8 +18,8 @@ from drover_coordinator.settings import UNLIMITED
 from drover_coordinator.sharding.shards import GroupRuntime, SingleOwner
 from drover_coordinator.wiring import Parts
 
-#: Tried three times; together with the wait in the queue shorter than the calls' deadlines.
-STORE_BUSY_TIMEOUT_MS = 1_500
+#: Together with the wait in the queue shorter than the calls' deadlines.
+STORE_LOCK_TIMEOUT_MS = 4_500
 
 
 async def serve_embedded(
@@ -32,7 +32,7 @@ async def serve_embedded(
     leases = await asyncio.to_thread(open_shards, directory, settings.group_shards)
     stack.callback(leases.close)
     store = await asyncio.to_thread(
-        EmbeddedStore, directory.path / "data.db", busy_timeout_ms=STORE_BUSY_TIMEOUT_MS
+        EmbeddedStore, directory.path / "data.db", lock_timeout_ms=STORE_LOCK_TIMEOUT_MS
     )
     offsets = EmbeddedOffsets(store)
     stack.push_async_callback(offsets.close)
