@@ -11,7 +11,7 @@ from tests.support.repository import REPOSITORY
 
 pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
 
-_VARIANTS = re.compile(r"^### What runs\n(.*?)^Later commands", re.M | re.S)
+_VARIANTS = re.compile(r"^### Variants\n(.*?)^Later commands", re.M | re.S)
 
 
 def variants() -> list[str]:

@@ -39,7 +39,12 @@ def test_every_setting_stands_there_with_its_default(settings: type[ServiceSetti
         assert variable in table, variable
         default = field.get_default(call_default_factory=True)
         if default is None:  # it depends, or there is no text for it
-            assert table[variable] in ("as listened", "most hosts", "by topic"), variable
+            assert table[variable] in (
+                "listen address",
+                "by listen address",
+                "most hosts",
+                "by topic",
+            ), variable
         else:
             assert table[variable] == (f"`{default}`" if default != "" else "none"), variable
 

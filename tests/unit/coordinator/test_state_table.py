@@ -76,7 +76,7 @@ def in_state(state: str, *, static: bool = False) -> GroupHarness:
 
 REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
     "join, first": lambda group: group.first_join("n"),
-    "join, id that was handed out": lambda group: group.join("p"),
+    "join, pending id": lambda group: group.join("p"),
     "join, unknown id": lambda group: group.join("ghost"),
     "join, leader unchanged": lambda group: group.join("a", protocols=BOTH),
     "join, follower unchanged": lambda group: group.join("b", protocols=BOTH),
@@ -97,14 +97,14 @@ REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
     "heartbeat, wrong generation": lambda group: group.heartbeat("a", 7),
     "heartbeat, fenced id": lambda group: group.heartbeat("ghost", 1, instance_id="B"),
     "leave, member": lambda group: group.leave("b"),
-    "leave, id that was handed out": lambda group: group.leave("p"),
+    "leave, pending id": lambda group: group.leave("p"),
     "leave, instance id": lambda group: group.leave(LeavingMember("", "B")),
     "leave, fenced id": lambda group: group.leave(LeavingMember("ghost", "B")),
     "claim": lambda group: group.check_member("a", 1),
     "watch": lambda group: group.watch("a"),
     "describe": lambda group: group.submit(DescribeGroup(group.call_id(), GROUP)),
     "commit, member": lambda group: group.commit_offsets({A0: 1}, "a", 1),
-    "commit, nobody's member": lambda group: group.commit_offsets({A0: 1}),
+    "commit, no member": lambda group: group.commit_offsets({A0: 1}),
     "commit, wrong generation": lambda group: group.commit_offsets({A0: 1}, "a", 7),
     "commit, fenced id": lambda group: group.commit_offsets({A0: 1}, "ghost", 1, instance_id="B"),
     "commit, append refused": lambda group: group.commit_offsets({A0: 1}),
@@ -116,7 +116,7 @@ REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
 
 def make(request: str, group: GroupHarness, state: str) -> Call:
     """Make the request that a row of the table names."""
-    if "handed out" in request and state not in ("no group", "DEAD"):
+    if "pending" in request and state not in ("no group", "DEAD"):
         group.first_join("p")
     if "append refused" in request:
         group.append_error = DISK_FULL
