@@ -1,6 +1,7 @@
 """Generates the gRPC stubs and their mypy stubs into shared/drover/api.
 
-protoc writes no ``__init__.py``, which import-linter and mypy need, so this does.
+Also creates the ``__init__.py`` of each package: protoc does not, and import-linter and mypy need
+them.
 """
 
 import os
@@ -17,8 +18,12 @@ API_ROOT = PYTHON_ROOT / "drover" / "api"
 
 
 def main() -> int:
-    """Regenerate everything; returns protoc's exit code."""
-    # protoc looks there for its mypy plugin, which is installed beside this Python
+    """Regenerate all stubs.
+
+    Returns:
+        protoc's exit code.
+    """
+    # protoc searches PATH for its mypy plugin, which is installed beside this Python
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     for folder in API_ROOT.iterdir():
         if folder.is_dir():
