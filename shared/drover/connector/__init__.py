@@ -1,7 +1,8 @@
-"""The API for authors of connectors: ``generators`` has those of a few lines; for all that there is
-start with the modules ``source`` or ``sink``, then ``config_def``.
+"""The API for connector authors.
 
-``drover.connector.records`` has the columns of records as Arrow batches.
+For a connector of a few lines, use the decorators of ``generators``. For the full API, start with
+the modules ``source`` or ``sink``, then ``config_def``. ``drover.connector.records`` defines the
+columns of records as Arrow batches.
 """
 
 from drover.config.config_def import (

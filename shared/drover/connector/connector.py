@@ -1,4 +1,4 @@
-"""What source and sink connectors have in common."""
+"""The common part of source and sink connectors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +22,13 @@ def _raise(error: BaseException) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorContext:
-    """What a running connector may ask of the worker; its functions may be called on any thread.
+    """The functions of the worker that a running connector may call, on any thread.
 
-    ``request_reconfiguration()`` has ``task_configs`` called again, soon. ``fail(error)`` makes the
-    connector FAILED with the error's trace. ``config_texts`` is the config as it was written.
+    Attributes:
+        connector: The connector's name.
+        request_reconfiguration: Requests that ``task_configs`` is called again soon.
+        fail: Makes the connector FAILED, with the error's trace.
+        config_texts: The config as it was written, before it was parsed.
     """
 
     connector: str
@@ -35,7 +38,7 @@ class ConnectorContext:
 
 
 class Guarantee(StrEnum):
-    """How often each record arrives, whatever is killed and suspended on the way."""
+    """The delivery guarantee of each record, if processes are killed and suspended."""
 
     AT_MOST_ONCE = "at most once"
     AT_LEAST_ONCE = "at least once"
@@ -44,92 +47,100 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """What a connector guarantees where topics and offsets are in embedded storage, and on Kafka.
+    """The delivery guarantees of a connector: one for topics and offsets in embedded storage, one
+    for topics and offsets on Kafka.
 
-    Claim what a test has shown that kills tasks between a write and its commit.
+    Declare only a guarantee that a test has verified by killing tasks between a write and its
+    commit.
     """
 
     embedded: Guarantee
     kafka: Guarantee
 
 
-#: Of a source whose offsets say exactly where it goes on: they are committed with the records. (On
-#: Kafka at least once where workers are told to do without transactions.)
+#: For a source whose offsets determine exactly where it resumes; offsets are committed together
+#: with the records. (On Kafka at least once if the workers' transactions are disabled.)
 REPLAYED = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.EXACTLY_ONCE)
-#: Of a sink that finds out what it has written already.
+#: For a sink that detects which records it has written already.
 ONCE = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.EXACTLY_ONCE)
-#: Of a sink that writes again what it had not committed.
+#: For a sink that writes uncommitted records again.
 REPEATED = Guarantees(Guarantee.AT_LEAST_ONCE, Guarantee.AT_LEAST_ONCE)
 
 
 class Connector(ABC):
-    """Splits a pipeline into tasks, and may watch the outside world for changes to the split.
+    """Splits a pipeline into tasks, and may watch an external system for changes of the split.
 
-    It needs a constructor without arguments; work begins in ``start``. Derive from
-    ``SourceConnector`` or ``SinkConnector``.
+    Derive from ``SourceConnector`` or ``SinkConnector``. The constructor must have no required
+    arguments; start work in ``start``.
     """
 
     #: The plugin's version, shown to operators.
     version: ClassVar[str] = "unknown"
-    #: Short names that ``connector.class`` may use as well as the full one.
+    #: Short names that ``connector.class`` accepts besides the full name.
     aliases: ClassVar[Sequence[str]] = ()
-    #: What it makes of settings that it does not have, of connectors whose names are its aliases.
+    #: How to handle settings of other connectors, for a connector whose aliases include the class
+    #: names of these connectors.
     other_settings: ClassVar[OtherSettings] = OtherSettings()
-    #: What it guarantees under its default settings, shown to operators; None for nothing said.
+    #: The delivery guarantees with default settings, shown to operators; None if not declared.
     guarantees: ClassVar[Guarantees | None] = None
-    #: Whether records are rows with columns. Then JsonConverter with schemas is the converter where
-    #: config and worker name none, and a sink gets values as they are structured. Else records are
-    #: bytes: without a converter they pass as they are, and a sink gets bytes in any case.
+    #: Whether records are rows with columns. If so, the default converter, if neither the config
+    #: nor the worker names one, is JsonConverter with schemas, and a sink receives structured
+    #: values. Otherwise records are bytes: without a converter they stay unchanged, and a sink
+    #: always receives bytes.
     structured: ClassVar[bool] = False
-    #: Whether a source's bytes are text, for converters and transforms.
+    #: Whether the bytes of a source are text, for converters and transforms.
     text: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
     def config_def(cls) -> ConfigDef:
-        """The connector's own settings; those of every connector are added."""
+        """The connector's own settings; Drover adds the settings that all connectors have."""
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Faults that only several settings together show; must not start anything.
+        """Check rules that involve several settings. Must have no side effects.
 
         Args:
-            config: the parsed settings; those with a fault of their own are absent, so use
-                ``config.get``.
+            config: The parsed settings. Invalid settings are absent, so use ``config.get``.
+
+        Returns:
+            All violations.
         """
         del config
         return ()
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """The committed offsets of a stopped connector are about to be changed by an operator.
+        """Called before an operator changes the committed offsets of a stopped connector (KIP-875).
 
-        Change what belongs to them in other systems here, and raise an exception with a message for
-        the operator to refuse. May be called several times for one change, and the change may still
-        fail afterwards (KIP-875).
+        Make the matching change in external systems here, or raise an exception to reject the
+        change; the operator sees its message. May be called several times for one change, and the
+        change may still fail after this call.
 
         Args:
             config: The parsed settings.
-            changes: Partitions with their new offsets, None for those that are removed. A sink's
-                are ``{"kafka_topic": T, "kafka_partition": P}`` and ``{"kafka_offset": N}``.
+            changes: Partitions with their new offsets; None for an offset that is removed. For a
+                sink, partitions are ``{"kafka_topic": T, "kafka_partition": P}`` and offsets
+                ``{"kafka_offset": N}``.
 
         Returns:
-            True when nothing is left to change elsewhere. By default False: Drover does not know,
-            and tells the operator so.
+            Whether all state in external systems matches the change. False by default: Drover does
+            not know, and reports this to the operator.
         """
         del config, changes
         return False
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:  # noqa: B027 (optional)
-        """Begin, with a config that has no faults. Must return soon: watch from a thread."""
+        """Start, with a valid config. Must return soon: watch external systems from a thread."""
 
     @abstractmethod
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """What each task does: at most ``max_tasks`` configs, none when there is nothing to do.
+        """Split the work into task configs: at most ``max_tasks``, none if there is no work.
 
-        A task sees the connector's config overlaid by its own, so only what tells tasks apart has
-        to be here. Called after ``start`` and after each ``request_reconfiguration``.
+        Called after ``start`` and after each ``request_reconfiguration``. A task's config is the
+        connector's config, overridden by the config returned here, so return only the settings in
+        which tasks differ.
         """
 
     def stop(self) -> None:  # noqa: B027 (optional)
-        """End what ``start`` began; called once, also when ``start`` failed."""
+        """Release what ``start`` acquired; called once, also if ``start`` failed."""

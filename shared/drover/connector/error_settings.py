@@ -1,4 +1,4 @@
-"""What a connector's config says of records that cannot be handled (KIP-298)."""
+"""The settings for records that fail (KIP-298)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,8 +34,9 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default="none",
         group=_GROUP,
-        documentation="What a record does that cannot be converted or transformed: fail the task "
-        "(none), or be left out (all), and go to the dead letter queue if there is one.",
+        documentation="What happens if a record cannot be converted or transformed: the task fails "
+        "(none), or the record is dropped and written to the dead letter queue, if there is one "
+        "(all).",
         validator=OneOf("none", "all"),
     ),
     ConfigKey(
@@ -43,8 +44,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=0,
         group=_GROUP,
-        documentation="For how many milliseconds a batch is tried again whose failure may pass "
-        "(RetriableError); -1 for ever.",
+        documentation="For how many milliseconds a batch is retried after a transient error "
+        "(RetriableError); -1 for no limit.",
         validator=InRange(-1),
     ),
     ConfigKey(
@@ -52,8 +53,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=60_000,
         group=_GROUP,
-        documentation="The longest pause between two such attempts; they begin with 300 ms and "
-        "double.",
+        documentation="The maximum back-off between two retries of a batch; it starts at 300 ms "
+        "and doubles.",
         validator=InRange(-1),
     ),
     ConfigKey(
@@ -61,22 +62,22 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.BOOLEAN,
         default=False,
         group=_GROUP,
-        documentation="Whether each record that is left out is logged with its place and cause.",
+        documentation="Whether each dropped record is logged with its position and the error.",
     ),
     ConfigKey(
         LOG_MESSAGES,
         ConfigType.BOOLEAN,
         default=False,
         group=_GROUP,
-        documentation="Whether the log has the record's key and value as well.",
+        documentation="Whether the log includes the record's key and value.",
     ),
     ConfigKey(
         DEAD_LETTER_TOPIC,
         ConfigType.STRING,
         default="",
         group=_GROUP,
-        documentation="The topic for records that are left out, as they came, of sources too; "
-        "empty for none.",
+        documentation="The dead letter queue: the topic for the original dropped records, of sinks "
+        "and of sources; empty for none.",
         validator=Check(_topic_fault),
     ),
     ConfigKey(
@@ -84,7 +85,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.INT,
         default=3,
         group=_GROUP,
-        documentation="The replication factor with which that topic is made, on Kafka.",
+        documentation="The replication factor with which Drover creates the dead letter queue on "
+        "Kafka.",
         validator=InRange(-1),
         recommender=visible_with(DEAD_LETTER_TOPIC),
     ),
@@ -93,8 +95,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.BOOLEAN,
         default=False,
         group=_GROUP,
-        documentation="Whether dead letters get headers that say where they come from and what "
-        "failed: __connect.errors.topic, .partition, .offset, .stage, .exception.message, ...",
+        documentation="Whether dead letters get headers with their origin and the error: "
+        "__connect.errors.topic, .partition, .offset, .stage, .exception.message, ...",
         recommender=visible_with(DEAD_LETTER_TOPIC),
     ),
     ConfigKey(
@@ -102,8 +104,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.DOUBLE,
         default=1.0,
         group=_GROUP,
-        documentation="The share of records that may be left out before the task fails, over "
-        "errors.max.rate.window.ms; counted from 100 records on.",
+        documentation="The maximum fraction of dropped records over errors.max.rate.window.ms; "
+        "above it the task fails. Checked from 100 records on.",
         validator=InRange(0.0, 1.0),
     ),
     ConfigKey(
@@ -111,7 +113,7 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=60_000,
         group=_GROUP,
-        documentation="The time over which errors.max.rate is counted.",
+        documentation="The window over which errors.max.rate is measured.",
         validator=InRange(1_000, 86_400_000),
     ),
 )
@@ -119,7 +121,7 @@ ERROR_SETTINGS = ConfigDef(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSettings:
-    """The settings as values; see their documentation."""
+    """The parsed settings; see their documentation."""
 
     tolerate: bool
     retry_timeout_ms: int
@@ -134,7 +136,7 @@ class ErrorSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ErrorSettings":
-        """Those of a parsed config."""
+        """The settings in a parsed config."""
         return cls(
             tolerate=config[TOLERANCE] == "all",
             retry_timeout_ms=config[RETRY_TIMEOUT],
@@ -150,13 +152,13 @@ class ErrorSettings:
 
 
 def error_faults(config: Mapping[str, Any]) -> list[Violation]:
-    """Faults that several settings of a parsed config show together."""
+    """Violations of rules that involve several settings of a parsed config."""
     topic = config.get(DEAD_LETTER_TOPIC)
     if topic and topic in (config.get("topics") or ()):
         return [
             Violation(
                 DEAD_LETTER_TOPIC,
-                f"must not be a topic that the connector reads itself, as {topic} is",
+                f"must not be {topic}, which the connector reads itself",
             )
         ]
     return []

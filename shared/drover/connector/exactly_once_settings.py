@@ -1,4 +1,4 @@
-"""What a source's config says of exactly once, under Kafka Connect's names (KIP-618)."""
+"""A source's exactly-once settings, with Kafka Connect's names (KIP-618)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +26,9 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=REQUESTED,
         group=_GROUP,
-        documentation="With required the config is refused where records would not be delivered "
-        "exactly once: by the connector's guarantee, or as workers are told "
-        "(DROVER_EXACTLY_ONCE_SOURCE_SUPPORT).",
+        documentation="With required, validation rejects the config if records would not be "
+        "delivered exactly once: because of the connector's guarantee, or of the worker's setting "
+        "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT.",
         validator=OneOf(REQUESTED, REQUIRED),
     ),
     ConfigKey(
@@ -36,8 +36,8 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=POLL,
         group=_GROUP,
-        documentation="On Kafka: whether each batch is a transaction (poll), or all that come "
-        "within an interval.",
+        documentation="On Kafka: whether each batch is a transaction (poll), or all batches within "
+        "an interval are one (interval).",
         validator=OneOf(POLL, INTERVAL),
     ),
     ConfigKey(
@@ -45,8 +45,8 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         ConfigType.INT,
         default=60_000,
         group=_GROUP,
-        documentation="How long a transaction gathers batches with transaction.boundary=interval; "
-        "records are seen so much later.",
+        documentation="The duration of a transaction with transaction.boundary=interval. Readers "
+        "see records up to this much later.",
         validator=InRange(1, _DAY_MS),
     ),
     ConfigKey(
@@ -54,9 +54,9 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=None,
         group=_GROUP,
-        documentation="On Kafka: a compacted topic in which the source's offsets are as well as in "
-        "the workers' topic, in the same transactions, for users who may not read that one. It is "
-        "made if it is missing.",
+        documentation="On Kafka: a compacted topic that also stores the source's offsets, in the "
+        "same transactions as the workers' offsets topic, for users without access to that one. "
+        "Drover creates it if it does not exist.",
         validator=All(NonEmpty(), Check(lambda topic: name_fault(topic) or None)),
     ),
 )
@@ -65,7 +65,7 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
 def exactly_once_faults(
     connector_class: type[Connector], config: Mapping[str, Any]
 ) -> list[Violation]:
-    """What the connector's class cannot do of it."""
+    """Violations by exactly-once settings that the connector's class does not support."""
     if not issubclass(connector_class, SourceConnector):
         return []
     faults = []
@@ -76,7 +76,7 @@ def exactly_once_faults(
         faults.append(
             Violation(
                 EXACTLY_ONCE_SUPPORT,
-                f"cannot be {REQUIRED}: the connector does not say that it can (its guarantees)",
+                f"cannot be {REQUIRED}: the connector does not declare exactly once (guarantees)",
             )
         )
     task_class = getattr(connector_class, "task_class", None)
@@ -86,8 +86,8 @@ def exactly_once_faults(
         faults.append(
             Violation(
                 TRANSACTION_BOUNDARY,
-                f"cannot be {INTERVAL}: the connector gives the next batch only when the one "
-                "before is committed",
+                f"cannot be {INTERVAL}: the connector returns the next batch only after the "
+                "previous one is committed",
             )
         )
     return faults

@@ -1,7 +1,7 @@
-"""Connectors in a few lines: a generator is a source, a generator or a function is a sink.
+"""Connectors in a few lines: a source from a generator, a sink from a function or generator.
 
 Example:
-    A source that asks an HTTP API for what is new, and a sink that prints rows::
+    A source that polls an HTTP API for new rows, and a sink that prints rows::
 
         @source(
             "HttpPoller",
@@ -9,7 +9,7 @@ Example:
                 ConfigKey("url", ConfigType.STRING), ConfigKey("topic", ConfigType.STRING)
             ),
         )
-        def poll(context):  # goes on only after what it yielded is committed
+        def poll(context):  # resumed only after the yielded batch is committed
             since = context.offset({}) or {"id": 0}
             while not context.stopping():
                 rows = httpx.get(context.config["url"], params=since).json()
@@ -24,7 +24,7 @@ Example:
             for row in batch.arrow().run(iter):
                 print(context.task, row)
 
-The names that ``source`` and ``sink`` decorate are classes afterwards, for entry points to name.
+``source`` and ``sink`` replace the decorated function by a class, which entry points can name.
 """
 
 import inspect
@@ -41,16 +41,16 @@ from drover.connector.sink_control import Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.errors import Violation
 
-#: What a source's generator yields: a batch, or something empty when there is nothing now.
+#: What a source's generator yields: a batch, or an empty value if there is no data now.
 Polled = Generator[Any, None, None]
-#: What a sink's generator yields: what became of the batch that it got last, for the next one.
+#: What a sink's generator yields: the result of its last batch, in exchange for the next batch.
 Answers = Generator[str | Written | None, SinkBatch | None, None]
 Tasks = Callable[[Mapping[str, Any], int], Sequence[Mapping[str, str]]]
 Validate = Callable[[Mapping[str, Any]], Sequence[Violation]]
 
 
 class GeneratorError(TypeError):
-    """What a generator did that the engine cannot go on from."""
+    """The generator broke its protocol; the message states how."""
 
 
 def source(
@@ -66,32 +66,34 @@ def source(
     poll_has_effects: bool = False,
     offset_forms: Sequence[OffsetForm] = (),
 ) -> Callable[[Callable[[SourceTaskContext], Iterator[Any]]], type[SourceConnector]]:
-    """Make a source of a generator function, which gets the task's context.
+    """Create a source from a generator function, which is called with the task's context.
 
-    It yields a SourceBatch, or something empty (None, an empty list) when there is nothing now; it
-    is resumed when the batch is committed, or a while later. It must not wait for data, and goes on
-    until ``context.stopping()``: a generator that ends before fails its task, and so does one that
-    raises. After a ``RetriableError`` it is called anew, with what is committed by then.
+    The generator yields a SourceBatch, or an empty value (None, an empty list) if there is no data
+    now. It is resumed after the batch is committed, or later in the case of an empty value. It must
+    not wait for data, and must run until ``context.stopping()``: a generator that ends earlier or
+    raises makes its task FAILED. After a ``RetriableError`` the function is called again, with the
+    offsets committed up to then.
 
     Args:
-        name: For ``connector.class``.
+        name: The value of connector.class.
         settings: The source's own settings; none by default.
-        version: Shown to operators.
-        tasks: The tasks' configs, from the parsed config and ``tasks.max``; one task by default.
+        version: The version, shown to operators.
+        tasks: Returns the task configs for the parsed config and ``tasks.max``; one task by
+            default.
         validate: See ``Connector.validate``.
         guarantees: See ``Connector``.
-        structured: See ``Connector``; batches of ``SourceBatch.table`` are structured anyway.
+        structured: See ``Connector``; batches of ``SourceBatch.table`` are always structured.
         text: See ``Connector``.
         poll_has_effects: See ``SourceConnector``.
         offset_forms: See ``SourceConnector``.
 
     Raises:
-        TypeError: what is decorated is no generator function.
+        TypeError: The decorated object is not a generator function.
     """
 
     def decorate(function: Callable[[SourceTaskContext], Iterator[Any]]) -> type[SourceConnector]:
         if not inspect.isgeneratorfunction(function):
-            raise TypeError(f"@source({name!r}) is for a generator function: it has to yield")
+            raise TypeError(f"@source({name!r}) needs a generator function, which yields batches")
         task = _part_of(function, "task", (_GeneratorSource,), {"function": staticmethod(function)})
         members: dict[str, Any] = {
             "task_class": task,
@@ -120,27 +122,27 @@ def sink(
     guarantees: Guarantees | None = None,
     structured: bool = True,
 ) -> Callable[[Callable[..., Any]], type[SinkConnector]]:
-    """Make a sink of a function of a task's context and a batch, which returns what
-    ``SinkTask.write`` returns, or None.
+    """Create a sink from a function of a task's context and a batch, which returns the result of
+    ``SinkTask.write``, or None.
 
-    Or of a generator function of the context, for what is opened once: ``batch = yield`` gives it
-    its first batch, and each further ``batch = yield answer`` says that the one before is durable.
-    It gets None in place of a batch when ``context.call_after`` asked for that. A generator that
-    ends fails its task, and so does one that raises; after a ``RetriableError`` it is called anew
-    and gets the same batch. It is closed when the task stops.
+    Or from a generator function of the context, for resources that are opened once: ``batch =
+    yield`` receives the first batch, and each ``batch = yield result`` reports that the previous
+    batch is durable. It receives None instead of a batch after ``context.call_after``. A generator
+    that ends or raises makes its task FAILED. After a ``RetriableError`` the function is called
+    again and receives the same batch. The generator is closed when the task stops.
 
     Args:
-        name: For ``connector.class``.
+        name: The value of connector.class.
         settings: The sink's own settings; none by default.
-        version: Shown to operators.
-        tasks: The tasks' configs, from the parsed config and ``tasks.max``; by default so many
-            tasks as there may be.
+        version: The version, shown to operators.
+        tasks: Returns the task configs for the parsed config and ``tasks.max``; ``tasks.max`` tasks
+            by default.
         validate: See ``Connector.validate``.
         guarantees: See ``Connector``.
-        structured: See ``Connector``; False to get keys and values as bytes.
+        structured: See ``Connector``; False to receive keys and values as bytes.
 
     Raises:
-        TypeError: the function's parameters are others.
+        TypeError: The function has other parameters.
     """
 
     def decorate(function: Callable[..., Any]) -> type[SinkConnector]:
@@ -149,7 +151,7 @@ def sink(
         found = len(inspect.signature(function).parameters)
         if found != len(wanted):
             raise TypeError(
-                f"@sink({name!r}) is for a function of context and batch, or a generator function "
+                f"@sink({name!r}) needs a function of context and batch, or a generator function "
                 f"of context; {function.__name__} has {found} parameters"
             )
         base = _GeneratorSink if generates else _FunctionSink
@@ -169,7 +171,7 @@ def sink(
 
 
 class _OneFunction(Connector):
-    """A connector whose split is a function, or always the same."""
+    """A connector whose task configs come from a function, or are always the same."""
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -199,8 +201,8 @@ class _GeneratorSource(SourceTask):
             if self._context.stopping():
                 return None
             raise GeneratorError(
-                f"the generator of {_name(self)} ended: a source goes on until context.stopping(), "
-                "and yields None while there is nothing"
+                f"the generator of {_name(self)} ended: a source must run until "
+                "context.stopping(), and yield None while there is no data"
             ) from None
         except BaseException:
             self._generator = None  # it cannot be resumed
@@ -228,8 +230,8 @@ def _batch(task: SourceTask, found: object) -> SourceBatch | None:
     if found is False or (hasattr(found, "__len__") and len(found) == 0):
         return None
     raise GeneratorError(
-        f"the generator of {_name(task)} yielded {type(found).__name__}: it has to yield a "
-        "SourceBatch (see SourceBatch.table), or None while there is nothing"
+        f"the generator of {_name(task)} yielded {type(found).__name__}: it must yield a "
+        "SourceBatch (see SourceBatch.table), or None while there is no data"
     )
 
 
@@ -266,8 +268,8 @@ class _GeneratorSink(SinkTask):
         except StopIteration:
             self._generator = None
             raise GeneratorError(
-                f"the generator of {_name(self)} ended without an answer for its batch: a sink "
-                "goes on with `batch = yield`"
+                f"the generator of {_name(self)} ended without a result for its batch: a sink "
+                "must continue with `batch = yield`"
             ) from None
         except BaseException:
             self._generator = None  # it cannot be resumed
@@ -289,8 +291,8 @@ def _answer(task: SinkTask, found: object, how: str) -> str | Written:
     if isinstance(found, str | Written):
         return found
     raise GeneratorError(
-        f"{_name(task)} {how} {type(found).__name__}: it has to be None, a text that is committed "
-        "with the offsets, or Written"
+        f"{_name(task)} {how} {type(found).__name__}: the result must be None, Written, or text "
+        "that is committed with the offsets"
     )
 
 
@@ -329,7 +331,7 @@ def _connector(
     if validate is not None:
         found["validate"] = classmethod(lambda _cls, config: validate(config))
     made = _part_of(function, "", bases, found)
-    # the module has it under the function's name
+    # the module's attribute is the function's name
     made.__name__, made.__qualname__ = name, function.__qualname__
     made.aliases = (name,)
     return made

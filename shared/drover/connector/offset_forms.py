@@ -1,5 +1,7 @@
-"""Which committed offsets a source can read: those of another connector, which had the same name
-before, are refused before a task goes on as if there were none.
+"""Checks that the committed offsets have a form that a source can read.
+
+Offsets that an earlier connector with the same name wrote are rejected; the task would otherwise
+start from the beginning.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,17 +13,17 @@ from drover.model.offsets import CommittedOffset
 
 
 class ForeignOffsetsError(Exception):
-    """The committed offsets are none that the connector writes; the message says what to do."""
+    """Another connector wrote the committed offsets; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetForm:
-    """How a source partition and its offset look.
+    """The form of a source partition and of its offset.
 
     Attributes:
-        partition: The keys of a partition, all of them, with the types of their values.
-        offset: The keys that an offset has at least, with their types; ``object`` for any.
-        optional: The other keys that it may have; None for any.
+        partition: All keys of a partition, with the types of their values.
+        offset: The required keys of an offset, with their types; ``object`` for any type.
+        optional: The optional keys of an offset; None for any.
     """
 
     partition: Mapping[str, type]
@@ -29,7 +31,7 @@ class OffsetForm:
     optional: Collection[str] | None = None
 
     def fits(self, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> bool:
-        """Whether a committed offset is of this form."""
+        """Whether a committed offset has this form."""
         if partition.keys() != self.partition.keys() or not _typed(partition, self.partition):
             return False
         more = offset.keys() - self.offset.keys()
@@ -40,28 +42,29 @@ class OffsetForm:
 def refuse_foreign(
     connector: str, kind: str, forms: Sequence[OffsetForm], committed: Iterable[CommittedOffset]
 ) -> None:
-    """Refuse to start where committed offsets are of none of the forms.
+    """Reject committed offsets that have none of the forms.
 
     Args:
         connector: The connector's name.
-        kind: What its class is called.
-        forms: As ``SourceConnector.offset_forms``; none for any.
-        committed: All offsets of the connector.
+        kind: The name of its class.
+        forms: See ``SourceConnector.offset_forms``; empty allows any form.
+        committed: All committed offsets of the connector.
 
     Raises:
-        ForeignOffsetsError: There are some.
+        ForeignOffsetsError: An offset has none of the forms.
     """
     if not forms:
         return
     for partition, offset in parse_offsets(committed):
         if not any(each.fits(partition, offset) for each in forms):
             raise ForeignOffsetsError(
-                f"{kind} cannot read the committed offsets of connector {connector!r}, so another "
-                f"connector wrote them: a partition has {_listed(partition)}, its offset "
-                f"{_listed(offset)}, and here {' or '.join(_shown(each) for each in forms)}. Give "
-                f"the connector another name, or let it begin anew: drover connector stop "
-                f"{connector}, drover connector offsets {connector} --reset, drover connector "
-                f"resume {connector}; with -f FILE in place of --reset it goes on where you say"
+                f"{kind} cannot read the committed offsets of connector {connector!r}, because "
+                f"another connector wrote them: a partition has {_listed(partition)}, its offset "
+                f"{_listed(offset)}, but {kind} uses "
+                f"{' or '.join(_shown(each) for each in forms)}. Give the connector another name, "
+                f"or reset its offsets: drover connector stop {connector}, drover connector "
+                f"offsets {connector} --reset, drover connector resume {connector}. To resume at "
+                "given offsets, use -f FILE instead of --reset"
             )
 
 

@@ -1,4 +1,4 @@
-"""Offsets between what authors see (dicts) and what is committed (JSON texts)."""
+"""Conversions between offsets in the authors' API (dicts) and committed offsets (JSON texts)."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ class SinkOffset:
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """A partition or an offset as JSON text, keys in their order, no white space.
+    """A partition or an offset as JSON text, with keys in their order and no white space.
 
     Raises:
-        ValueError: it cannot be said in JSON.
+        ValueError: The value has no JSON form.
     """
     try:
         return json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -36,17 +36,17 @@ def to_json(value: Mapping[str, Any]) -> str:
 
 
 def offset_key(partition: Mapping[str, Any]) -> str:
-    """Equal for partitions that are equal as JSON."""
+    """A text that is equal for partitions that are equal as JSON."""
     return json.dumps(dict(partition), sort_keys=True, separators=(",", ":"))
 
 
 def source_offsets(
     offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
 ) -> list[CommittedOffset]:
-    """The offsets of a source batch, as they are committed.
+    """The offsets of a source batch, in the form in which they are committed.
 
     Raises:
-        ValueError: one cannot be said in JSON.
+        ValueError: An offset has no JSON form.
     """
     return [
         CommittedOffset(to_json(partition), None if offset is None else to_json(offset))
@@ -65,12 +65,12 @@ def parse_offsets(
     ]
 
 
-#: A partition, and the offset that it is to have; None to remove it.
+#: A partition and its new offset; None to remove the offset.
 OffsetChange = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 def parse_changes(changes: Iterable[CommittedOffset]) -> list[OffsetChange]:
-    """Changes of committed offsets as an author's code sees them."""
+    """Changes of committed offsets, in the form of the authors' API."""
     return [
         (
             json.loads(each.partition_json),
@@ -81,7 +81,7 @@ def parse_changes(changes: Iterable[CommittedOffset]) -> list[OffsetChange]:
 
 
 def sink_offset(topic: str, partition: int, offset: int, metadata: str = "") -> CommittedOffset:
-    """The offset of a topic partition, as it is committed for a sink."""
+    """The offset of a topic partition, in the form in which a sink's offsets are committed."""
     return CommittedOffset(
         to_json({"kafka_topic": topic, "kafka_partition": partition}),
         to_json({"kafka_offset": offset}),
@@ -95,7 +95,7 @@ def parse_sink_offsets(
     """A sink's committed offsets by topic partition.
 
     Raises:
-        ValueError: one is not a sink's offset.
+        ValueError: An offset does not have the form of a sink's offset.
     """
     parsed = {}
     for each in committed:

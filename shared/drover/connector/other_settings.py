@@ -1,5 +1,5 @@
-"""What a connector makes of settings that it does not have: those of the connectors that it stands
-in for under their class names.
+"""How a connector handles settings of other connectors, for which it is a replacement under their
+class names.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from drover.config.config_def import quote
 from drover.errors import Violation
 
 RawConfig = Mapping[str, str | None]
-_Told = TypeVar("_Told")
+_ValueT = TypeVar("_ValueT")
 
 
 def _no_faults(raw: RawConfig) -> Iterable[Violation]:
@@ -21,19 +21,19 @@ def _no_faults(raw: RawConfig) -> Iterable[Violation]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSettings:
-    """Settings of other connectors, by name; ``*`` in a name stands for any characters.
+    """Settings of other connectors, by name; ``*`` in a name matches any characters.
 
-    A setting that the connector's ``config_def`` has is never looked for here.
+    Settings of the connector's own ``config_def`` take precedence.
 
     Attributes:
-        renamed: What a setting is called here; or, where it says several things at once, the
-            settings for each of its values.
-        refused: Settings that would change the data, which are faults, with the values that say
-            what happens here in any case.
-        without_effect: Settings that change how the work is done and not the data, which are
-            warnings, with what to set here instead (empty for nothing).
-        passed_on: Settings that go to a library as they are: neither a fault nor a warning.
-        faults: More faults of a config as it is written.
+        renamed: The name of a setting in Drover; or, if the setting combines several, the settings
+            for each of its values.
+        refused: Settings that would change the data and are not supported, with the values that
+            match Drover's behaviour. Any other value is an error.
+        without_effect: Settings that change how the work is done but not the data, with the
+            replacement (empty for none). They cause a warning.
+        passed_on: Settings that are passed to a library unchanged: neither an error nor a warning.
+        faults: Returns further violations of a raw config.
     """
 
     renamed: Mapping[str, str | Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class OtherSettings:
     faults: Callable[[RawConfig], Iterable[Violation]] = _no_faults
 
     def faults_of(self, raw: RawConfig, own: Collection[str]) -> Iterator[Violation]:
-        """Every fault of the settings that are not ``own``."""
+        """All violations of settings that are not in ``own``."""
         for name, text in raw.items():
             if text is None or name in own:
                 continue
@@ -54,13 +54,15 @@ class OtherSettings:
                 instead = next((each for each in accepted if each), None)
                 advice = f", or set it to {instead}" if instead else ""
                 yield Violation(
-                    name, f"would change the data, and is not known here: remove it{advice}"
+                    name, f"is not supported and would change the data: remove it{advice}"
                 )
         yield from self.faults(raw)
 
     def warning_of(self, name: str) -> str | None:
-        """What to say of a setting that the connector does not have, empty for nothing; None for
-        one that is not known here either.
+        """The warning about a setting that the connector does not have.
+
+        Returns:
+            The warning; empty for a setting that needs none; None for an unknown setting.
         """
         if name in self.renamed or _found(self.refused, name) is not None:
             return ""
@@ -73,7 +75,7 @@ class OtherSettings:
         return f"has no effect here{f': {instead}' if instead else ''}"
 
     def translated(self, raw: RawConfig, own: Collection[str]) -> "Translation":
-        """A config with what its renamed settings say under the names that are known here."""
+        """A config in which renamed settings are replaced by their names in Drover."""
         config = dict(raw)
         given: dict[str, str] = {}
         for name, meant in self.renamed.items():
@@ -98,25 +100,30 @@ class OtherSettings:
             return
         for each in names:
             if raw.get(each) is not None:
-                yield Violation(name, f"must be left out beside {each}, which is the same here")
+                yield Violation(name, f"must not be set together with {each}, its name in Drover")
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A config under the names that are known here, and which of them were given by which other."""
+    """A config with Drover's names of settings.
+
+    Attributes:
+        config: The translated config.
+        given: For each translated setting the name under which it was given.
+    """
 
     config: RawConfig
     given: Mapping[str, str]
 
     def name_of(self, own: str) -> str:
-        """What a setting is called in the config as it was written."""
+        """The name of a setting in the original config."""
         return self.given.get(own, own)
 
 
-def _found(told: Mapping[str, _Told], name: str) -> _Told | None:
-    if name in told:
-        return told[name]
-    return next((each for pattern, each in told.items() if fnmatchcase(name, pattern)), None)
+def _found(settings: Mapping[str, _ValueT], name: str) -> _ValueT | None:
+    if name in settings:
+        return settings[name]
+    return next((each for pattern, each in settings.items() if fnmatchcase(name, pattern)), None)
 
 
 def _says(text: str, accepted: Collection[str]) -> bool:

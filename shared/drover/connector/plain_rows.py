@@ -1,4 +1,4 @@
-"""Rows at hand as an Arrow table."""
+"""Converts rows in memory to an Arrow table."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -11,27 +11,27 @@ _REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, Ove
 
 
 class RowsError(ValueError):
-    """Rows that are no table; the message says which row and field."""
+    """The rows cannot form a table; the message names the row and the field."""
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A table whose columns are the fields of all rows, in the order in which they are first seen.
+    """A table whose columns are the fields of all rows, in the order in which they first appear.
 
-    A field that a row does not have is null there. A column has the type that its values show: of
-    integers and floats it is the float's.
+    A missing field is null. The type of a column follows from its values; a column of integers and
+    floats has floats.
 
     Raises:
-        RowsError: A row is no mapping with names of text, none has a field, or the values of a
+        RowsError: A row is not a mapping with string names, no row has a field, or the values of a
             field have no common type.
     """
     names: dict[str, None] = {}
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise RowsError(f"row {index} is {type(row).__name__}: it has to be a dict of fields")
+            raise RowsError(f"row {index} is {type(row).__name__}: it must be a dict of fields")
         names.update(dict.fromkeys(row))
         wrong = next((name for name in row if not isinstance(name, str)), None)
         if wrong is not None:
-            raise RowsError(f"row {index} has a field named {wrong!r}: names have to be text")
+            raise RowsError(f"row {index} has a field named {wrong!r}: names must be strings")
     if rows and not names:
         raise RowsError("none of the rows has a field")
     return pa.table({name: _column(name, [row.get(name) for row in rows]) for name in names})
@@ -46,7 +46,7 @@ def _column(name: str, values: list[Any]) -> pa.Array:
         before = f", and {' or '.join(kinds)} in rows before it" if kinds else ""
         raise RowsError(
             f"field {name!r} of row {index} is {type(values[index]).__name__}{before}: {error}; "
-            "give all rows values of one type, or an Arrow table with a schema"
+            "use values of one type in all rows, or an Arrow table with a schema"
         ) from error
 
 
@@ -60,8 +60,8 @@ def _fails(values: list[Any]) -> bool:
 
 def _array(values: list[Any]) -> pa.Array:
     made = pa.array(values)
-    if pa.types.is_temporal(made.type):  # Arrow drops the time or the zone of what follows others
+    if pa.types.is_temporal(made.type):  # Arrow drops the time or the zone of mixed values
         zones = (each.tzinfo is not None if isinstance(each, datetime) else None for each in values)
         if len({zone for zone, each in zip(zones, values, strict=True) if each is not None}) > 1:
-            raise pa.ArrowInvalid("dates, times with a zone and times without one do not mix")
+            raise pa.ArrowInvalid("dates, times with a zone and times without one cannot be mixed")
     return made

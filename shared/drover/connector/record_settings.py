@@ -1,4 +1,4 @@
-"""The settings of converters and transforms, and what a parsed config makes of them."""
+"""The settings of converters and transforms, and the objects that a parsed config defines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ HEADER_CONVERTER = "header.converter"
 SCHEMA_CHANGE = "schema.change"
 CONVERTER_SETTINGS = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
 
-#: Converters that leave the bytes of records as they are that nobody looks into.
+#: Converters that leave the bytes of records unchanged if no step reads them.
 _TRANSPARENT = frozenset({"StringConverter", "ByteArrayConverter", "SimpleHeaderConverter"})
 
 
@@ -27,9 +27,9 @@ _SCHEMA_CHANGE = ConfigDef(
         ConfigType.STRING,
         default=str(SchemaChange.EVOLVE),
         group="Records",
-        documentation="What happens to a record whose value has another schema than its topic's "
-        "first one in this run of the task, as it comes to the transforms: it passes (evolve), it "
-        "is an error (freeze), it is left out (discard_row), or its new columns are "
+        documentation="What happens if the schema of a record's value, before the transforms, "
+        "differs from its topic's first schema in this run of the task: the record passes "
+        "(evolve), fails (freeze), is dropped (discard_row), or loses its new columns "
         "(discard_value).",
         validator=OneOf(*SchemaChange),
     )
@@ -45,9 +45,9 @@ def record_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
 
 
 def with_worker_converters(raw: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """A config with the worker's converters where it names none of its own.
+    """A config with the worker's converters for the converter settings that it does not set.
 
-    A converter of the worker comes with the worker's settings for it, as in Kafka Connect.
+    The worker's settings of such a converter are added too, as in Kafka Connect.
     """
     merged = dict(raw)
     for setting in CONVERTER_SETTINGS:
@@ -62,7 +62,7 @@ def with_worker_converters(raw: Mapping[str, str], defaults: Mapping[str, str]) 
 
 
 def passes_bytes(config: Mapping[str, Any]) -> bool:
-    """Whether the converters of a parsed config leave bytes as they are."""
+    """Whether the converters of a parsed config leave bytes unchanged."""
     for setting in CONVERTER_SETTINGS:
         named = config.get(setting)
         if named and named.rpartition(".")[2] not in _TRANSPARENT | {
@@ -73,10 +73,15 @@ def passes_bytes(config: Mapping[str, Any]) -> bool:
 
 
 def converter_of(config: Mapping[str, Any], setting: str, *, structured: bool) -> Converter:
-    """The converter that a parsed config names, or the one of ``structured`` connectors or others.
+    """The converter that a parsed config names, or the default converter.
+
+    Args:
+        config: The parsed config.
+        setting: One of CONVERTER_SETTINGS.
+        structured: Whether the connector is structured, which determines the default.
 
     Raises:
-        ValueError: it cannot be made.
+        ValueError: The converter cannot be created.
     """
     is_key = setting == KEY_CONVERTER
     if config.get(setting):

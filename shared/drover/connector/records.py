@@ -1,8 +1,8 @@
-"""The Arrow batches that ``run_in_arrow`` gives a sink and that rows of a source become: the names
-of their columns, and what their fields say.
+"""Arrow batches of records: the names of their columns, and the meaning of their fields.
 
-A batch of a structured sink has one schema for its keys and one for its values. A value without a
-schema is a text column that ``is_schemaless``: one JSON text for each value.
+``run_in_arrow`` passes such batches to a sink, and the rows of a source are converted to them. In a
+structured sink all keys of a batch have one schema, and all values. A column of values without a
+schema is text and ``is_schemaless``: one JSON text for each value.
 """
 
 from drover.record.batch import (

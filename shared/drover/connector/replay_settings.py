@@ -1,4 +1,4 @@
-"""Which dead letters of a connector are to go through it once more."""
+"""The settings for the replay of a connector's dead letters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ from drover.transform.conditions import Condition
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Letters that go through a connector once more: those of the ranges that meet the conditions.
+    """The dead letters that a connector processes again: the ones in the ranges that meet the
+    conditions.
 
-    How far it came is a committed offset of the connector, as of any topic partition: what is below
-    it is not read again, whatever the ranges say.
+    A committed offset of the connector records the progress, as for any topic partition. Dead
+    letters below it are not read again, whatever the ranges are.
     """
 
     topic: str
@@ -31,7 +32,7 @@ class Replay:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Replay | None":
-        """That of a parsed config; None for none."""
+        """The replay of a parsed config; None if there is none."""
         topic, ranges = config[DEAD_LETTER_TOPIC], parse_ranges(config[REPLAY])
         if not topic or not ranges:
             return None
@@ -39,10 +40,10 @@ class Replay:
 
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
-    """The conditions of a setting, one a line.
+    """The conditions of a setting, one per line.
 
     Raises:
-        ValueError: one is none.
+        ValueError: A line is not a condition.
     """
     return tuple(Condition(line) for line in text.splitlines() if line.strip())
 
@@ -61,9 +62,9 @@ REPLAY_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default="",
         group="Errors",
-        documentation="Dead letters that go through the connector once more: partition:from-to of "
-        "their topic, with commas between. `drover dlq replay` writes it; what was replayed is "
-        "committed and is not replayed again.",
+        documentation="Ranges of dead letters that the connector processes again: "
+        "partition:from-to of the dead letter queue, separated by commas. `drover dlq replay` "
+        "writes this setting. The progress is committed, and dead letters are not replayed twice.",
         validator=Check(lambda text: _fault(parse_ranges, text)),
     ),
     ConfigKey(
@@ -71,15 +72,15 @@ REPLAY_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default="",
         group="Errors",
-        documentation="Conditions on those letters, one a line, which all have to hold; others are "
-        "passed over.",
+        documentation="Conditions that a replayed dead letter has to meet, all of them, one per "
+        "line. Other dead letters are skipped.",
         validator=Check(lambda text: _fault(parse_conditions, text)),
     ),
 )
 
 
 def replay_faults(config: Mapping[str, Any]) -> list[Violation]:
-    """Faults that several settings of a parsed config show together."""
+    """Violations of rules that involve several settings of a parsed config."""
     if config.get(REPLAY) and not config.get(DEAD_LETTER_TOPIC):
         return [Violation(REPLAY, f"needs {DEAD_LETTER_TOPIC}, which is not set")]
     return []

@@ -1,4 +1,4 @@
-"""What a connector's config says of trying again what failed."""
+"""The settings for automatic restarts of failed connectors and tasks."""
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import InRange, OneOf
@@ -27,7 +27,8 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=RESTART,
         group=_GROUP,
-        documentation="What happens when a value that a config provider gave holds no longer.",
+        documentation="What happens when a value from a config provider expires: the connector or "
+        "task restarts (restart), or continues (none).",
         validator=OneOf(NONE, RESTART),
     ),
     ConfigKey(
@@ -35,8 +36,8 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=ON_FAILURE,
         group=_GROUP,
-        documentation="Whether the connector and its tasks are tried again by themselves after "
-        "they failed. What failed because an engine or Spark ended always is.",
+        documentation="Whether the connector and its tasks restart automatically after a failure. "
+        "After the end of an engine or of a Spark process they always restart.",
         validator=OneOf(NEVER, ON_FAILURE),
     ),
     ConfigKey(
@@ -44,8 +45,8 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=_DEFAULT.backoff_ms,
         group=_GROUP,
-        documentation="The pause before the first restart; it doubles with each further failure, "
-        "and is spread by a fifth.",
+        documentation="The back-off before the first restart; it doubles with each further "
+        "failure, with a jitter of 20 %.",
         validator=InRange(1, _DAY_MS),
     ),
     ConfigKey(
@@ -53,7 +54,7 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=_DEFAULT.backoff_max_ms,
         group=_GROUP,
-        documentation="The longest pause before a restart.",
+        documentation="The maximum back-off before a restart.",
         validator=InRange(1, _DAY_MS),
     ),
     ConfigKey(
@@ -61,8 +62,8 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.INT,
         default=_DEFAULT.attempts_max,
         group=_GROUP,
-        documentation="After so many restarts within restart.window.ms the next failure is for "
-        "good, until somebody restarts it; -1 for no limit.",
+        documentation="The maximum number of automatic restarts within restart.window.ms. After "
+        "the next failure a user has to restart the connector or task. -1 for no limit.",
         validator=InRange(-1, ATTEMPTS_LIMIT),
     ),
     ConfigKey(
@@ -70,7 +71,7 @@ RESTART_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=_DEFAULT.window_ms,
         group=_GROUP,
-        documentation="How long a failure counts.",
+        documentation="How long a failure counts towards restart.attempts.max.",
         validator=InRange(1_000, 30 * _DAY_MS),
     ),
 )

@@ -1,4 +1,4 @@
-"""The settings that every connector has, and the whole check of a config."""
+"""The settings that all connectors have, and the validation of a whole config."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ _MIB = 1024 * 1024
 
 
 def connector_name_fault(name: str) -> str | None:
-    """What is wrong with a connector's name, or None."""
+    """Why a connector's name is invalid; None if it is valid."""
     return "; ".join(each.description for each in connector_name_violations(name)) or None
 
 
@@ -75,7 +75,7 @@ def _topics_fault(topics: list[str]) -> str | None:
     return "; ".join(faults) or None
 
 
-#: For a setting of your own that names a topic.
+#: Validator for a setting that names a topic.
 TOPIC_NAME = Check(_topic_fault)
 
 _COMMON = ConfigDef(
@@ -100,7 +100,7 @@ _COMMON = ConfigDef(
         default=1,
         importance=Importance.HIGH,
         group="Common",
-        documentation="At most this many tasks share the connector's work.",
+        documentation="The maximum number of tasks for the connector's work.",
         validator=InRange(1),
     ),
     ConfigKey(
@@ -109,7 +109,7 @@ _COMMON = ConfigDef(
         default=2_000_000,
         importance=Importance.LOW,
         group="Batches",
-        documentation="About how many records one batch carries at most.",
+        documentation="The approximate maximum number of records in a batch.",
         validator=InRange(1),
     ),
     ConfigKey(
@@ -118,8 +118,9 @@ _COMMON = ConfigDef(
         default=64 * _MIB,
         importance=Importance.LOW,
         group="Batches",
-        documentation="About how many bytes one batch carries at most; one record always fits. "
-        "Sources that go by bytes begin with 8 MiB, and take less where a batch takes long.",
+        documentation="The approximate maximum size of a batch; a larger record is still "
+        "processed, alone. Sources that limit batches by size start with 8 MiB, and use smaller "
+        "batches if a batch takes long.",
         validator=InRange(1024),
     ),
     ConfigKey(
@@ -128,8 +129,8 @@ _COMMON = ConfigDef(
         default=0,
         importance=Importance.LOW,
         group="Batches",
-        documentation="At most so many records a second go through each task, on average; 0 for "
-        "no limit.",
+        documentation="The maximum average rate of each task, in records per second; 0 for no "
+        "limit.",
         validator=InRange(0),
     ),
     ConfigKey(
@@ -138,8 +139,8 @@ _COMMON = ConfigDef(
         default=0,
         importance=Importance.LOW,
         group="Batches",
-        documentation="At most so many bytes a second go through each task, on average; 0 for no "
-        "limit. One record always fits.",
+        documentation="The maximum average rate of each task, in bytes per second; 0 for no limit. "
+        "A single record above the limit is still processed.",
         validator=InRange(0),
     ),
     ConfigKey(
@@ -148,7 +149,7 @@ _COMMON = ConfigDef(
         default=200,
         importance=Importance.LOW,
         group="Batches",
-        documentation="How long an idle task waits before it looks for new data.",
+        documentation="How long an idle task waits before it polls for new data.",
         validator=InRange(1, 3_600_000),
     ),
 )
@@ -159,7 +160,7 @@ _SOURCE = ConfigDef(
         ConfigType.INT,
         default=1,
         group="Topic",
-        documentation="How many partitions a topic gets that the connector creates.",
+        documentation="The number of partitions of topics that the connector creates.",
         validator=InRange(1, PARTITION_COUNT_MAX),
     ),
     ConfigKey(
@@ -167,8 +168,8 @@ _SOURCE = ConfigDef(
         ConfigType.STRING,
         default="first",
         group="Topic",
-        documentation="Where records without a key go: to partition 0, which keeps their order "
-        "(first), or evenly to all partitions (spread).",
+        documentation="The partition of records without a key: partition 0, which keeps their "
+        "order (first), or evenly distributed over all partitions (spread).",
         validator=OneOf("first", "spread"),
     ),
 )
@@ -179,8 +180,8 @@ _SINK = ConfigDef(
         ConfigType.INT,
         default=0,
         group="Batches",
-        documentation="How long a batch waits for more records unless it is full (batch.max.*): "
-        "fewer and larger files and transactions, and later ones.",
+        documentation="How long a batch that is not full (batch.max.*) waits for more records. A "
+        "longer wait means fewer and larger files and transactions, and a higher latency.",
         validator=InRange(0, 86_400_000),
     ),
     ConfigKey(
@@ -188,8 +189,9 @@ _SINK = ConfigDef(
         ConfigType.STRING,
         default=None,
         group="Topic",
-        documentation="The consumer group that keeps the sink's positions on Kafka; connect- and "
-        "the connector's name when left out. Embedded storage keeps them for the connector.",
+        documentation="The consumer group that stores the sink's positions on Kafka; by default "
+        "connect- and the connector's name. In embedded storage positions are stored per "
+        "connector.",
         validator=All(NonEmpty(), Matches(r"[^\x00-\x1f\x7f]{1,255}", "a group's id")),
     ),
     ConfigKey(
@@ -198,7 +200,7 @@ _SINK = ConfigDef(
         default=None,
         importance=Importance.HIGH,
         group="Topic",
-        documentation="The topics to read, separated by commas; either this or topics.regex.",
+        documentation="The topics to read, separated by commas. Set either this or topics.regex.",
         validator=All(NonEmpty(), Check(_topics_fault)),
     ),
     ConfigKey(
@@ -207,39 +209,40 @@ _SINK = ConfigDef(
         default=None,
         importance=Importance.HIGH,
         group="Topic",
-        documentation="The topics to read, as a regular expression (Java's syntax) that matches "
-        "their whole names; new ones are followed.",
+        documentation="A regular expression (Java syntax) that matches the whole names of the "
+        "topics to read, including topics that are created later.",
         validator=All(NonEmpty(), Check(_pattern_fault)),
     ),
 )
 
-_ON_KAFKA = "say it to the worker (DROVER_KAFKA_CONFIG)"
-#: Settings of every connector of Kafka Connect that Drover does not have.
+_ON_KAFKA = "set it on the worker (DROVER_KAFKA_CONFIG)"
+_FOR_SOURCES = "it applies to sources only"
+#: Settings that every connector of Kafka Connect has and Drover does not.
 _OTHERS = OtherSettings(
     without_effect={
         "producer.override.*": _ON_KAFKA,
         "consumer.override.*": _ON_KAFKA,
         "admin.override.*": _ON_KAFKA,
         "tasks.max.enforce": "",
-        EXACTLY_ONCE_SUPPORT: "it is for sources",
-        TRANSACTION_BOUNDARY: "it is for sources",
-        TRANSACTION_BOUNDARY_INTERVAL_MS: "it is for sources",
-        OFFSETS_TOPIC_SETTING: "it is for sources",
+        EXACTLY_ONCE_SUPPORT: _FOR_SOURCES,
+        TRANSACTION_BOUNDARY: _FOR_SOURCES,
+        TRANSACTION_BOUNDARY_INTERVAL_MS: _FOR_SOURCES,
+        OFFSETS_TOPIC_SETTING: _FOR_SOURCES,
     },
 )
 
 
 def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -> list[Violation]:
-    """A sink reads topics by name or by pattern."""
+    """Check that a sink has either topics or a pattern."""
     if not issubclass(connector_class, SinkConnector):
         return []
     if TOPICS not in config or TOPICS_REGEX not in config:
-        return []  # one of them has a fault of its own
+        return []  # one of them is invalid itself
     named, pattern = config[TOPICS], config[TOPICS_REGEX]
     if named is None and pattern is None:
-        return [Violation(TOPICS, "is required, or topics.regex")]
+        return [Violation(TOPICS, "is required, unless topics.regex is set")]
     if named is not None and pattern is not None:
-        return [Violation(TOPICS_REGEX, "must be left out beside topics: a sink has one of them")]
+        return [Violation(TOPICS_REGEX, "must not be set together with topics")]
     dead_letters = config.get(DEAD_LETTER_TOPIC)
     if pattern is not None and dead_letters and JavaRegex(pattern).matches(dead_letters):
         return [
@@ -249,10 +252,11 @@ def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -
 
 
 def full_config_def(connector_class: type[Connector], raw: RawConfig | None = None) -> ConfigDef:
-    """A connector's own settings, those that every connector of its kind has, and those of the
+    """All settings of a connector: its own, the common ones of its kind, and the settings of the
     converters and transforms that the config ``raw`` names.
 
-    A connector that defines a common setting itself replaces it (to forbid several tasks, say).
+    A connector's own definition of a common setting replaces it (to allow only one task, for
+    example).
     """
     if issubclass(connector_class, SinkConnector):
         kind = _SINK
@@ -265,7 +269,7 @@ def full_config_def(connector_class: type[Connector], raw: RawConfig | None = No
 
 
 def _translated(connector_class: type[Connector], raw: RawConfig) -> Translation:
-    """A config under the connector's own names of settings."""
+    """A config with the connector's own names of settings."""
     own = {key.name for key in full_config_def(connector_class, raw)}
     return connector_class.other_settings.translated(raw, own)
 
@@ -276,8 +280,9 @@ def _faults_together(
     own: Collection[str],
     config: Mapping[str, Any],
 ) -> list[Violation]:
-    """Faults that several settings of a parsed config show together, and those of settings that the
-    connector does not have. What the connector itself says of such a setting wins.
+    """Violations of rules that involve several settings of a parsed config, and violations by
+    settings that the connector does not have. For the latter, violations that the connector itself
+    reports take precedence.
     """
     faults = [
         *error_faults(config),
@@ -286,13 +291,13 @@ def _faults_together(
         *exactly_once_faults(connector_class, config),
         *connector_class.validate(config),
     ]
-    told = {each.field for each in faults}
+    reported = {each.field for each in faults}
     others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))
-    return [*faults, *(each for found in others for each in found if each.field not in told)]
+    return [*faults, *(each for found in others for each in found if each.field not in reported)]
 
 
 def parse_config(connector_class: type[Connector], raw: RawConfig) -> ParsedConfig:
-    """The values and every fault, those across settings included."""
+    """The parsed values and all violations, including violations of rules across settings."""
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
     parsed = definition.parse(translation.config)
@@ -306,7 +311,7 @@ def parse_config(connector_class: type[Connector], raw: RawConfig) -> ParsedConf
 
 
 def validate_config(connector_class: type[Connector], raw: RawConfig) -> list[ConfigValue]:
-    """Every setting with its faults, those across settings included; unknown settings last."""
+    """All settings with their errors, including errors across settings; unknown settings last."""
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
     own = {key.name for key in definition}
@@ -328,7 +333,7 @@ def validate_config(connector_class: type[Connector], raw: RawConfig) -> list[Co
 def _as_named(
     values: Sequence[ConfigValue], translation: Translation, raw: RawConfig
 ) -> list[ConfigValue]:
-    """What was given by another name under that name."""
+    """Values with the names under which the settings were given."""
     others: dict[str, ConfigValue] = {}
     for value in values:
         name = translation.given.get(value.key.name)
@@ -349,7 +354,7 @@ def _as_named(
 
 
 def _with_warning(value: ConfigValue, connector_class: type[Connector]) -> ConfigValue:
-    """What is said of a setting that the connector does not have."""
+    """A value with the warning about a setting that the connector does not have."""
     for others in (connector_class.other_settings, _OTHERS):
         warning = others.warning_of(value.key.name)
         if warning is not None:
@@ -362,10 +367,10 @@ def task_config(
     connector_config: Mapping[str, str],
     own_config: Mapping[str, str],
 ) -> Mapping[str, Any]:
-    """What a task sees as its config: the connector's, overlaid by its own.
+    """The config that a task receives: the connector's, overridden by the task's own.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG with every fault.
+        InvalidArgumentError: INVALID_CONFIG with every violation.
     """
     merged = _translated(connector_class, {**connector_config, **own_config}).config
     definition = full_config_def(connector_class, merged)

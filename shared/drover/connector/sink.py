@@ -1,9 +1,9 @@
-"""How to write a sink: from topics into the outside world.
+"""The API for sinks, which read topics and write to an external system.
 
 Example:
-    A sink that keeps what a batch has of a topic partition as a directory of Parquet files, named
-    by its first offset. A batch that is written again begins at the same offsets, wherever it is
-    cut then, and so replaces what was written before::
+    A sink that writes the records of each topic partition in a batch to a directory of Parquet
+    files, named after the first offset. A batch that is retried starts at the same offsets, even if
+    it ends elsewhere, and so overwrites the files of the first attempt::
 
         class ParquetTask(SinkTask):
             def start(self, context: SinkTaskContext) -> None:
@@ -58,11 +58,12 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkTaskContext(ControlledContext):
-    """Where a sink task runs, and what it may ask for.
+    """The context of a sink task, with the requests that it may make to the engine.
 
-    ``committed`` has the connector's committed offsets with the metadata that ``write`` returned
-    with them, by topic partition: read after this task got its claim, and kept up to date with
-    what it commits since.
+    Attributes:
+        committed: The connector's committed offsets by topic partition, with the metadata that
+            ``write`` returned for them. Read after this task was granted its claim, and updated
+            with each commit of this task.
     """
 
     committed: Mapping[TopicPartition, SinkOffset] = field(default_factory=dict)
@@ -70,12 +71,14 @@ class SinkTaskContext(ControlledContext):
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Records of topics.
+    """A batch of records from topics.
 
-    ``ranges`` says which offsets it holds, one range for each topic partition, in the order of the
-    records; it is never empty, but transforms may have dropped any of the records. ``records``,
-    ``cut`` and ``on_reject`` are for the engine: take ``frame``, ``map_in_arrow``,
-    ``run_in_arrow``, ``parts`` and ``reject``.
+    ``records``, ``cut`` and ``on_reject`` are for the engine. Connectors use ``ranges``, ``frame``,
+    ``map_in_arrow``, ``run_in_arrow``, ``parts`` and ``reject``.
+
+    Attributes:
+        ranges: The offsets of the batch, one range for each topic partition, in the order of the
+            records. Never empty, but transforms may have dropped any of the records.
     """
 
     records: "DataFrame | ArrowRows"
@@ -88,59 +91,61 @@ class SinkBatch:
         """The records as a frame with the columns topic, partition, offset, key, value, headers and
         timestamp, in the order of topic, partition and offset (Spark partition, then row).
 
-        With transforms, which may rename topics, there is a column original_topic as well: the one
-        that the record is from, whose partition and offset it has (KIP-793).
+        With transforms, which may rename topics, the frame also has a column original_topic: the
+        topic from which the record was read, to which its partition and offset refer (KIP-793).
 
-        Keys and values are bytes; in a structured sink they are what the converters make of them,
-        and finding their columns runs the batch once.
+        Keys and values are bytes; in a structured sink they are the converters' results, and
+        finding their columns runs the batch once.
 
         Raises:
-            MixedSchemasError: the records have not all the same columns.
+            MixedSchemasError: The records do not all have the same columns.
         """
         return self.records.frame() if isinstance(self.records, ArrowRows) else self.records
 
     def parts(self, by: Literal["topic", "partition"]) -> "Sequence[SinkBatch]":
-        """This batch cut by topic or by topic partition, in order; each reads only its own records,
-        so all together cost as much as the whole.
+        """This batch divided by topic or by topic partition, in order. Each part reads only its own
+        records, so all parts together cost as much as the whole batch.
         """
         return [self] if self.cut is None else self.cut(by)
 
     @property
     def table(self) -> "DataFrame":
-        """The records as a frame whose columns are the fields of their values; deletions, which
-        have no value, are left out.
+        """The records as a frame whose columns are the fields of their values, without tombstones.
 
         Raises:
-            MixedSchemasError: the values have not all the same fields.
-            TypeError: they have none: the sink is not structured, or they have no schema.
+            MixedSchemasError: The values do not all have the same fields.
+            TypeError: The values have no fields: the sink is not structured, or they have no
+                schema.
         """
         return self.arrow().frame()
 
     def arrow(self) -> ArrowRows:
-        """The rows of ``table`` on executors: ``batch.arrow().run(function)`` hands them to a
-        function as Arrow batches, each with its own schema, and gives back the few rows that the
-        function yields; ``run(iter)`` gives back all of them, as dicts.
+        """The rows of ``table`` on executors.
+
+        ``batch.arrow().run(function)`` passes them to a function as Arrow batches, each with its
+        own schema, and returns the rows that the function yields, which should be few.
+        ``run(iter)`` returns all rows, as dicts.
 
         Raises:
-            TypeError: the batch was made of a frame, as tests may do.
+            TypeError: The batch was created from a frame, as in tests.
         """
         if not isinstance(self.records, ArrowRows):
-            raise TypeError("a batch that was made of a frame has no Arrow rows: take its frame")
+            raise TypeError("the batch was created from a frame and has no Arrow rows: use frame")
         return replace(self.records.through(ValueRows()), ddl=None)
 
     def latest_by_key(self) -> "SinkBatch":
-        """This batch without the records that a later one of the same topic partition replaces,
-        as it has the same key: what an upsert needs to see. Records without a key all stay.
+        """This batch with only the last record of each key in each topic partition: all that an
+        upsert needs. All records without a key are kept.
 
-        The records of each topic partition are gathered in one place, so this costs memory.
+        The records of each topic partition are collected in one place, so this needs memory.
 
         Raises:
-            TypeError: the batch was made of a frame, as tests may do.
+            TypeError: The batch was created from a frame, as in tests.
         """
         parts = [each.records for each in self.parts("partition")]
         rows = [each for each in parts if isinstance(each, ArrowRows)]
         if len(rows) < len(parts):
-            raise TypeError("a batch that was made of a frame cannot be thinned out")
+            raise TypeError("the batch was created from a frame: latest_by_key needs Arrow rows")
         parts_of = self.cut
 
         def cut(by: str) -> "Sequence[SinkBatch]":
@@ -150,25 +155,27 @@ class SinkBatch:
         return replace(self, records=latest_rows(rows), cut=cut if parts_of else None)
 
     def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
-        """Say, before ``write`` returns, that a record of this batch cannot be written (KIP-610).
+        """Reject a record of this batch that cannot be written (KIP-610); call it before ``write``
+        returns.
 
-        ``errors.*`` decides what becomes of it, as of records that no converter can read: it is
-        left out and may go to the dead letter queue, as it came; or the task fails.
+        ``errors.*`` determines what follows, as for a record that a converter cannot read: the task
+        fails; or the original record is dropped, and written to the dead letter queue if there is
+        one.
 
         Raises:
-            RecordFailedError: the task fails: let it pass.
-            ValueError: the batch holds no such record.
+            RecordFailedError: The task fails. Do not catch it.
+            ValueError: The record is not in the batch.
         """
         if self.on_reject is None:
             raise RecordFailedError(f"record {topic}-{partition}@{offset} was rejected: {reason}")
         self.on_reject(topic, partition, offset, reason)
 
     def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
-        """What ``frame.mapInArrow(function, ddl)`` gives, but faster when the records come straight
-        from their topic: they do not pass through the JVM.
+        """The result of ``frame.mapInArrow(function, ddl)``, but faster if the records are read
+        directly from their topic: they do not pass through the JVM.
 
         In a structured sink each Arrow batch has its own schema (see drover.connector.records), so
-        records of several topics and schemas may come in one call.
+        one call may receive records of several topics and schemas.
         """
         if isinstance(self.records, ArrowRows):
             return self.records.map_in_arrow(function, ddl)
@@ -177,43 +184,51 @@ class SinkBatch:
     def run_in_arrow(
         self, function: ArrowFunction, *, at_once: bool = False
     ) -> list[dict[str, Any]]:
-        """What ``map_in_arrow(function, …).collect()`` gives, at half the cost of a small job:
-        run ``function`` on executors now; the rows that it yields, which should be few.
+        """Run ``function`` on executors now, and return the rows that it yields, which should be
+        few.
 
-        With ``at_once`` one call of the function gets all records, in order: for what has to be one
-        transaction.
+        The result is that of ``map_in_arrow(function, …).collect()``, at half the cost for a small
+        job.
+
+        Args:
+            function: Maps Arrow batches to Arrow batches.
+            at_once: Pass all records to a single call, in order: for writes in one transaction.
 
         Raises:
-            Exception: what ``function`` raised on an executor, as it was. So it may raise
-                RetriableError.
+            Exception: The exception that ``function`` raised on an executor, unchanged. So it may
+                raise RetriableError.
         """
         return run_in_arrow(self.records, function, at_once=at_once)
 
 
 class SinkTask(ABC):
-    """Writes one share of the topics, batch by batch, on one thread.
+    """Writes a part of the topics, batch by batch, on one thread.
 
-    It needs a constructor without arguments. An exception makes the task FAILED with its trace.
+    The constructor must have no required arguments. An exception makes the task FAILED, with its
+    trace.
     """
 
-    #: Whether write may be called while the batch before is still being committed, which is faster
-    #: when there is much to write. Then what ``context.committed`` says may be one batch behind,
-    #: and after a crash up to two batches come again, perhaps cut otherwise.
+    #: Whether write may be called while the previous batch is still being committed. This is faster
+    #: under load. ``context.committed`` may then be one batch behind, and after a crash up to two
+    #: batches are redelivered, possibly with other boundaries.
     writes_ahead: ClassVar[bool] = False
 
     def start(self, context: SinkTaskContext) -> None:  # noqa: B027 (optional)
-        """Take up where ``context.committed`` says."""
+        """Resume at ``context.committed``."""
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Where to go on, by topic partition, of those that the task knows better than the
-        committed offsets do: a table may say how far it was written. Asked once, after ``start``.
+        """Positions by topic partition at which to start reading, where the task's target has a
+        more accurate position than the committed offsets: a table may contain how far it was
+        written.
 
-        It overrides what an operator has set, unless ``SinkConnector.alter_offsets`` changes it
-        there as well. Partitions of other tasks may be among them.
+        Called once, after ``start``. May include partitions of other tasks. The positions override
+        offsets that an operator has set, unless ``SinkConnector.alter_offsets`` changes the target
+        as well.
 
-        Records below a position are not read again. So a kill between a write and its commit loses
-        the dead letters of that batch, which are written after the write. A task that has bad
-        records to report rather passes over in ``write`` what it has already.
+        Records below a position are not read again. If the process is killed between a write and
+        its commit, the dead letters of that batch are therefore lost, because they are written
+        after the write. A task that reports bad records should instead skip known records in
+        ``write``.
         """
         return {}
 
@@ -221,33 +236,37 @@ class SinkTask(ABC):
     def write(self, batch: SinkBatch) -> str | Written:
         """Make the batch durable; its offsets are committed after that.
 
-        Returns text of at most 4,096 bytes, committed as metadata with every offset of the batch;
-        empty for none. ``Written(up_to=…)`` commits less, or what earlier batches had left open:
-        what is not committed comes again when the task starts again.
+        Write is called again only after the batch is committed (unless ``writes_ahead``). If that
+        fails, the task is restarted and receives records from the last committed offsets again,
+        possibly in batches with other boundaries. To write each record once, make the write
+        idempotent by offset, or use the metadata to undo uncommitted writes.
 
-        Write is called again only when the batch is committed (unless ``writes_ahead``); when that
-        fails, the task is started again and gets records again from the last committed offsets,
-        perhaps in batches cut otherwise. To write each record once, make the write idempotent in
-        the offsets, or keep in the metadata what is needed to undo the uncommitted.
+        Returns:
+            Text of at most 4,096 bytes, committed as metadata with every offset of the batch; empty
+            for none. ``Written(up_to=…)`` commits fewer records, or records of earlier batches that
+            were not committed yet. Uncommitted records are redelivered when the task restarts.
         """
 
     def idle(self) -> Written | None:
-        """Called without records, when ``context.call_after`` asked for it: time to write what was
-        held back, for instance. ``Written(up_to=…)`` commits it; None commits nothing.
+        """Called without records after ``context.call_after``, for example to write buffered
+        records.
+
+        Returns:
+            ``Written(up_to=…)`` to commit records; None to commit nothing.
         """
         return None
 
     def stop(self) -> None:  # noqa: B027 (optional)
-        """Release what ``start`` took; called once, also when ``start`` failed."""
+        """Release what ``start`` acquired; called once, also if ``start`` failed."""
 
 
 class SinkConnector(Connector):
-    """A connector from topics into the outside world; name its tasks' class in ``task_class``.
+    """A connector that reads topics and writes to an external system; set ``task_class``.
 
-    The partitions of its topics are dealt out to as many tasks as ``task_configs`` returns.
+    The partitions of its topics are distributed over as many tasks as ``task_configs`` returns.
     """
 
     task_class: ClassVar[type[SinkTask]]
-    #: What of key, value, headers and timestamp ``write`` looks at; what it does not name may be
-    #: null in its batches, which saves reading it. Topic, partition and offset are always there.
+    #: Which of key, value, headers and timestamp ``write`` uses. Other columns may be null in its
+    #: batches, which saves reading them. Topic, partition and offset are always present.
     columns: ClassVar[frozenset[str]] = ALL_COLUMNS

@@ -1,6 +1,6 @@
-"""What a sink task asks of the engine between its batches: pauses, rewinds, calls without records.
+"""Requests of a sink task to the engine: pause, resume, rewind, and calls without records.
 
-Sinks that hold records back, or wait for something outside, need it; others never see it.
+For sinks that buffer records, or that wait for an external system.
 """
 
 import threading
@@ -18,14 +18,14 @@ def _ignore() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How far a sink has come; ``SinkTask.write`` and ``SinkTask.idle`` may return it.
+    """The result of ``SinkTask.write`` and ``SinkTask.idle``: how far the sink has written.
 
     Attributes:
-        metadata: As the text that ``write`` may return instead.
-        up_to: The next offset to write, by topic partition: exactly these are committed, of this
-            batch or of earlier ones, and none of what is not named. They may be lower than what
-            the task was given, never higher; what is committed already is not taken back.
-            None: all that ``write`` was given; nothing, when ``idle`` returns it.
+        metadata: The metadata to commit, the same as the text that ``write`` may return instead.
+        up_to: The next offset to write, by topic partition. Exactly these offsets are committed,
+            for this batch or earlier ones, and none of other partitions. They may be lower than the
+            records that the task has received, never higher; a committed offset is never decreased.
+            None commits all records that ``write`` received, and nothing if ``idle`` returns it.
     """
 
     metadata: str = ""
@@ -33,10 +33,10 @@ class Written:
 
 
 class SinkControl:
-    """What one sink task has asked for; any thread may ask."""
+    """The pending requests of one sink task; thread-safe."""
 
     def __init__(self, on_change: Callable[[], None] = _ignore) -> None:
-        """``on_change`` is called when the engine should look again."""
+        """``on_change`` is called if the engine should check for requests."""
         self._lock = threading.Lock()
         self._on_change = on_change
         self._paused: set[TopicPartition] = set()
@@ -73,53 +73,53 @@ class SinkControl:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions of which nothing is read now."""
+        """The partitions that are paused."""
         with self._lock:
             return frozenset(self._paused)
 
     def take_rewinds(self) -> dict[TopicPartition, int]:
-        """What was asked for since the last time."""
+        """Return and clear the rewinds that were requested since the last call."""
         with self._lock:
             found, self._rewinds = self._rewinds, {}
             return found
 
     def idle_in_s(self) -> float | None:
-        """How long until the call without records that was asked for; None for none."""
+        """Seconds until the requested call without records; None if none is requested."""
         with self._lock:
             at_s = self._idle_at_s
         return None if at_s is None else max(0.0, at_s - time.monotonic())
 
     def called(self) -> None:
-        """The task is about to be called, and may ask for the next call."""
+        """Note that the task is about to be called; the pending request is cleared."""
         with self._lock:
             self._idle_at_s = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledContext(TaskContext):
-    """The part of a sink task's context that asks; every method may be called on any thread."""
+    """The requests that a sink task may make; every method may be called on any thread."""
 
     control: SinkControl = field(default_factory=SinkControl)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Give the task no more records of these partitions, from the next batch on, until they
-        are resumed or the task starts again.
+        """Deliver no records of these partitions, from the next batch on, until they are resumed or
+        the task restarts.
         """
         self.control.pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with partitions that were paused."""
+        """Continue with paused partitions."""
         self.control.resume(*partitions)
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Give the task the records from these offsets on again, in its next batch.
+        """Deliver the records from these offsets on again, in the next batch.
 
-        What is committed stays; of the batch in flight nothing above these offsets is committed.
+        Committed offsets stay. Of the batch in flight, nothing above these offsets is committed.
         """
         self.control.rewind(offsets)
 
     def call_after(self, delay_ms: int) -> None:
-        """Have ``SinkTask.idle`` called once so much time has passed, unless ``write`` is called
-        before; ask there again. Of several requests the last one counts.
+        """Request a call of ``SinkTask.idle`` after this delay, unless ``write`` is called before
+        that; request it again there. The last request wins.
         """
         self.control.call_after(delay_ms)

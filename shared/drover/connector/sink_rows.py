@@ -1,4 +1,6 @@
-"""A sink's records as rows of their values' fields, and the last record of each key."""
+"""Converts a sink's records to rows of their values' fields, and selects the last record of each
+key.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,13 +15,13 @@ from drover.record.schema import is_schemaless
 
 @dataclass(frozen=True)
 class ValueRows:
-    """Batches of records as batches of their values' fields; deletions are left out."""
+    """Converts batches of records to batches of their values' fields, without tombstones."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Lazy.
+        """Convert lazily.
 
         Raises:
-            TypeError: values have no fields.
+            TypeError: The values have no fields.
         """
         for batch in batches:
             field, values = batch.schema.field(VALUE), batch.column(VALUE)
@@ -43,21 +45,23 @@ def _no_fields(batch: Any, field: pa.Field) -> str:
         place = f"record {topic}-{partition}@{offset}"
     kind = "no schema" if is_schemaless(field) else f"the type {field.type}"
     return (
-        f"{place}: its value has {kind}, and rows need fields: the sink has to be structured, and "
-        "its value.converter has to give values with a schema"
+        f"{place}: its value has {kind}, but rows need fields: make the sink structured, and set a "
+        "value.converter that returns values with a schema"
     )
 
 
 @dataclass(frozen=True)
 class LatestByKey:
-    """The records of one topic partition, whose ``reads`` give them in order: of those with the
-    same key the last, and all without a key.
+    """Selects the last record of each key, and all records without a key.
+
+    Attributes:
+        parts: For each topic partition, the reads that return its records in order.
     """
 
     parts: Sequence[Sequence[tuple[Callable[[int], Iterable[Any]], int]]]
 
     def __call__(self, number: int) -> list[Any]:
-        """Those of part ``number``, in order."""
+        """The selected records of part ``number``, in order."""
         batches = [
             batch for read, spark_partition in self.parts[number] for batch in read(spark_partition)
         ]
@@ -77,7 +81,7 @@ class LatestByKey:
 
 
 def latest_rows(parts: Sequence[ArrowRows]) -> ArrowRows:
-    """Of each part, which is a topic partition, the last record of each key."""
+    """The last record of each key in each part, where a part is a topic partition."""
     reads = [[(each.read, number) for number in range(each.partition_count)] for each in parts]
     first = parts[0]
     return ArrowRows(first.spark, LatestByKey(reads), len(parts), first.ddl)

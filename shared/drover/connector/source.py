@@ -1,7 +1,7 @@
-"""How to write a source: from the outside world into topics.
+"""The API for sources, which read an external system and write to topics.
 
 Example:
-    A source that counts::
+    A source of consecutive numbers::
 
         class CounterTask(SourceTask):
             def start(self, context: SourceTaskContext) -> None:
@@ -54,23 +54,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTaskContext(TaskContext):
-    """Where a source task runs, and how far its connector has come.
+    """The context of a source task, with the connector's committed offsets.
 
-    ``committed`` are all offsets of the connector, those of its other tasks included, read after
-    this task got its claim.
+    ``config["batch.max.bytes"]`` may change between calls of ``poll``: it is the target size of the
+    next batch, at most the operator's limit, adapted to the duration of the previous batches.
 
-    ``config["batch.max.bytes"]`` may be another at each ``poll``: what a batch should carry, up to
-    the operator's limit, by how long those before took.
-
-    ``commits_with_records`` says that offsets are committed in the transaction that has the
-    records, so that no batch comes again; else a crash between the two repeats one.
+    Attributes:
+        committed: All committed offsets of the connector, including the offsets of its other tasks;
+            read after this task was granted its claim.
+        commits_with_records: Whether offsets are committed in the same transaction as the records,
+            so that no batch is repeated. If False, a batch is repeated after a crash between the
+            two.
     """
 
     committed: Sequence[CommittedOffset] = ()
     commits_with_records: bool = True
 
     def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The committed offset of a source partition; None when there is none yet."""
+        """The committed offset of a source partition; None if there is none."""
         wanted = offset_key(partition)
         for known, offset in self.offsets():
             if offset_key(known) == wanted:
@@ -78,37 +79,41 @@ class SourceTaskContext(TaskContext):
         return None
 
     def offsets(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Every committed (partition, offset) of the connector."""
+        """All committed (partition, offset) pairs of the connector."""
         return parse_offsets(self.committed)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """Records for topics, and how far they bring the source.
+    """Records for topics, and the source offsets after them.
 
-    Rows with columns are best given by ``table``. Else ``frame`` has a column ``value`` and may
-    have ``topic`` (string), ``partition`` (int), ``key``, ``headers``
+    For rows with columns use ``table``. Otherwise ``frame`` has a column ``value``, and optionally
+    ``topic`` (string), ``partition`` (int), ``key``, ``headers``
     (array<struct<key:string,value:binary>>) and ``timestamp`` (timestamp, or milliseconds as an
-    integer). Keys and values are binary or string, or of any type when a converter is set that
-    writes it. ``topic`` here counts for a frame without that column. A partition that is given
-    wins; else the key decides as in Kafka; records without both go to partition 0 unless
-    ``partitioner.keyless`` says otherwise. A null value is a tombstone. The order of records is the
-    frame's: Spark partition, then row. ORIGIN_COLUMN, ERROR_COLUMN and RAW_COLUMN of
-    ``drover.connector.records`` say of a row what they say in a ``table``.
+    integer). Keys and values are binary or string, or any type that the configured converter can
+    write. A null value is a tombstone. ORIGIN_COLUMN, ERROR_COLUMN and RAW_COLUMN of
+    ``drover.connector.records`` have the same meaning as in a ``table``.
 
-    Rows that a Python function makes on executors may come as ``ArrowRows`` instead of a frame:
-    they are staged in the same pass.
+    The partition of a record is its ``partition``; else the key determines it, as in Kafka; else it
+    is 0, unless ``partitioner.keyless`` is set otherwise. The topic has the records in the frame's
+    order: Spark partition, then row.
 
-    ``offsets`` are (partition, offset) pairs of JSON objects, committed together with the records
-    or not at all; an offset of None forgets its partition. (On Kafka, where workers are told to do
-    without transactions, they are committed once the records are durable: after a crash in between
-    the batch comes again.)
+    Rows that a Python function creates on executors may be ``ArrowRows`` instead of a frame; they
+    are staged in the same pass.
+
+    Attributes:
+        frame: The records.
+        offsets: (partition, offset) pairs of JSON objects, committed together with the records or
+            not at all. The offset None removes a partition's offset. (On Kafka, if the workers'
+            transactions are disabled, offsets are committed after the records are durable; after a
+            crash in between, the batch is repeated.)
+        topic: The topic, for a frame without the column.
+        layout: Set by ``table``.
     """
 
     frame: "DataFrame | ArrowRows | pa.Table"
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     topic: str | None = None
-    #: The frame's rows are a table's; see ``table``.
     layout: TableRows | None = None
 
     @classmethod
@@ -120,19 +125,21 @@ class SourceBatch:
         topic: str | None = None,
         key: str | Sequence[str] | None = None,
     ) -> "SourceBatch":
-        """Rows whose columns are the fields of the records' values.
+        """A batch of rows whose columns are the fields of the records' values.
 
         Args:
-            rows: a frame, rows that executors make, or some that are at hand, of which each may
-                have fields of its own: what one does not have is null there. Columns of
+            rows: A frame, rows that executors create, an Arrow table, or rows in memory; rows in
+                memory may have different fields, and missing fields are null. Columns of
                 ``drover.connector.records`` (TOPIC_COLUMN, TIMESTAMP_COLUMN, ORIGIN_COLUMN,
-                ERROR_COLUMN, RAW_COLUMN) say what they say of the record and are no fields.
-            offsets: see the class.
-            topic: where the records go that do not say it themselves.
-            key: the column whose values are the keys, or several that are fields of the keys.
+                ERROR_COLUMN, RAW_COLUMN) describe the record and are not fields of its value.
+            offsets: See the class.
+            topic: The topic of records without TOPIC_COLUMN.
+            key: The column whose values are the keys, or several columns that are the fields of the
+                keys.
 
         Raises:
-            RowsError: rows at hand are no table, as the values of a field are of different types.
+            RowsError: Rows in memory cannot form a table: the values of a field have different
+                types.
         """
         names = key if isinstance(key, str) or key is None else tuple(key)
         if isinstance(rows, Sequence):
@@ -141,50 +148,52 @@ class SourceBatch:
 
 
 class SourceTask(ABC):
-    """Reads one share of a source, batch by batch, on one thread.
+    """Reads a part of a source, batch by batch, on one thread.
 
-    It needs a constructor without arguments. An exception makes the task FAILED with its trace.
+    The constructor must have no required arguments. An exception makes the task FAILED, with its
+    trace.
     """
 
-    #: Whether poll may be called before the batch that it gave last is committed. Then the next
-    #: batch is made while that one is published, which is faster. Not for a task that tells its
-    #: system in poll what has arrived.
+    #: Whether poll may be called before the previous batch is committed. This is faster: the next
+    #: batch is created while the previous one is published. Do not set it for a task that
+    #: acknowledges records to its system in poll.
     reads_ahead: ClassVar[bool] = False
 
     def start(self, context: SourceTaskContext) -> None:  # noqa: B027 (optional)
-        """Take up where ``context.committed`` says."""
+        """Resume at ``context.committed``."""
 
     @abstractmethod
     def poll(self) -> SourceBatch | None:
-        """The next batch; None when there is nothing now, and poll is called again a while later.
+        """The next batch, or None if there is no data now; then poll is called again later.
 
-        A batch's frame is run once, after poll returned. Poll is called again only when the batch
-        and its offsets are committed (unless ``reads_ahead``); when that fails, the task is started
-        again from the last committed offsets. So a task may advance its own position here. Must not
-        wait for data.
+        Must not wait for data. The frame of a batch is run once, after poll has returned. Poll is
+        called again only after the batch and its offsets are committed (unless ``reads_ahead``). If
+        that fails, the task is restarted from the last committed offsets. So a task may advance its
+        own position here.
         """
 
     def committed(  # noqa: B027 (optional)
         self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     ) -> None:
-        """A batch and its offsets, those of the last ``poll``, are durable: the time to acknowledge
-        what was read, as to a queue that keeps it until then. Called before the next ``poll``.
+        """Called before the next ``poll``, after the last batch and its offsets are durable.
 
-        After a crash it may not be called for a batch that is committed: what comes again then is
-        told by ``SourceTaskContext.offset``. ``RetriableError`` has it called again.
+        Acknowledge the records here, for example to a queue that keeps them until then. After a
+        crash it may not have been called for a committed batch; ``SourceTaskContext.offset`` then
+        shows what was committed. After a ``RetriableError`` it is called again.
         """
 
     def stop(self) -> None:  # noqa: B027 (optional)
-        """Release what ``start`` took; called once, also when ``start`` failed."""
+        """Release what ``start`` acquired; called once, also if ``start`` failed."""
 
 
 class SourceConnector(Connector):
-    """A connector from the outside world into topics; name its tasks' class in ``task_class``."""
+    """A connector that reads an external system and writes to topics; set ``task_class``."""
 
     task_class: ClassVar[type[SourceTask]]
-    #: Whether a poll changes the source, as one that takes messages off a queue does: then it is
-    #: not polled for previews.
+    #: Whether a poll changes the source, such as one that removes messages from a queue. Such a
+    #: source is not polled for previews.
     poll_has_effects: ClassVar[bool] = False
-    #: How its partitions and offsets look. A task whose connector has committed offsets of another
-    #: form, which another connector wrote, does not start. Empty: all are given to the task.
+    #: The forms of its partitions and offsets. If committed offsets have another form, because
+    #: another connector wrote them, tasks do not start. Empty: offsets of any form are passed to
+    #: tasks.
     offset_forms: ClassVar[Sequence[OffsetForm]] = ()

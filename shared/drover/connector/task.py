@@ -1,4 +1,4 @@
-"""What source and sink tasks know of where they run."""
+"""The context of source and sink tasks."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -18,8 +18,9 @@ def _never() -> bool:
 
 
 class StaleClaimError(FailedPreconditionError):
-    """Raise it when what a task writes to was taken over under another claim than the task's: the
-    task ends, and is no failure, for it has a successor.
+    """Raise it if another owner has taken over the task's target under another claim.
+
+    The task then ends without a failure, because it has a successor.
     """
 
     def __init__(self, message: str, claim: Term | str) -> None:
@@ -27,7 +28,7 @@ class StaleClaimError(FailedPreconditionError):
 
 
 class TaskFigures:
-    """A connector's own figures of one task; any thread may report."""
+    """The gauges that the connector of one task reports; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,31 +39,34 @@ class TaskFigures:
         fault = figure_fault(name, value)
         with self._lock:
             if fault is None and name not in self._values and len(self._values) >= FIGURES_MAX:
-                fault = f"{name} is one figure too many: a task has at most {FIGURES_MAX}"
+                fault = f"figure {name} exceeds the limit of {FIGURES_MAX} figures per task"
             if fault is not None:
                 raise ValueError(fault)
             self._values[name] = value
 
     def values(self) -> dict[str, int]:
-        """The last value of each."""
+        """The last value of each gauge."""
         with self._lock:
             return dict(self._values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """Where a task runs.
+    """The context in which a task runs.
 
-    ``config`` is the connector's parsed config overlaid by the task's own. ``claim`` is the right
-    under which it commits: whoever holds a higher one has taken the task over, so a task that
-    changes the outside world can refuse to do so under a lower claim than the last it saw.
-    ``stopping()`` says that the task should come to an end; ask it in long loops.
-
-    ``report(name, value)`` tells a figure of the connector's own, which the task's status shows
-    beside what became of records: a whole number, under a name that ends in its unit (``_bytes``,
-    ``_count``, ``_ms``, ``_percent``), such as ``slot_lag_bytes``. The last value of each counts.
-    It costs nothing to speak of, and raises ValueError for another name or value, or for more than
-    16 names.
+    Attributes:
+        task: The task.
+        claim: The claim under which the task commits. A higher claim means that another owner has
+            taken the task over. A task that changes an external system can store its claim there,
+            and reject changes under a lower claim than the stored one.
+        config: The connector's parsed config, overridden by the task's own.
+        spark: The Spark session.
+        stopping: Whether the task should end; call it in long loops.
+        report: ``report(name, value)`` sets a gauge that the task's status shows beside the record
+            counts. The value is a whole number, and the name ends in the unit (``_bytes``,
+            ``_count``, ``_ms``, ``_percent``), such as ``slot_lag_bytes``. The last value of each
+            name is shown. Cheap; raises ValueError for an invalid name or value, and for more than
+            16 names.
     """
 
     task: TaskId

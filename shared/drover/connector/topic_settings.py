@@ -1,4 +1,4 @@
-"""The settings of how a source's topics are made: topic.creation.* (KIP-158)."""
+"""The settings with which a source's topics are created: topic.creation.* (KIP-158)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,12 +38,14 @@ def _count_fault(value: int) -> str | None:
 def _groups_fault(names: list[str]) -> str | None:
     if len(set(names)) < len(names):
         return "must not name a group twice"
-    return "must not name the group 'default', which is there" if DEFAULT in names else None
+    return "must not name the group 'default', which always exists" if DEFAULT in names else None
 
 
 def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
-    """The settings for the groups that a config names; none of the default's is required unless
-    another of topic.creation is given, as in Kafka Connect.
+    """The settings for the groups that a config names.
+
+    The settings of the default group are required if any topic.creation setting is set, as in Kafka
+    Connect.
     """
     used = any(name.startswith(PREFIX) for name in raw)
     keys = [
@@ -52,7 +54,8 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
             ConfigType.LIST,
             default=None,
             group=_GROUP,
-            documentation="Names of groups of topics that are made otherwise than by default.",
+            documentation="The names of groups of topics that are created with other settings than "
+            "the default's.",
             validator=Check(_groups_fault),
         ),
         *_rule_keys(DEFAULT, required=used),
@@ -63,7 +66,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
                 f"{PREFIX}{name}.{_INCLUDE}",
                 ConfigType.LIST,
                 group=_GROUP,
-                documentation="Regular expressions of the topics of the group.",
+                documentation="Regular expressions of the topics in the group.",
                 validator=Check(_patterns_fault),
             )
         )
@@ -73,7 +76,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
                 ConfigType.LIST,
                 default=None,
                 group=_GROUP,
-                documentation="Regular expressions of topics that are not of the group.",
+                documentation="Regular expressions of topics that are excluded from the group.",
                 validator=Check(_patterns_fault),
             )
         )
@@ -84,7 +87,8 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
             ConfigType.STRING,
             default=None,
             group=_GROUP,
-            documentation="A setting of the topics that are made, as Kafka names it.",
+            documentation="A topic setting of Kafka, for the topics of the group that the "
+            "connector creates.",
         )
         for name in _topic_configs(raw)
     ]
@@ -92,7 +96,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
 
 
 def topic_creation_of(config: Mapping[str, Any]) -> TopicCreation | None:
-    """What a parsed config says of new topics; None when it says nothing."""
+    """The rules for new topics in a parsed config; None if it has none."""
     if config.get(f"{PREFIX}{DEFAULT}.{_PARTITIONS}") is None:
         return None
     default = _rule(config, DEFAULT, TopicRule())

@@ -98,11 +98,11 @@ def test_what_to_do_is_told_and_no_value() -> None:
             [CommittedOffset('{"protocol": "1", "table": "secret"}', '{"incrementing": 42}')],
         )
     assert str(caught.value) == (
-        "JdbcSource cannot read the committed offsets of connector 'shop', so another connector "
-        "wrote them: a partition has protocol, table, its offset incrementing, and here table with "
-        "m, n or query. Give the connector another name, or let it begin anew: drover connector "
-        "stop shop, drover connector offsets shop --reset, drover connector resume shop; with -f "
-        "FILE in place of --reset it goes on where you say"
+        "JdbcSource cannot read the committed offsets of connector 'shop', because another "
+        "connector wrote them: a partition has protocol, table, its offset incrementing, but "
+        "JdbcSource uses table with m, n or query. Give the connector another name, or reset its "
+        "offsets: drover connector stop shop, drover connector offsets shop --reset, drover "
+        "connector resume shop. To resume at given offsets, use -f FILE instead of --reset"
     )
 
 

@@ -90,16 +90,16 @@ def test_faults_are_told_by_the_name_that_was_given() -> None:
     assert faults(primary_key_mode="none", evolution="basic") == {"evolution": ["needs a key"]}
     assert "must be one of none, basic, not 'all'" in faults(evolution="all")["evolution"]
     (text,) = faults(pk_mode="key")["primary.key.mode"]
-    assert text == "must be left out beside pk.mode, which is the same here"
+    assert text == "must not be set together with pk.mode, its name in Drover"
 
 
 def test_what_would_change_the_data_is_a_fault_unless_it_says_what_happens_anyway() -> None:
     found = faults(time_zone="Mars", mask_b="x", odd="1")
     assert found.keys() == {"time.zone", "mask.b", "odd"}
     assert found["time.zone"] == [
-        "would change the data, and is not known here: remove it, or set it to UTC"
+        "is not supported and would change the data: remove it, or set it to UTC"
     ]
-    assert found["mask.b"] == ["would change the data, and is not known here: remove it"]
+    assert found["mask.b"] == ["is not supported and would change the data: remove it"]
     for accepted in ("utc", " UTC ", ""):
         assert faults(time_zone=accepted) == {}
         assert warnings(time_zone=accepted) == {}

@@ -36,8 +36,8 @@ def test_integers_beside_floats_are_floats() -> None:
         ([{"n": object()}], "field 'n' of row 0 is object: "),
         ([{"at": DAY}, {"at": NOON}], "field 'at' of row 1 is datetime, and date in rows before"),
         ([{"at": NOON}, {"at": NOON.replace(tzinfo=UTC)}], "field 'at' of row 1 is datetime"),
-        ([{"n": 1}, [1]], "row 1 is list: it has to be a dict of fields"),
-        ([{1: 2}], "row 0 has a field named 1: names have to be text"),
+        ([{"n": 1}, [1]], "row 1 is list: it must be a dict of fields"),
+        ([{1: 2}], "row 0 has a field named 1: names must be strings"),
         ([{}, {}], "none of the rows has a field"),
     ],
 )

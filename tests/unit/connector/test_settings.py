@@ -177,13 +177,13 @@ def test_what_nobody_has_is_refused_by_name(
 @pytest.mark.parametrize(
     ("raw", "field", "fault"),
     [
-        ({}, "topics", "is required, or topics.regex"),
-        ({"topics": "a", "topics.regex": "b"}, "topics.regex", "a sink has one of them"),
+        ({}, "topics", "is required, unless topics.regex is set"),
+        ({"topics": "a", "topics.regex": "b"}, "topics.regex", "together with topics"),
         ({"topics.regex": "a("}, "topics.regex", "a("),
         (
             {"topics": "a", "errors.deadletterqueue.topic.name": "a"},
             "errors.deadletterqueue.topic.name",
-            "must not be a topic that the connector reads itself",
+            "must not be a, which the connector reads itself",
         ),
         (
             {"topics.regex": "a.*", "errors.deadletterqueue.topic.name": "abc"},

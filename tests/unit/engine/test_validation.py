@@ -124,12 +124,12 @@ def test_a_boundary_that_the_connector_cannot_keep_is_refused() -> None:
     assert list(found) == ["transaction.boundary"]
     page = {"connector.class": "HttpSource", "name": "a", "topic": "t", "url": "http://h/"}
     assert (
-        "only when the one before is committed"
+        "only after the previous one is committed"
         in faults_of(page | interval)["transaction.boundary"]
     )
 
 
 def test_a_sink_is_told_that_the_settings_are_for_sources() -> None:
     assert warnings_of(SINK | {"exactly.once.support": "required"}) == {
-        "exactly.once.support": "has no effect here: it is for sources"
+        "exactly.once.support": "has no effect here: it applies to sources only"
     }
