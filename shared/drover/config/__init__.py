@@ -1,3 +1,4 @@
-"""Settings of connectors, converters and transforms: their names, types and rules, and parsing that
-finds every fault at once.
+"""Settings of connectors, converters and transforms: their names, types and rules.
+
+Parsing reports all errors of a config at once.
 """

@@ -1,4 +1,4 @@
-"""Classes that a setting names: built-in ones, and those of installed distributions."""
+"""Finds the class that a setting names, among built-in classes and plugins."""
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 class Named(Protocol):
     """A class that a setting can name."""
 
-    #: Other names: short ones, and those that Kafka Connect has for the same.
+    #: Other names: short names, and the names of Kafka Connect's equivalent classes.
     aliases: ClassVar[Sequence[str]]
 
 
@@ -18,10 +18,14 @@ ClassT = TypeVar("ClassT", bound=Named)
 
 
 class ClassRegistry(Generic[ClassT]):
-    """Finds classes of one kind (``what``: "converter") by their name, full name or alias.
+    """Finds classes of one kind by their simple name, full name or alias.
 
-    Distributions offer theirs as entry points of ``group``. One that cannot be imported is left
-    out, and its fault is told to whoever asks for it.
+    A plugin that fails to import is omitted; ``find`` reports its error.
+
+    Args:
+        what: The kind, for messages, such as "converter".
+        group: The entry point group in which installed distributions offer their classes.
+        built_in: Returns the built-in classes.
     """
 
     def __init__(
@@ -32,23 +36,24 @@ class ClassRegistry(Generic[ClassT]):
         self._built_in = built_in
 
     def find(self, name: str) -> type[ClassT]:
-        """The class of that name.
+        """The class with this name.
 
         Raises:
-            ValueError: there is none, or it cannot be imported; the message names near ones.
+            ValueError: There is no such class, or it fails to import. The message suggests a
+                similar name.
         """
-        wanted = name.strip()
-        found = self._by_name.get(wanted)
+        name = name.strip()
+        found = self._by_name.get(name)
         if found is not None:
             return found
-        if wanted in self._broken:
-            raise ValueError(f"{self._what} {wanted!r} cannot be imported: {self._broken[wanted]}")
-        near = get_close_matches(wanted, self._by_name, n=1)
+        if name in self._broken:
+            raise ValueError(f"{self._what} {name!r} cannot be imported: {self._broken[name]}")
+        near = get_close_matches(name, self._by_name, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names())}"
-        raise ValueError(f"no {self._what} is called {wanted!r}: {hint}")
+        raise ValueError(f"no {self._what} is called {name!r}: {hint}")
 
     def names(self) -> list[str]:
-        """The simple names of all classes, in order."""
+        """The simple names of all classes, sorted."""
         return sorted({each.__name__ for each in self})
 
     def __iter__(self) -> Iterator[type[ClassT]]:

@@ -1,5 +1,6 @@
-"""A connector's settings: names, types, defaults, rules; and parsing that finds
-every fault at once.
+"""The definition of a connector's settings: names, types, defaults and rules.
+
+Parsing reports all errors of a config at once.
 
 Example:
     >>> from drover.connector import InRange
@@ -27,14 +28,14 @@ from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.secrets import MASK
 
 _QUOTED_MAX_LENGTH = 80
-#: More recommended values than this help nobody.
+#: An upper limit; more recommended values are of no use.
 _RECOMMENDED_MAX = 100
 _INT_BOUND = 2**31
 _LONG_BOUND = 2**63
 
 
 class ConfigType(StrEnum):
-    """How a setting's text is read; the Python type of its value is in parentheses."""
+    """The type of a setting; the Python type of its value is in parentheses."""
 
     #: Any text (str).
     STRING = "STRING"
@@ -48,14 +49,14 @@ class ConfigType(StrEnum):
     DOUBLE = "DOUBLE"
     #: true or false (bool).
     BOOLEAN = "BOOLEAN"
-    #: Items separated by commas, stripped (list of str).
+    #: Items separated by commas, without surrounding white space (list of str).
     LIST = "LIST"
     #: The name of a class or one of its aliases (str).
     CLASS = "CLASS"
 
 
 class Importance(StrEnum):
-    """How much a setting matters to a reader of the list."""
+    """How important a setting is to users."""
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"
@@ -63,7 +64,7 @@ class Importance(StrEnum):
 
 
 class Width(StrEnum):
-    """How much room a form should give to a setting's value."""
+    """The width of a setting's input field in user interfaces."""
 
     NONE = "NONE"
     SHORT = "SHORT"
@@ -75,13 +76,13 @@ class _Required(Enum):
     TOKEN = "required"
 
 
-#: The default of a setting that has none: it must be given.
+#: The default of a required setting.
 REQUIRED: Final = _Required.TOKEN
 
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A secret; ``value`` is the text, everything else hides it."""
+    """A secret. Only ``value`` has its text; ``str`` and ``repr`` mask it."""
 
     value: str
 
@@ -92,7 +93,12 @@ class Password:
 
 
 class SettingError(ValueError):
-    """Settings that are right one by one contradict each other; ``setting`` is where to say so."""
+    """Settings that are valid one by one contradict each other.
+
+    Args:
+        setting: The setting to which the error is attributed.
+        fault: The error, as the end of a sentence that starts with the setting's name.
+    """
 
     def __init__(self, setting: str, fault: str) -> None:
         super().__init__(f"{setting} {fault}")
@@ -104,10 +110,18 @@ class SettingError(ValueError):
 class ConfigKey:
     """One setting.
 
-    ``default`` is a value of the setting's type, None for an optional setting without one, or
-    ``REQUIRED``. ``validator`` judges the parsed value, default included, unless it is None.
-    ``recommender`` says what would fit to the other settings. ``display_name`` is for people; the
-    name unless given.
+    Attributes:
+        name: Its name.
+        type: Its type.
+        default: A value of the setting's type; None for an optional setting without a default;
+            ``REQUIRED`` for a required setting.
+        importance: Its importance.
+        documentation: Its documentation.
+        group: The group in which user interfaces show it.
+        validator: Checks the parsed value, including the default, unless it is None.
+        recommender: Recommends values, given the other settings.
+        display_name: The name that user interfaces show; by default ``name``.
+        width: The width of its input field.
     """
 
     name: str
@@ -123,36 +137,43 @@ class ConfigKey:
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether the setting is required."""
         return self.default is REQUIRED
 
     @property
     def default_text(self) -> str | None:
-        """The default as it would be written in a config; None when there is none."""
+        """The default in the form in which configs write it; None if there is none."""
         if self.default is REQUIRED or self.default is None:
             return None
         return to_text(self.default)
 
     @property
     def valid_values(self) -> tuple[str, ...]:
-        """The values it may have, where they are few; else empty."""
+        """The valid values if the setting is an enumeration, else empty."""
         return tuple(self.validator.valid_values) if self.validator is not None else ()
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` says.
+        """The value of ``text``.
 
         Raises:
-            ValueError: it says none; the message says what would be right.
+            ValueError: The text is not valid; the message states what is valid.
         """
         return _PARSERS[self.type](text)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting of a config: as given or by default, as text, its faults and its warnings.
+    """The value of one setting, with its errors and warnings.
 
-    A fault refuses the config, a warning does not. ``recommended_values`` and ``visible`` are what
-    the setting's recommender says beside the other settings of the config.
+    An error makes the config invalid, a warning does not.
+
+    Attributes:
+        key: The setting.
+        text: The given or default value, as text.
+        errors: The validation errors.
+        warnings: The warnings.
+        recommended_values: The recommender's values, given the other settings of the config.
+        visible: Whether the setting has an effect, given the other settings of the config.
     """
 
     key: ConfigKey
@@ -164,7 +185,7 @@ class ConfigValue:
 
     @property
     def shown_text(self) -> str | None:
-        """The text for other eyes: secrets are masked."""
+        """The text that may be shown: passwords are masked."""
         if self.text is not None and self.key.type is ConfigType.PASSWORD:
             return MASK
         return self.text
@@ -172,16 +193,18 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class ParsedConfig:
-    """A config's values by name, unknown settings as their text; faulty settings are left out."""
+    """The values of a config by name, and all violations. Unknown settings are texts; invalid
+    settings are absent.
+    """
 
     values: Mapping[str, Any]
     violations: tuple[Violation, ...] = ()
 
     def require_valid(self, name: str = "") -> Mapping[str, Any]:
-        """The values, when there is no fault.
+        """The values, if the config is valid.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG with every fault.
+            InvalidArgumentError: INVALID_CONFIG with every violation.
         """
         if self.violations:
             of = f" of {name!r}" if name else ""
@@ -190,14 +213,14 @@ class ParsedConfig:
             more = f"; and {count - 5} more" if count > 5 else ""
             raise InvalidArgumentError(
                 Reason.INVALID_CONFIG,
-                f"the config{of} has {count} fault{'s' if count > 1 else ''}: {listed}{more}",
+                f"the config{of} has {count} error{'s' if count > 1 else ''}: {listed}{more}",
                 violations=self.violations,
             )
         return self.values
 
 
 class ConfigDef:
-    """The settings a connector knows. A setting it does not know is a warning, not a fault."""
+    """The settings of a connector. An unknown setting in a config is a warning, not an error."""
 
     def __init__(self, *keys: ConfigKey) -> None:
         self._keys = {key.name: key for key in keys}
@@ -216,13 +239,13 @@ class ConfigDef:
         return self._keys[name]
 
     def __or__(self, other: "ConfigDef") -> "ConfigDef":
-        """Both, in order; where they share a name, ``other`` decides."""
+        """Both definitions, in order. If both define a setting, ``other`` takes precedence."""
         merged = ConfigDef()
         merged._keys = self._keys | other._keys
         return merged
 
     def parse(self, raw: Mapping[str, str | None]) -> ParsedConfig:
-        """The typed values, and every fault."""
+        """The typed values, and all violations."""
         values: dict[str, Any] = {}
         violations: list[Violation] = []
         for key in self:
@@ -237,8 +260,8 @@ class ConfigDef:
         return ParsedConfig(values, tuple(violations))
 
     def validate(self, raw: Mapping[str, str | None]) -> list[ConfigValue]:
-        """Every setting with its text, its faults and what is recommended, in order of definition;
-        unknown ones last.
+        """All settings with values, errors and recommended values, in the order of the definition;
+        unknown settings last.
         """
         found = []
         parsed = self.parse(raw)
@@ -259,15 +282,16 @@ class ConfigDef:
     def _unknown(self, name: str) -> str:
         near = get_close_matches(name, self._keys, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
-        return f"is not a setting of this connector, so nothing reads it{advice}"
+        return f"is not a setting of this connector and has no effect{advice}"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """Where a setting stands among others.
+    """The position of a setting among the others.
 
-    ``order`` counts from 1 within the setting's group. ``dependents`` are the settings whose
-    recommenders look at this one.
+    Attributes:
+        order: The position in the setting's group, from 1.
+        dependents: The settings whose recommenders depend on this one.
     """
 
     order: int
@@ -275,7 +299,7 @@ class KeyPlace:
 
 
 def places(keys: Iterable[ConfigKey]) -> list[KeyPlace]:
-    """The place of each of a definition's keys, in the same order."""
+    """The position of each of a definition's keys, in the same order."""
     listed = list(keys)
     dependents: dict[str, list[str]] = {}
     for key in listed:
@@ -290,7 +314,7 @@ def places(keys: Iterable[ConfigKey]) -> list[KeyPlace]:
 
 
 def _recommended(value: ConfigValue, config: Mapping[str, Any]) -> ConfigValue:
-    """A value with what its recommender says; one that fails says so and recommends nothing."""
+    """A value with the recommender's results. If the recommender fails, a warning instead."""
     recommender = value.key.recommender
     values: Iterable[str] = value.key.valid_values
     visible, warnings = True, value.warnings
@@ -299,7 +323,7 @@ def _recommended(value: ConfigValue, config: Mapping[str, Any]) -> ConfigValue:
             visible = bool(recommender.visible(config))
         if recommender is not None and recommender.values is not None:
             values = [str(each) for each in islice(recommender.values(config), _RECOMMENDED_MAX)]
-    except Exception as error:  # noqa: BLE001 - an author's code, which must refuse nothing
+    except Exception as error:  # noqa: BLE001 - a plugin's code, which must not reject a config
         fault = f"has a recommender that failed: {type(error).__name__}"
         values, visible, warnings = (), True, (*warnings, fault)
     if value.key.type is ConfigType.PASSWORD:
@@ -308,7 +332,7 @@ def _recommended(value: ConfigValue, config: Mapping[str, Any]) -> ConfigValue:
 
 
 def to_text(value: Any) -> str:
-    """A value as it is written in a config."""
+    """A value in the form in which configs write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Password):
@@ -334,7 +358,7 @@ def _evaluate(key: ConfigKey, text: str | None) -> tuple[Any, tuple[str, ...]]:
 
 
 def quote(text: str) -> str:
-    """Text for a message: quoted, shortened."""
+    """Text for a message: quoted and shortened."""
     if len(text) > _QUOTED_MAX_LENGTH:
         return f"{text[:_QUOTED_MAX_LENGTH]!r}…"
     return repr(text)
@@ -375,7 +399,7 @@ def _parse_list(text: str) -> list[str]:
 
 def _parse_class(text: str) -> str:
     stripped = text.strip()
-    # Kafka Connect has classes inside of classes: MaskField$Value
+    # Kafka Connect has nested classes: MaskField$Value
     parts = stripped.replace(":", ".").replace("$", ".").split(".")
     if not all(part.isidentifier() for part in parts):
         raise ValueError(f"must be the name of a class or its alias, not {quote(text)}")

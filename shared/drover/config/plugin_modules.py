@@ -1,4 +1,6 @@
-"""Which modules a config may name: importing one runs its code."""
+"""The modules that a config may name. They are restricted, because importing a module runs its
+code.
+"""
 
 import importlib
 import os
@@ -7,41 +9,42 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-#: The environment variable of engine and executors that lists them, with commas between.
+#: The environment variable with the allowed modules, for engines and executors; separated by
+#: commas.
 MODULES_VARIABLE = "DROVER_PLUGIN_MODULES"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def module_names(text: str) -> list[str]:
-    """The names of a list with commas between.
+    """The module names in a list separated by commas.
 
     Raises:
-        ValueError: one cannot be a module's.
+        ValueError: A name is not a valid module name.
     """
     names = [each.strip() for each in text.split(",") if each.strip()]
     for name in names:
         if not _MODULE.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be a module: package or package.module")
+            raise ValueError(f"{name!r} is not a module name: use package or package.module")
     return names
 
 
 def module_fault(module: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why something in ``module`` that no entry point names may not be imported; None when it may.
+    """Why a config may not name an object in ``module`` that no entry point names; None if it may.
 
-    A name that is listed allows what lies below it as well.
+    An allowed name includes the modules below it.
     """
     allowed = module_names(environment.get(MODULES_VARIABLE, ""))
     if any(f"{module}.".startswith(f"{name}.") for name in allowed):
         return None
-    listed = f"; {', '.join(allowed)} may be" if allowed else ""
+    listed = f" ({', '.join(allowed)})" if allowed else ""
     return (
-        f"the module {module!r} may not be imported: no entry point names it, and it is not below "
-        f"one of the worker's {MODULES_VARIABLE}{listed}"
+        f"the module {module!r} is not allowed: no entry point names it, and the worker's "
+        f"{MODULES_VARIABLE}{listed} does not include it"
     )
 
 
 def plugin_fault(group: str, name: str) -> str | None:
-    """Why ``load_plugin`` gives nothing that a config may name; None when it does."""
+    """Why a config may not name this object, or why it fails to load; None if it may."""
     name = name.strip()
     try:
         if not entry_points(group=group, name=name):
@@ -55,11 +58,12 @@ def plugin_fault(group: str, name: str) -> str | None:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """What an entry point of ``group`` is called, or else what has this import path. Whether a
-    config may name it is for ``plugin_fault`` to say, before.
+    """The object of an entry point in ``group``, or else the object with this import path.
+
+    Does not check whether a config may name it; call ``plugin_fault`` before.
 
     Raises:
-        ValueError: There is no such thing, or it cannot be imported.
+        ValueError: The object does not exist or fails to import.
     """
     module_name, attribute = _split(group, name.strip())
     try:
@@ -72,7 +76,7 @@ def load_plugin(group: str, name: str) -> Any:
 
 
 def _split(group: str, path: str) -> tuple[str, str]:
-    """The module, and the name there."""
+    """The module, and the object's name in the module."""
     named = entry_points(group=group, name=path)
     if named:
         path = next(iter(named)).value.split("[")[0].strip()
@@ -80,7 +84,7 @@ def _split(group: str, path: str) -> tuple[str, str]:
     if not module_name or not name:
         names = ", ".join(sorted(entry_points(group=group).names)) or "none"
         raise ValueError(
-            f"must be like package.module:name, not {path!r}, or an entry point of {group}: there "
-            f"are {names}"
+            f"must have the form package.module:name, or name an entry point of {group} ({names}), "
+            f"not {path!r}"
         )
     return module_name, name

@@ -1,16 +1,16 @@
-"""Properties files as Java reads them (java.util.Properties)."""
+"""Parses properties files as Java does (java.util.Properties)."""
 
 import re
 from collections.abc import Iterator
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _MEANINGS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: A key, up to a separator that is not escaped; white space counts as one.
+#: A key, up to an unescaped separator; white space is a separator too.
 _LINE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values of a properties file; the last one counts."""
+    """The keys and values of a properties file; the last value of a key wins."""
     found = {}
     for line in _logical_lines(text):
         match = _LINE.fullmatch(line)
@@ -20,7 +20,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments, those that end in a backslash joined with the next."""
+    """Lines without comments; a line that ends in a backslash is joined with the next."""
     line = ""
     for natural in re.split(r"\r\n|\r|\n", text):
         part = natural.lstrip(" \t\f")

@@ -1,4 +1,4 @@
-"""Config providers: where the values of ``${provider:path:key}`` in configs come from (KIP-297)."""
+"""Config providers: the sources of ``${provider:path:key}`` values in configs (KIP-297)."""
 
 import os
 import re
@@ -11,24 +11,29 @@ from typing import ClassVar
 from drover.config.class_registry import ClassRegistry
 from drover.config.properties import parse_properties
 
-#: Entry points of distributions that have config providers.
+#: The entry point group of config providers.
 GROUP = "drover.config_providers"
-#: The setting that names a provider's class; by default it is the built-in one of the same name.
+#: The setting with a provider's class; by default the built-in provider with the same name.
 CLASS = "class"
 ALLOWED_PATHS = "allowed.paths"
 ALLOWLIST_PATTERN = "allowlist.pattern"
 FILE_MAX_BYTES = 1024 * 1024
-#: Drover's own settings, some of them passwords, are no connector's business.
+#: The prefix of Drover's own variables, some of them passwords; connectors must not read them.
 _OWN_PREFIX = "DROVER_"
 
 
 class ConfigProviderError(Exception):
-    """A provider cannot be set up or has no such value; the message says why, without values."""
+    """A provider's setup or lookup failed. The message has the cause, but no values."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigData:
-    """What a provider found, by key; ``ttl_ms`` is how long it holds, None without an end."""
+    """The values that a provider found, by key.
+
+    Attributes:
+        values: The values.
+        ttl_ms: How long they are valid; None if they do not expire.
+    """
 
     values: Mapping[str, str]
     ttl_ms: int | None = None
@@ -37,27 +42,26 @@ class ConfigData:
 class ConfigProvider(ABC):
     """Looks values up, in the engine, whenever a connector or task with a placeholder starts.
 
-    Subclasses are offered as entry points of ``drover.config_providers``. They may be asked from
-    several threads at once, and are given up when they do not answer within the limit of the call
-    that they are asked for.
+    Subclasses are entry points of ``drover.config_providers``. Several threads may call a provider
+    at the same time. A lookup is abandoned after the time limit of the call that needs it.
     """
 
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """``settings`` are those of DROVER_CONFIG_PROVIDERS for it, without its class.
+        """``settings`` are the provider's settings in DROVER_CONFIG_PROVIDERS, without its class.
 
         Raises:
-            ConfigProviderError: one is missing, faulty or unknown.
+            ConfigProviderError: A setting is missing, invalid or unknown.
         """
         _only(settings, ())
 
     @abstractmethod
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
-        """The values of ``keys`` at ``path`` (empty for ``${provider:key}``), of those there are.
+        """The values of those ``keys`` that exist at ``path`` (empty for ``${provider:key}``).
 
         Raises:
-            ConfigProviderError: the path cannot be read.
+            ConfigProviderError: The path is not readable.
         """
 
 
@@ -77,9 +81,10 @@ class FileConfigProvider(ConfigProvider):
 
 
 class DirectoryConfigProvider(ConfigProvider):
-    """``${directory:/path/to/directory:file}``: the text of a file, without the newline at its end.
+    """``${directory:/path/to/directory:file}``: the text of a file, without a trailing newline.
 
-    The directory is one of ``allowed.paths`` or below one; so orchestrators hand out secrets.
+    The directory is in ``allowed.paths`` or below one of them. Orchestrators mount secrets in this
+    form.
     """
 
     aliases = ("directory", "org.apache.kafka.common.config.provider.DirectoryConfigProvider")
@@ -92,11 +97,11 @@ class DirectoryConfigProvider(ConfigProvider):
         """See ``ConfigProvider``."""
         directory = _within(path, self._allowed)
         if not directory.is_dir():
-            raise ConfigProviderError(f"{path} is no directory")
+            raise ConfigProviderError(f"{path} is not a directory")
         values = {}
         for key in keys:
             if "/" in key or key in ("", ".", ".."):
-                raise ConfigProviderError(f"{key!r} is not the name of a file")
+                raise ConfigProviderError(f"{key!r} is not a file name")
             file = _within(str(directory / key), self._allowed)
             if file.is_file():
                 values[key] = _read(file).removesuffix("\n").removesuffix("\r")
@@ -104,8 +109,8 @@ class DirectoryConfigProvider(ConfigProvider):
 
 
 class EnvVarConfigProvider(ConfigProvider):
-    """``${env:NAME}``: a variable of the worker's environment whose whole name matches
-    ``allowlist.pattern``; Drover's own are never given out.
+    """``${env:NAME}``: an environment variable of the worker whose whole name matches
+    ``allowlist.pattern``; never one of Drover's own.
     """
 
     aliases = ("env", "org.apache.kafka.common.config.provider.EnvVarConfigProvider")
@@ -117,16 +122,16 @@ class EnvVarConfigProvider(ConfigProvider):
         try:
             self._allowed = re.compile(_required(settings, ALLOWLIST_PATTERN))
         except re.error as error:
-            raise ConfigProviderError(f"{ALLOWLIST_PATTERN} is no pattern: {error}") from None
+            raise ConfigProviderError(f"{ALLOWLIST_PATTERN} is not a pattern: {error}") from None
         self._environment = os.environ if environment is None else environment
 
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
         """See ``ConfigProvider``."""
         if path:
-            raise ConfigProviderError("variables have no path: write ${env:NAME}")
+            raise ConfigProviderError("variables have no path: use ${env:NAME}")
         for key in keys:
             if key.upper().startswith(_OWN_PREFIX) or not self._allowed.fullmatch(key):
-                raise ConfigProviderError(f"{key} is not given out ({ALLOWLIST_PATTERN})")
+                raise ConfigProviderError(f"{key} is not allowed ({ALLOWLIST_PATTERN})")
         return ConfigData({key: self._environment[key] for key in keys if key in self._environment})
 
 
@@ -135,15 +140,15 @@ def _built_in() -> Sequence[type[ConfigProvider]]:
 
 
 PROVIDERS: ClassRegistry[ConfigProvider] = ClassRegistry("config provider", GROUP, _built_in)
-#: What the built-in ones are called where nothing else is said.
+#: The names of the built-in providers, if a worker's settings do not rename them.
 BUILT_IN_NAMES = tuple(each.aliases[0] for each in _built_in())
 
 
 def make_provider(name: str, settings: Mapping[str, str]) -> ConfigProvider:
-    """The provider that a worker has under ``name``. Runs plugin code.
+    """Create the provider that a worker's settings define as ``name``. Runs plugin code.
 
     Raises:
-        ConfigProviderError: its class is not there, or its settings are faulty.
+        ConfigProviderError: Its class does not exist, or its settings are invalid.
     """
     own = {key: value for key, value in settings.items() if key != CLASS}
     try:
@@ -156,7 +161,7 @@ def _only(settings: Mapping[str, str], known: Collection[str]) -> None:
     unknown = sorted(settings.keys() - known)
     if unknown:
         raise ConfigProviderError(
-            f"{unknown[0]} is no setting of it: {', '.join(sorted(known)) or 'it has none'}"
+            f"{unknown[0]} is not one of its settings ({', '.join(sorted(known)) or 'none'})"
         )
 
 
@@ -176,7 +181,7 @@ def _allowed_paths(settings: Mapping[str, str]) -> list[Path]:
 
 
 def _within(path: str, allowed: Sequence[Path]) -> Path:
-    """Where a path leads, links followed, if that is allowed."""
+    """The real path, with links resolved, if it is allowed."""
     if not path.startswith("/"):
         raise ConfigProviderError(f"the path {path!r} is not absolute")
     real = Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""What a setting's value could be, and whether it matters at all, given the other settings."""
+"""Recommends values of a setting, and whether it is visible, given the other settings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,16 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommender:
-    """Helps people and forms to fill in a config; it refuses nothing.
+    """Helps users and forms to fill in a config; never makes a config invalid.
 
-    Both functions get the parsed values of the whole config, defaults included; settings that are
-    faulty or have no value are left out or None. They run whenever a config is checked: they must
-    be quick, and ask no other system.
+    Both functions receive the parsed values of the whole config, including defaults. Invalid
+    settings are absent, settings without a value are absent or None. The functions run at each
+    validation of a config, so they must be fast and must not call other systems.
 
     Attributes:
-        depends_on: The settings that they look at; these list this one among their dependents.
-        values: Values that fit to the others; without it those that the validator allows.
-        visible: Whether the setting has an effect beside the others; without it it always has.
+        depends_on: The settings on which they depend. This setting becomes one of their dependents.
+        values: Returns values that are valid with the other settings; by default the validator's
+            values.
+        visible: Returns whether the setting has an effect with the other settings; by default it
+            always has.
     """
 
     depends_on: tuple[str, ...] = ()
@@ -25,7 +27,7 @@ class Recommender:
 
 
 def visible_when(name: str, *values: Any) -> Recommender:
-    """For a setting that has an effect only while ``name`` has one of ``values``.
+    """For a setting that has an effect only if ``name`` has one of ``values``.
 
     Example:
         >>> recommender = visible_when("auth.type", "basic")
@@ -36,5 +38,5 @@ def visible_when(name: str, *values: Any) -> Recommender:
 
 
 def visible_with(name: str) -> Recommender:
-    """For a setting that has an effect only while ``name`` has a value."""
+    """For a setting that has an effect only if ``name`` has a value."""
     return Recommender(depends_on=(name,), visible=lambda config: bool(config.get(name)))

@@ -1,6 +1,6 @@
 """Placeholders in configs: ``${provider:key}`` and ``${provider:path:key}``.
 
-Raw texts stay in the config log; only the engine that runs a connector or task resolves them.
+The config log stores the raw texts; only the engine that runs a connector or task resolves them.
 """
 
 import re
@@ -15,25 +15,25 @@ from drover.config.providers import (
 )
 from drover.errors import InvalidArgumentError, Reason, Violation
 
-#: As in Kafka: provider, path (perhaps none) and key; the path ends at the last colon.
+#: As in Kafka: provider, optional path, and key; the path ends at the last colon.
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
-#: What workers read in a config without its plugin, beside all of restart.policy.
+#: Settings that workers read without resolving placeholders, besides all restart.* settings.
 _READ_RAW = ("name", "connector.class", "tasks.max", "consumer.override.group.id")
 _RESTART = "restart."
-#: Shorter values stand in many texts by chance.
-_TELLING_LENGTH = 4
+#: Shorter values occur in many texts by chance.
+_REPLACED_LENGTH_MIN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A config with its placeholders resolved.
+    """A config with resolved placeholders.
 
     Attributes:
-        config: The values; the raw text where there is a fault.
-        raw: The config as it was written.
-        faults: Why placeholders could not be resolved.
-        secrets: Values that providers gave, with the placeholders they stand for.
-        ttl_ms: How long the values hold; None for as long as wanted.
+        config: The values; the raw text if resolving failed.
+        raw: The raw config.
+        faults: Placeholders that could not be resolved, with the cause.
+        secrets: Values that providers returned, with their placeholders.
+        ttl_ms: How long the values are valid; None if they do not expire.
     """
 
     config: Mapping[str, str]
@@ -43,17 +43,17 @@ class Resolution:
     ttl_ms: int | None = None
 
     def require_whole(self) -> "Resolution":
-        """This, when everything was resolved.
+        """This resolution, if all placeholders were resolved.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG with every fault.
+            InvalidArgumentError: INVALID_CONFIG with every violation.
         """
         if self.faults:
             raise InvalidArgumentError.listing(self.faults, reason=Reason.INVALID_CONFIG)
         return self
 
     def unresolved(self, config: Mapping[str, str]) -> dict[str, str]:
-        """A config that was made of the resolved one, with placeholders in place of values."""
+        """A config derived from the resolved config, with placeholders instead of values."""
         restored = {}
         for key, value in config.items():
             if key in self.raw and value == self.config[key]:
@@ -64,27 +64,29 @@ class Resolution:
 
 
 def with_placeholders(text: str, secrets: Mapping[str, str]) -> str:
-    """A text in which values of providers are replaced, the longest first, no very short ones."""
-    found = (each for each in secrets if len(each) >= _TELLING_LENGTH and each in text)
+    """A text in which values of providers are replaced by placeholders, longest values first; very
+    short values are not replaced.
+    """
+    found = (each for each in secrets if len(each) >= _REPLACED_LENGTH_MIN and each in text)
     for value in sorted(found, key=len, reverse=True):
         text = text.replace(value, secrets[value])
     return text
 
 
 def placeholder_providers(text: str) -> set[str]:
-    """The providers that a text's placeholders name."""
+    """The providers that the placeholders in a text name."""
     return {match[1] for match in _PLACEHOLDER.finditer(text)}
 
 
 class ConfigResolver:
-    """Resolves configs with a worker's providers; each is made when it is first needed.
+    """Resolves configs with a worker's providers; each provider is created on first use.
 
-    A placeholder of a provider that the worker does not have stays as it is, as in Kafka Connect,
-    unless it has the name of a built-in one: then somebody expects it to be resolved.
+    A placeholder of an unknown provider stays unchanged, as in Kafka Connect. The exception is the
+    name of a built-in provider, which users expect to be resolved: it is an error.
 
     Args:
-        settings: Of each provider, by its name.
-        make: Makes a provider.
+        settings: The settings of each provider, by its name.
+        make: Creates a provider.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class ConfigResolver:
         self._providers: dict[str, ConfigProvider] = {}
 
     def resolve(self, config: Mapping[str, str]) -> Resolution:
-        """Look up what placeholders stand for. Runs plugin code, and may take its time."""
+        """Replace placeholders by values. Runs plugin code, and may block."""
         lookup = _Lookup(self)
         resolved: dict[str, str] = {}
         faults: list[Violation] = []
@@ -105,35 +107,35 @@ class ConfigResolver:
             try:
                 resolved[key] = _PLACEHOLDER.sub(lookup.value, raw) if "${" in raw else raw
                 if resolved[key] != raw and (key in _READ_RAW or key.startswith(_RESTART)):
-                    raise ConfigProviderError("workers read it themselves: write its value")
+                    raise ConfigProviderError("workers read it unresolved: write its value")
             except ConfigProviderError as error:
                 resolved[key] = raw
                 faults.append(Violation(f'config["{key}"]', str(error)))
         return Resolution(resolved, dict(config), tuple(faults), lookup.secrets, lookup.ttl_ms)
 
     def known(self, name: str) -> bool:
-        """Whether the worker has a provider of that name."""
+        """Whether the worker has a provider with this name."""
         return name in self._settings
 
     def provider(self, name: str) -> ConfigProvider:
         """One of the worker's providers.
 
         Raises:
-            ConfigProviderError: it cannot be set up.
+            ConfigProviderError: The setup of the provider fails.
         """
         found = self._providers.get(name)
         if found is None:
             try:
                 found = self._make(name, self._settings[name])
             except ConfigProviderError as error:
-                text = f"the config provider {name!r} cannot be set up: {error}"
+                text = f"the setup of config provider {name!r} failed: {error}"
                 raise ConfigProviderError(text) from error
             self._providers[name] = found
         return found
 
 
 class _Lookup:
-    """What one config needs; each value is looked up once."""
+    """The lookups for one config; each value is looked up once."""
 
     def __init__(self, resolver: ConfigResolver) -> None:
         self._resolver = resolver
@@ -142,7 +144,7 @@ class _Lookup:
         self.ttl_ms: int | None = None
 
     def value(self, match: re.Match[str]) -> str:
-        """What a placeholder stands for."""
+        """The value of a placeholder."""
         placeholder, name, path, key = match[0], match[1], match[2] or "", match[3]
         if not self._resolver.known(name):
             if name in BUILT_IN_NAMES:
@@ -161,12 +163,12 @@ class _Lookup:
             data = self._resolver.provider(name).get(path, [key])
         except ConfigProviderError as error:
             raise ConfigProviderError(f"{placeholder}: {error}") from error
-        except Exception as error:  # plugin code may raise anything, and say secrets doing so
+        except Exception as error:  # plugin code may raise anything, with secrets in its message
             text = f"{placeholder}: the provider raised {type(error).__name__}"
             raise ConfigProviderError(text) from error
         value = data.values.get(key)
         if not isinstance(value, str):
-            raise ConfigProviderError(f"{placeholder}: there is no such value")
+            raise ConfigProviderError(f"{placeholder}: the provider has no such value")
         if value:
             self.secrets[value] = placeholder
         if data.ttl_ms is not None:
@@ -175,6 +177,6 @@ class _Lookup:
 
 
 def only_placeholder_of(text: str, providers: Collection[str]) -> bool:
-    """Whether a text is one placeholder of a known provider, so that it tells no secret."""
+    """Whether a text consists of one placeholder of a known provider, and so contains no secret."""
     match = _PLACEHOLDER.fullmatch(text)
     return match is not None and match[1] in providers

@@ -1,4 +1,6 @@
-"""Rules for the values of settings. Each says what would be right, not only what is wrong."""
+"""Rules for the values of settings. An error message states what is valid, not only what is
+invalid.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -11,15 +13,15 @@ class Validator(Protocol):
 
     @property
     def valid_values(self) -> Sequence[str]:
-        """The values allowed, where they are few; else empty."""
+        """The valid values of an enumeration, else empty."""
 
     def faults(self, value: Any) -> Iterable[str]:
-        """What is wrong, as the end of a sentence that begins with the setting's name."""
+        """The errors, each as the end of a sentence that starts with the setting's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """A number from ``minimum`` to ``maximum``, both included; None leaves a side open."""
+    """A number from ``minimum`` to ``maximum``, both inclusive; None for no bound."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -38,7 +40,7 @@ class InRange:
 
 
 class OneOf:
-    """One of a few texts; for a list, every item."""
+    """One of the given texts; for a list, every item."""
 
     def __init__(self, *values: str) -> None:
         self.valid_values: Sequence[str] = values
@@ -54,7 +56,7 @@ class OneOf:
 
 
 class Matches:
-    """A text that matches a regular expression from end to end; for a list, every item."""
+    """A text that matches a regular expression as a whole; for a list, every item."""
 
     def __init__(self, pattern: str, what: str) -> None:
         self._pattern = re.compile(pattern)
@@ -72,7 +74,7 @@ class Matches:
 
 
 class NonEmpty:
-    """A text with more than white space, or a list with at least one item and no empty ones."""
+    """A text that is not blank, or a list with at least one item and no empty items."""
 
     valid_values: Sequence[str] = ()
 
@@ -86,7 +88,7 @@ class NonEmpty:
 
 
 class Check:
-    """A rule of your own: a function from the value to what is wrong with it, or to None.
+    """A custom rule: a function that returns the error of a value, or None.
 
     Example:
         >>> even = Check(lambda value: None if value % 2 == 0 else f"must be even, not {value}")
@@ -103,7 +105,7 @@ class Check:
 
 
 class All:
-    """Several rules at once; every one has its say."""
+    """Several rules at once; reports the errors of all of them."""
 
     def __init__(self, *validators: Validator) -> None:
         self._validators = validators

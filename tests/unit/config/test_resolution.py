@@ -88,7 +88,7 @@ def test_a_value_is_looked_up_once_and_never_resolved_again(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("${vault:missing}", "there is no such value"),
+        ("${vault:missing}", "the provider has no such value"),
         ("${vault:refused:password}", "not for you"),
         ("${vault:broken:password}", "the provider raised RuntimeError"),
         ("${file:/x:y}", "this worker has no config provider 'file'"),
@@ -121,7 +121,7 @@ def test_a_provider_that_cannot_be_set_up_is_told_and_tried_again() -> None:
 
     resolver = ConfigResolver({"vault": {}}, make=make)
     (fault,) = resolver.resolve({"a": "${vault:user}"}).faults
-    assert "'vault' cannot be set up: no address" in fault.description
+    assert "the setup of config provider 'vault' failed: no address" in fault.description
     assert resolver.resolve({"a": "${vault:user}"}).config == {"a": "ann"}
 
 

@@ -98,7 +98,7 @@ def test_every_fault_is_found_at_once() -> None:
         parsed.require_valid("my-connector")
     assert caught.value.reason is Reason.INVALID_CONFIG
     assert len(caught.value.violations) == 8
-    assert "'my-connector' has 8 faults" in caught.value.message
+    assert "'my-connector' has 8 errors" in caught.value.message
     assert "and 3 more" in caught.value.message
 
 
@@ -132,7 +132,7 @@ def test_an_unknown_setting_is_a_warning_with_the_nearest_known_name(
     *known, unknown = definition.validate({"topics": "a", "file.name": "f", given: "x"})
     assert [value.warnings for value in known] == [(), ()]
     assert unknown.errors == ()
-    assert unknown.warnings == (f"is not a setting of this connector, so nothing reads it{advice}",)
+    assert unknown.warnings == (f"is not a setting of this connector and has no effect{advice}",)
 
 
 def test_unknown_settings_are_kept_and_are_no_fault() -> None:

@@ -143,7 +143,7 @@ def test_a_validated_config_shows_what_was_written(configs: EngineConfigs, file:
     assert not values["password"].errors
     assert list(values["port"].errors) == [f"must be from 1 to 9, not ${{file:{file}:port}}"]
     (fault,) = values["fail"].errors
-    assert "there is no such value" in fault
+    assert "the provider has no such value" in fault
     assert SECRET not in str(report)
 
 

@@ -61,7 +61,7 @@ def faults(config: dict[str, str]) -> dict[str, str]:
         (transform("ArrowFunction", function="tests.no.module:it"), "transforms.it.function",
          "cannot be imported: ModuleNotFoundError"),
         (transform("ArrowFunction", function="it"), "transforms.it.function",
-         "must be like package.module:name"),
+         "must have the form package.module:name"),
         (transform("ArrowFunction", function="tests.support.transforms_for_tests.NOT_A_FUNCTION"),
          "transforms.it.function", "must name a function, not a int"),
         (HIDE | {"transforms.it.negate": "true"}, "transforms.it.negate",

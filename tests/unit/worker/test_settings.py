@@ -91,7 +91,7 @@ def test_hosts_that_may_be_called_reach_the_engine(monkeypatch: pytest.MonkeyPat
         ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
         ("DROVER_FILE_ROOTS", "/files,data", "absolute paths, not 'data'"),
         ("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com,http://b", "not 'http://b'"),
-        ("DROVER_PLUGIN_MODULES", "mine,its-other", "modules: 'its-other' cannot be a module"),
+        ("DROVER_PLUGIN_MODULES", "mine,its-other", "modules: 'its-other' is not a module name"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": {}}', "file: allowed.paths is required"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": "/run"}', "DROVER_CONFIG_PROVIDERS file: "),
         ("DROVER_GROUP_ID", "g" * 256, "255"),
