@@ -1,4 +1,4 @@
-"""The test kit: for connector authors (``kit``, ``plugin``) and for Drover's own tests."""
+"""The test kit, for connector authors (``kit``, ``plugin``) and for Drover's own tests."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from drover.testing.spark import local_spark
     from drover.testing.topics import Record
 
-#: What needs Spark, and where it is: it is imported when it is asked for.
+#: Names that need Spark, with their modules; imported on first access.
 _OF_CONNECTORS = {
     "KillPoint": "kit",
     "Record": "topics",

@@ -1,36 +1,36 @@
-"""A clock that moves only when a test says so."""
+"""A clock that moves only when a test advances it."""
 
 import heapq
 from collections.abc import Callable
 
 
 class ManualAlarm:
-    """An alarm that was set on a ``ManualClock``."""
+    """An alarm on a ``ManualClock``."""
 
     def __init__(self, deadline_ms: int, callback: Callable[[], None]) -> None:
         self.deadline_ms = deadline_ms
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Forget the alarm; no effect once it has rung."""
+        """Cancel the alarm; no effect after it has rung."""
         self._callback = None
 
     @property
     def cancelled(self) -> bool:
-        """Whether it will never ring (again)."""
+        """Whether the alarm was cancelled or has rung."""
         return self._callback is None
 
     def ring(self) -> None:
-        """Run the callback once."""
+        """Call the callback, at most once."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
 
 
 class ManualClock:
-    """A ``Clock`` for tests: time stands still until ``advance``.
+    """A ``Clock`` for tests: time moves only with ``advance``.
 
-    A ``Runtime`` that was given this clock has its timers woken by ``advance``:
+    The timers of a ``Runtime`` with this clock fire in ``advance``:
 
         clock = ManualClock()
         runtime = Runtime(machine, log, clock=clock, ...)
@@ -44,12 +44,13 @@ class ManualClock:
         self._alarms: list[tuple[int, int, ManualAlarm]] = []
 
     def now_ms(self) -> int:
-        """The present, in milliseconds."""
+        """The current time in milliseconds."""
         return self._now_ms
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualAlarm:
-        """Run ``callback`` when time reaches ``deadline_ms``, within the ``advance`` that gets
-        there; a deadline that is past rings with the next ``advance``, even of 0.
+        """Call ``callback`` in the ``advance`` that reaches ``deadline_ms``.
+
+        A deadline in the past rings in the next ``advance``, even of 0.
         """
         alarm = ManualAlarm(deadline_ms, callback)
         self._sequence += 1
@@ -57,9 +58,11 @@ class ManualClock:
         return alarm
 
     def advance(self, duration_ms: int) -> None:
-        """Move on by ``duration_ms``, ringing the alarms on the way in order, each at its time."""
+        """Move the time by ``duration_ms``, and ring the alarms up to then in order, each at its
+        time.
+        """
         if duration_ms < 0:
-            raise ValueError(f"time does not go back: {duration_ms} ms")
+            raise ValueError(f"time cannot go back: {duration_ms} ms")
         target_ms = self._now_ms + duration_ms
         while self._alarms and self._alarms[0][0] <= target_ms:
             deadline_ms, _, alarm = heapq.heappop(self._alarms)
@@ -69,5 +72,5 @@ class ManualClock:
         self._now_ms = target_ms
 
     def alarm_count(self) -> int:
-        """How many alarms are set."""
+        """The number of alarms that are set."""
         return sum(not alarm.cancelled for _, _, alarm in self._alarms)

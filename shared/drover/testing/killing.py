@@ -1,4 +1,6 @@
-"""Killing a connector's process: a child runs the task on the same Spark, and kills itself."""
+"""Kills a connector's process: a child process runs the task on the test's Spark, and kills itself
+with SIGKILL.
+"""
 
 import inspect
 import os
@@ -66,12 +68,12 @@ def killed(
             timeout=_TIMEOUT_S,
             check=False,
         )
-    # what it left running on executors is gone as well, as it is when an engine is killed
+    # its Spark jobs end too, as when an engine is killed
     context.cancelAllJobs()
     if ended.returncode != -signal.SIGKILL:
         where = f"the line {before_line!r}" if before_line else str(point)
         raise AssertionError(
-            f"the task was to be killed at {where}, and ended with {ended.returncode} before:\n"
+            f"the task ended with code {ended.returncode} before it reached {where}:\n"
             f"{ended.stderr[-_WORDS_SHOWN:]}"
         )
 
@@ -82,7 +84,7 @@ def _kill_self() -> NoReturn:
 
 
 class _Killing(Hooks):
-    """Kills at a point, once it is armed."""
+    """Kills the process at a point, after it is armed."""
 
     def __init__(self, point: "KillPoint | None") -> None:
         self._point = point
@@ -102,7 +104,7 @@ class _Killing(Hooks):
 
 
 class _KillingStore(EmbeddedStore):
-    """A store under which a source is killed."""
+    """A store that kills a source's process at a point."""
 
     hooks: Hooks = Hooks()
 
@@ -124,7 +126,7 @@ class _KillingStore(EmbeddedStore):
 
 
 class _LineKiller:
-    """A trace function: kills before a line of a file that contains a text."""
+    """A trace function that kills the process before a line of a file that contains a text."""
 
     def __init__(self, path: str, text: str) -> None:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -144,7 +146,7 @@ class _LineKiller:
 
 
 def _session() -> SparkSession:
-    """A session on the JVM of the test, whose port is in the environment."""
+    """A session on the JVM of the test process; its port is in the environment."""
     from pyspark.java_gateway import launch_gateway
 
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -156,7 +158,7 @@ def _session() -> SparkSession:
 
 
 def _source_file(task_class: Any) -> str:
-    """The file of a connector's own code."""
+    """The file with the connector's own code."""
     found = getattr(task_class, "function", None)
     if found is None:
         found = getattr(task_class, "write", None) or task_class.poll

@@ -1,10 +1,11 @@
-"""Runs one connector alone in a test: feed it, look at what it did, kill it, feed it again.
+"""Tests one connector without a cluster: feed it records, check its output, kill it, run it again.
 
-The task is run by the engine's own code over topics and offsets in a directory of the test, without
-a cluster: with converters, transforms, error settings, retries and dead letters as anywhere.
+The engine's own code runs the task with topics and offsets in a directory of the test, including
+converters, transforms, error settings, retries and dead letters.
 
 Example:
-    A sink is killed between its write and its commit, and gets the records again, cut otherwise::
+    A sink is killed between its write and its commit, and receives the records again in other
+    batches::
 
         def test_each_row_is_written_once(sink_kit, tmp_path):
             kit = sink_kit(Lines, path=str(tmp_path / "out"))
@@ -13,7 +14,7 @@ Example:
             kit.run(batch_records=3)
             assert (tmp_path / "out").read_text().count("n") == 10
 
-The fixtures ``sink_kit`` and ``source_kit`` come with the package (``drover.testing.plugin``).
+The package provides the fixtures ``sink_kit`` and ``source_kit`` (``drover.testing.plugin``).
 """
 
 import itertools
@@ -39,23 +40,23 @@ from drover.testing.running import Hooks, RunningTask, claimed_spec
 from drover.testing.topics import Record, Topics, open_store
 from drover_worker.engine.plugins.connectors import checked_task_configs
 
-#: Where the records of a sink's test are, unless it says otherwise.
+#: The default topic of a sink's test.
 TOPIC = "records"
 _names = itertools.count(1)
 
 
 class KillPoint(StrEnum):
-    """Where a process of a connector is killed."""
+    """The point at which a connector's process is killed."""
 
-    #: A sink's write has returned, its offsets are not committed. A source's rows are staged, and
-    #: neither they nor its offsets are visible.
+    #: A sink's write has returned; its offsets are not committed. A source's rows are staged;
+    #: neither the rows nor its offsets are visible.
     AFTER_WRITE = "after write"
-    #: Records and offsets are durable, and the task has not heard of it.
+    #: Records and offsets are durable; the task has not received the response.
     AFTER_COMMIT = "after commit"
 
 
 class ConnectorKit:
-    """What kits of sources and sinks have in common: one task, in a directory of its own."""
+    """The common part of the kits for sources and sinks: one task, in its own directory."""
 
     def __init__(
         self,
@@ -66,29 +67,28 @@ class ConnectorKit:
         directory: Path | None = None,
         task: int = 0,
     ) -> None:
-        """Nothing is started yet.
+        """Create the kit; nothing is started yet.
 
         Args:
-            connector_class: Whose task is run.
+            connector_class: The connector's class.
             config: Its settings, as texts; a name is added.
-            spark: A session of this process.
-            directory: Where topics and offsets are kept; a new one by default.
-            task: Which of its tasks, of the ``tasks.max`` of the config.
+            spark: A Spark session of this process.
+            directory: The directory for topics and offsets; a new one by default.
+            task: The index of the task to run, below the ``tasks.max`` of the config.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG with every fault.
+            InvalidArgumentError: INVALID_CONFIG with every violation.
         """
         self.connector_class = connector_class
         self.spark = spark
-        # the name of a kit's connector goes into figures and dead letters only
+        # the name of a kit's connector is used in figures and dead letters only
         self.config: dict[str, str] = {
             "name": "tested",
             "connector.class": connector_class.__name__,
             **config,
         }
-        made = directory or Path(tempfile.mkdtemp(prefix="drover-kit-"))
-        self.directory = made
-        self._store = open_store(made)
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="drover-kit-"))
+        self._store = open_store(self.directory)
         self._number = task
         self._task: RunningTask | None = None
         self._batch_records: int | None = None
@@ -99,7 +99,7 @@ class ConnectorKit:
 
     @property
     def task(self) -> Any:
-        """The connector's task object, once it runs."""
+        """The connector's task object; the task is started if it is not running."""
         return self._started().instance
 
     def run(
@@ -109,15 +109,14 @@ class ConnectorKit:
         until: Callable[[], bool] | None = None,
         batch_records: int | None = None,
     ) -> None:
-        """Run the task, started if it is not: until nothing is left to do, ``batches`` are done, or
-        ``until`` is true.
+        """Run the task until no work is left, ``batches`` are done, or ``until`` is true.
 
-        With ``batch_records`` a batch of a sink has at most so many records; another number than
-        before starts the task again.
+        The task is started if it is not running. With ``batch_records`` a batch of a sink has at
+        most this many records; a changed number restarts the task.
 
         Raises:
-            TaskFailedError: The task failed; its cause is what it raised.
-            Exception: What the start of the task raised.
+            TaskFailedError: The task failed; its cause is the exception that it raised.
+            Exception: The exception of the task's start.
             AssertionError: It takes longer than two minutes.
         """
         if batch_records != self._batch_records:
@@ -130,9 +129,10 @@ class ConnectorKit:
             raise
 
     def run_uncommitted(self, *, batch_records: int | None = None) -> None:
-        """Write one batch, lose its commit, and drop the task without its stop(): cheaper than a
-        kill, and the next ``run`` starts from what was committed before. Of a source the records
-        are lost with their offsets.
+        """Write one batch, lose its commit, and drop the task without its stop().
+
+        This is cheaper than a kill. The next ``run`` starts from the previously committed offsets.
+        A source's records are lost together with their offsets.
         """
         if batch_records != self._batch_records:
             self.stop()
@@ -144,7 +144,7 @@ class ConnectorKit:
         self._task = None
 
     def stop(self) -> None:
-        """Stop the task in order; ``run`` starts it again from what is committed."""
+        """Stop the task in order; ``run`` restarts it from the committed offsets."""
         task, self._task = self._task, None
         if task is not None:
             task.stop()
@@ -157,33 +157,34 @@ class ConnectorKit:
         after_batches: int = 0,
         batch_records: int | None = None,
     ) -> None:
-        """Run the task in a process of its own, which kills itself (SIGKILL) on its way: nothing of
-        it is cleaned up. What it has committed until then counts; ``run`` starts a new one.
+        """Run the task in a separate process that kills itself (SIGKILL), without any clean-up.
+
+        Its commits up to then are durable; ``run`` starts a new task.
 
         Args:
-            point: Where.
-            before_line: Or right before a line of the connector's module is run, on the driver,
+            point: Where to kill it.
+            before_line: Or: kill it before a line of the connector's module runs, on the driver,
                 that contains this text.
-            after_batches: Let it do so many batches before.
+            after_batches: The number of batches to complete before the kill is armed.
             batch_records: See ``run``.
 
         Raises:
-            AssertionError: It came to rest, or failed, before it got there.
+            AssertionError: The task became idle, or failed, before it reached the point.
         """
         from drover.testing.killing import killed
 
         if (point is None) == (before_line is None):
-            raise ValueError("say where: either a point or before_line")
+            raise ValueError("set either point or before_line")
         self.stop()
         self._batch_records = batch_records
         killed(self, point=point, before_line=before_line, after_batches=after_batches)
 
     def records(self, topic: str) -> list[Record]:
-        """Every record of a topic, by partition and offset."""
+        """All records of a topic, by partition and offset."""
         return self._topics.read(topic)
 
     def close(self) -> None:
-        """End everything."""
+        """Stop the task and close the store."""
         self.stop()
         self._store.close()
 
@@ -208,15 +209,15 @@ class ConnectorKit:
         connector = self.connector_class()
         connector.start(ConnectorContext(config["name"], config_texts=config), values)
         try:
-            most = values["tasks.max"]
-            found = checked_task_configs(connector.task_configs(most), most)
+            max_tasks = values["tasks.max"]
+            configs = checked_task_configs(connector.task_configs(max_tasks), max_tasks)
         finally:
             connector.stop()
-        if self._number >= len(found):
+        if self._number >= len(configs):
             raise ValueError(
-                f"there is no task {self._number}: task_configs() returned {len(found)} configs"
+                f"task {self._number} does not exist: task_configs() returned only {len(configs)}"
             )
-        return found[self._number]
+        return configs[self._number]
 
 
 class SinkKit(ConnectorKit):
@@ -225,7 +226,7 @@ class SinkKit(ConnectorKit):
     def __init__(
         self, connector_class: type[SinkConnector], config: Mapping[str, str], **more: Any
     ) -> None:
-        """As ``ConnectorKit``; ``topics`` is TOPIC unless the config says which topics to read."""
+        """As ``ConnectorKit``; ``topics`` is TOPIC if the config names no topics."""
         named = {"topics", "topics.regex"} & config.keys()
         super().__init__(connector_class, config if named else {"topics": TOPIC, **config}, **more)
 
@@ -240,17 +241,17 @@ class SinkKit(ConnectorKit):
         headers: Sequence[tuple[str, bytes]] = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Put records into a topic.
+        """Publish records to a topic.
 
         Args:
-            values: Dicts, an Arrow table or plain values go through the config's converters (dicts
-                become JSON where none is set); bytes go as they are. None is a deletion.
-            keys: One for each value, in the same forms; or the name of the field that is the key.
-            topic: Where; made when it does not exist.
-            partition: Where in the topic; by default the key decides.
-            partition_count: Of a topic that does not exist yet.
-            headers: Of every record.
-            timestamp_ms: Of every record, since 1970; now by default.
+            values: Dicts, an Arrow table or plain values are encoded with the config's converters
+                (dicts as JSON if none is set); bytes are published unchanged. None is a tombstone.
+            keys: One for each value, in the same forms; or the name of the field with the key.
+            topic: The topic; created if it does not exist.
+            partition: The partition; by default the key determines it.
+            partition_count: The partition count of a topic that does not exist yet.
+            headers: The headers of every record.
+            timestamp_ms: The timestamp of every record, since the epoch; now by default.
         """
         self._topics.feed(
             values,
@@ -270,20 +271,20 @@ class SinkKit(ConnectorKit):
 
     @property
     def metadata(self) -> dict[TopicPartition, str]:
-        """What is committed with the offsets."""
+        """The metadata committed with the offsets, by topic partition."""
         found = parse_sink_offsets(self._store.fetch_offsets(self.config["name"]))
         return {key: each.metadata for key, each in found.items()}
 
     def let_time_pass(self) -> None:
-        """Make the call without records that the task asked for (``context.call_after``), and go on
-        as ``run``.
+        """Make the call without records that the task requested (``context.call_after``), then
+        ``run``.
 
         Raises:
-            AssertionError: It did not ask for one.
+            AssertionError: The task did not request a call.
         """
         runner = self._started().runner
-        asked = runner.let_time_pass() if hasattr(runner, "let_time_pass") else False
-        assert asked, "the task did not ask to be called without records (context.call_after)"
+        requested = runner.let_time_pass() if hasattr(runner, "let_time_pass") else False
+        assert requested, "the task did not request a call without records (context.call_after)"
         self.run(batch_records=self._batch_records)
 
 
@@ -294,5 +295,5 @@ class SourceKit(ConnectorKit):
 
     @property
     def committed(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Every committed (partition, offset)."""
+        """All committed (partition, offset) pairs."""
         return parse_offsets(self._store.fetch_offsets(self.config["name"]))

@@ -1,9 +1,9 @@
-"""Fixtures of pytest for tests of connectors; pytest finds them by itself.
+"""Pytest fixtures for tests of connectors; pytest discovers them automatically.
 
-``sink_kit(Connector, setting=value)`` and ``source_kit(Connector, setting=value)`` make a kit (see
-``drover.testing.kit``) and close it after the test. Dots in names of settings are underscores, or
-come in a dict: ``sink_kit(Connector, {"batch.wait.ms": "0"}, path=…)``. ``kit_directory`` and
-``kit_task`` are ``directory`` and ``task`` of the kit.
+``sink_kit(Connector, setting=value)`` and ``source_kit(Connector, setting=value)`` create a kit
+(see ``drover.testing.kit``) and close it after the test. In keyword arguments, write an underscore
+for each dot in a setting's name, or pass a dict: ``sink_kit(Connector, {"batch.wait.ms": "0"},
+path=…)``. ``kit_directory`` and ``kit_task`` are the kit's ``directory`` and ``task``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def drover_spark() -> "Iterator[SparkSession]":
-    """The Spark session of all kits; define a fixture of this name to give them another."""
+    """The Spark session of all kits; override this fixture to use another session."""
     from drover.testing.spark import local_spark
 
     session = local_spark()
@@ -33,7 +33,7 @@ def drover_spark() -> "Iterator[SparkSession]":
 def sink_kit(
     drover_spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Callable[..., SinkKit]]":
-    """Makes a SinkKit of a connector's class and its settings."""
+    """Creates a SinkKit for a connector class and its settings."""
     from drover.testing.kit import SinkKit
 
     with ExitStack() as stack:
@@ -44,7 +44,7 @@ def sink_kit(
 def source_kit(
     drover_spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Callable[..., SourceKit]]":
-    """Makes a SourceKit of a connector's class and its settings."""
+    """Creates a SourceKit for a connector class and its settings."""
     from drover.testing.kit import SourceKit
 
     with ExitStack() as stack:

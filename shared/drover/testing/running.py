@@ -1,4 +1,4 @@
-"""One task of the real engine, run step by step on the caller's thread, with a store of its own."""
+"""Runs one task of the real engine step by step on the caller's thread, with a store of its own."""
 
 import itertools
 import threading
@@ -33,21 +33,21 @@ _OUTCOMES = {
 }
 _STOP_LIMIT_S = 30.0
 _BUSY_LIMIT_S = 120.0
-#: The longest that one pause of the engine lasts in a test.
+#: The limit of a single pause of the engine in a test.
 _PAUSE_MAX_S = 0.2
 _requests = itertools.count()
 
 
 class TaskFailedError(AssertionError):
-    """The task is FAILED; the message is its trace, the cause what it raised."""
+    """The task FAILED; the message is its trace, the cause is the exception that it raised."""
 
 
 class TaskFencedError(AssertionError):
-    """The task ended, as another owner has claimed it."""
+    """The task ended because another owner has claimed it."""
 
 
 class _ByHand(Scheduler):
-    """Runs no job by itself."""
+    """Runs no jobs; the test runs them."""
 
     def __init__(self) -> None:
         self.woken = False
@@ -70,7 +70,7 @@ class _ByHand(Scheduler):
 
 
 class _Waiting(TopicWatcher):
-    """Notes that a sink waits for records."""
+    """Records that a sink waits for records."""
 
     def __init__(self) -> None:
         self.waiting = False
@@ -92,17 +92,17 @@ class _Waiting(TopicWatcher):
 
 
 class Hooks:
-    """What a test does at points of a batch; by default nothing."""
+    """Test actions at certain points of a batch; by default none."""
 
     def after_write(self) -> None:
         """A sink's write has returned; its offsets are not committed."""
 
     def after_commit(self) -> None:
-        """Offsets are committed, and the task does not know it."""
+        """The offsets are committed; the task has not received the response."""
 
 
 class _Source(SourceRunner):
-    """Notes what the engine sees of the task."""
+    """Records what the engine observes of the task."""
 
     error: BaseException | None = None
     batch_limit: int | None = None
@@ -131,14 +131,14 @@ class _Source(SourceRunner):
 
 
 class _Sink(SinkRunner):
-    """Notes what the engine sees of the task."""
+    """Records what the engine observes of the task."""
 
     error: BaseException | None = None
     batch_limit: int | None = None
     hooks = Hooks()
 
     def _run_batch(self) -> float | None:
-        # a commit is settled in the run that would begin the next batch
+        # the run that would start the next batch also completes the commit
         done = self.batch_limit is not None and self._batch_count >= self.batch_limit
         return None if done else super()._run_batch()
 
@@ -151,7 +151,7 @@ class _Sink(SinkRunner):
         return super()._after_error(error)
 
     def let_time_pass(self) -> bool:
-        """Make the call without records due that the task asked for; whether it did."""
+        """Make the call without records due now; False if the task did not request one."""
         if self._control.idle_in_s() is None:
             return False
         self._control.call_after(0)
@@ -159,7 +159,7 @@ class _Sink(SinkRunner):
 
 
 class RunningTask:
-    """A task under a claim; to be run, and then stopped or dropped."""
+    """A task under a claim: it runs, and is then stopped or dropped."""
 
     def __init__(
         self,
@@ -170,16 +170,16 @@ class RunningTask:
         *,
         is_sink: bool,
     ) -> None:
-        """Make the task and start it.
+        """Create the task and start it.
 
         Raises:
-            Exception: what its start raised.
+            Exception: The exception of its start.
         """
         self._store = store
         self._hooks = hooks
         self._scheduler = _ByHand()
         self._watcher = _Waiting()
-        #: A commit is sent and never arrives, as when the task is killed before.
+        #: Whether commits are lost, as if the task were killed before they arrive.
         self.loses_commits = False
         self._lost = False
         self._ended: engine_pb2.EngineReport | None = None
@@ -213,15 +213,15 @@ class RunningTask:
 
     @property
     def batch_count(self) -> int:
-        """The batches that it has done."""
+        """The number of completed batches."""
         return self.runner._batch_count
 
     def run(self, *, batches: int | None, until: Callable[[], bool] | None) -> None:
-        """Go on until nothing is left to do, so many batches are done, or ``until`` is true.
+        """Run until no work is left, ``batches`` are done, or ``until`` is true.
 
         Raises:
             TaskFailedError: The task failed.
-            TaskFencedError: Somebody else has claimed it.
+            TaskFencedError: Another owner has claimed the task.
             AssertionError: It takes too long.
         """
         last = None if batches is None else self.batch_count + batches
@@ -242,12 +242,12 @@ class RunningTask:
                 threading.Event().wait(min(pause_s, _PAUSE_MAX_S))
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop the task in order."""
         if self._ended is None:
             self.runner.stop(_STOP_LIMIT_S)
 
     def drop(self) -> None:
-        """Forget it as it is, without its stop()."""
+        """Abandon the task without its stop()."""
         self.runner.disown(in_use=True)
 
     def _step(self) -> float | None:
@@ -293,7 +293,7 @@ def claimed_spec(
     own: Mapping[str, str],
     number: int,
 ) -> TaskSpec:
-    """A task as an engine gets it, under a new claim, with what is committed by now."""
+    """A task under a new claim, with the committed offsets, as an engine receives it."""
     task = TaskId(config["name"], number)
     request = f"run-{time.time_ns()}-{next(_requests)}"
     claim = store.claim_task(task, generation=1, owner="test", request_id=request)

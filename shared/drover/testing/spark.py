@@ -7,10 +7,11 @@ from pyspark.sql import SparkSession
 
 
 def local_spark() -> SparkSession:
-    """A session on two cores of this machine, or the one that is there; executors can import what
-    this process can.
+    """The existing session, or a new one on two cores of this machine.
+
+    Executors can import the modules that this process can import.
     """
-    # Spark's own setting for this counts only for spark-submit
+    # Spark's own setting for this applies to spark-submit only
     os.environ["PYSPARK_PYTHON"] = sys.executable
     found: SparkSession = (
         SparkSession.builder.master("local[2]")

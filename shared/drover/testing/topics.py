@@ -1,4 +1,4 @@
-"""Records in and out of the topics of a test, through the converters that a config names."""
+"""Writes and reads the topics of a test, with the converters that a config names."""
 
 import itertools
 import json
@@ -36,8 +36,10 @@ _requests = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a topic; key and value as the connector's converters read them. They are bytes
-    where those leave bytes alone, or cannot read the record, as a dead letter.
+    """A record of a topic; key and value as the connector's converters decode them.
+
+    They are bytes if the converters leave bytes unchanged, or cannot decode the record (a dead
+    letter).
     """
 
     topic: str
@@ -45,13 +47,13 @@ class Record:
     offset: int
     key: Any
     value: Any
-    #: Milliseconds since 1970.
+    #: Milliseconds since the epoch.
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
     def json(self) -> Any:
-        """The value of bytes that are JSON."""
+        """The value, which is JSON in bytes, decoded."""
         return json.loads(self.value)
 
 
@@ -61,7 +63,7 @@ class Topics:
     def __init__(
         self, store: EmbeddedStore, config: Mapping[str, Any], *, structured: bool
     ) -> None:
-        """``config`` is a parsed one, for its converters."""
+        """``config`` is a parsed config; its converters are used."""
         self._store = store
         self._config = config
         self._structured = structured
@@ -77,7 +79,7 @@ class Topics:
         headers: Sequence[tuple[str, bytes]] = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Publish records, see ``SinkKit.feed``."""
+        """Publish records; see ``SinkKit.feed``."""
         rows = values.to_pylist() if isinstance(values, pa.Table) else list(values)
         array = values.to_struct_array() if isinstance(values, pa.Table) else None
         if isinstance(array, pa.ChunkedArray):
@@ -102,7 +104,7 @@ class Topics:
             self._publish(encoded, partition, partition_count, timestamp_ms)
 
     def read(self, topic: str) -> list[Record]:
-        """Every record of a topic, by partition and offset; none when there is no such topic."""
+        """All records of a topic, by partition and offset; empty if the topic does not exist."""
         starts = {(topic, number): 0 for number in self._store.end_offsets(topic)}
         plan = self._store.plan_read(starts, max_records=1_000_000)
         found = []
@@ -136,7 +138,7 @@ class Topics:
     def _side(
         self, values: list[Any], setting: str, array: Any | None
     ) -> tuple[pa.Field, Any, Converter]:
-        """Keys or values as a column, and what makes bytes of them."""
+        """Keys or values as a column, and the converter that encodes them."""
         name = KEY if setting == KEY_CONVERTER else VALUE
         is_key = setting == KEY_CONVERTER
         if all(each is None or isinstance(each, bytes) for each in values):
@@ -160,7 +162,7 @@ class Topics:
         try:
             return [each for batch in decode(records) for each in _records(batch)]
         except StageError:
-            if records.num_rows == 1:  # a dead letter, as it came
+            if records.num_rows == 1:  # a dead letter
                 return _records(records)
         rows = (records.slice(row, 1) for row in range(records.num_rows))
         return [each for row in rows for each in self._decoded(row)]
@@ -195,6 +197,6 @@ def _text(value: Any) -> bytes | None:
 
 
 def open_store(directory: Path) -> EmbeddedStore:
-    """The store of a test's directory, where topics, offsets and claims are."""
+    """The store in a test's directory, with topics, offsets and claims."""
     directory.mkdir(parents=True, exist_ok=True)
     return EmbeddedStore(directory / "data.db")

@@ -48,5 +48,5 @@ def test_a_task_that_rests_before_it_is_killed_fails_the_test(
     sink_kit: Callable[..., SinkKit], tmp_path: Path
 ) -> None:
     kit = sink_kit(connectors.lines, path=tmp_path / "out")
-    with pytest.raises(AssertionError, match="was to be killed at after write"):
+    with pytest.raises(AssertionError, match="before it reached after write"):
         kit.kill(KillPoint.AFTER_WRITE)

@@ -168,7 +168,7 @@ def test_a_task_that_asked_for_nothing_is_not_called_without_records(
 ) -> None:
     kit = sink_kit(connectors.lines, path=path)
     kit.run()
-    with pytest.raises(AssertionError, match="did not ask"):
+    with pytest.raises(AssertionError, match="did not request"):
         kit.let_time_pass()
 
 
