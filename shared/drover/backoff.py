@@ -1,18 +1,18 @@
-"""Pauses between tries that grow, for loops that are more than one call repeated."""
+"""Increasing back-off between attempts, for loops that do more than repeat one call."""
 
 from tenacity import RetryCallState, Retrying, wait_exponential, wait_random_exponential
 from tenacity.wait import wait_base
 
 
 class Backoff:
-    """Counts the pauses since the last success and says how long the next one takes.
+    """Counts the pauses since the last success, and computes the next one.
 
     Args:
         first_s: The first pause.
         max_s: The longest pause.
-        growth: By what factor each pause is longer than the one before.
-        jitter: Whether each pause is drawn between half of its length and the whole, so that
-            callers who failed together do not all come back together.
+        growth: The factor by which each pause is longer than the previous one.
+        jitter: Whether each pause is random between half its length and its full length, so that
+            callers that failed together do not retry together.
     """
 
     def __init__(
@@ -26,15 +26,15 @@ class Backoff:
 
     @property
     def pauses(self) -> int:
-        """How many there were since the last reset."""
+        """The number of pauses since the last reset."""
         return self._state.attempt_number - 1
 
     def next_pause_s(self) -> float:
-        """How long to wait now; the one after it is longer."""
+        """The current pause in seconds; the next one is longer."""
         pause_s = self._wait(self._state)
         self._state.attempt_number += 1
         return pause_s
 
     def reset(self) -> None:
-        """Begin again with the first pause: what was tried has succeeded."""
+        """Start again with the first pause, after a success."""
         self._state.attempt_number = 1

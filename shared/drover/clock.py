@@ -1,18 +1,18 @@
-"""Time, passed in. Cores get ``now_ms`` as an argument; shells get a ``Clock``."""
+"""The time as a dependency. Cores receive ``now_ms`` as an argument; shells receive a ``Clock``."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a shell reads the time."""
+    """The time source of a shell."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes back within a process."""
+        """Milliseconds since the epoch; never decreases within a process."""
 
 
 class SystemClock:
-    """The machine's clock: wall time at the start, then monotonic, so that it never jumps back."""
+    """The system clock: wall time at the start, then monotonic, so that it never jumps back."""
 
     def __init__(self) -> None:
         self._base_ns = time.time_ns() - time.monotonic_ns()

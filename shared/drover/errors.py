@@ -1,7 +1,7 @@
-"""Every error that Drover tells a caller about.
+"""All errors that Drover returns to callers.
 
     DroverError
-    ├── InvalidArgumentError      the caller's input; carries every violation
+    ├── InvalidArgumentError      invalid input; lists all violations
     ├── NotFoundError
     ├── AlreadyExistsError
     ├── FailedPreconditionError   a stale token: generation, claim, epoch, ownership
@@ -10,14 +10,14 @@
     ├── ResourceExhaustedError    back off
     ├── OutOfRangeError           read a snapshot and watch from there
     ├── DeadlineExceededError
-    ├── DataLossError             a log that cannot be read
-    ├── UnauthenticatedError      who calls is not known
-    ├── PermissionDeniedError     who calls may not do that, or is not who it says
-    ├── UnsupportedCallError      the server does not have the call
-    └── InternalError             a defect
+    ├── DataLossError             a corrupt log
+    ├── UnauthenticatedError      missing or invalid credentials
+    ├── PermissionDeniedError     missing role, or a signature that is not a worker's
+    ├── UnsupportedCallError      the server does not have the RPC
+    └── InternalError             a bug
 
-The class gives the gRPC code, the reason says which rule; a message says what was wrong, where, and
-what to do next. ``drover.rpc.status`` turns them into google.rpc.Status and back.
+The class determines the gRPC code, the reason names the violated rule, and the message states what
+failed, where, and the remedy. ``drover.rpc.status`` converts errors to google.rpc.Status and back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 
 class Reason(StrEnum):
-    """Why a call failed; equal to the proto enum ErrorReason (a test keeps them so)."""
+    """Why a call failed; equal to the proto enum ErrorReason (a test compares them)."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
     MISSING_DEADLINE = "MISSING_DEADLINE"
@@ -87,17 +87,19 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One fault of the caller's input: where it is and what would be right."""
+    """One error in the caller's input: the field, and what is valid."""
 
     field: str
     description: str
 
 
 class DroverError(Exception):
-    """The root. Never raised itself.
+    """The base class; never raised itself.
 
-    ``metadata`` holds the facts a caller needs to act, under lowerCamel keys
-    (``currentGeneration``).
+    Attributes:
+        reason: The violated rule.
+        message: The message.
+        metadata: Facts for the caller's reaction, under lowerCamel keys (``currentGeneration``).
     """
 
     code: ClassVar[str] = "UNKNOWN"
@@ -111,7 +113,7 @@ class DroverError(Exception):
         self.metadata: dict[str, str] = dict(metadata or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that executors can send it: its constructor takes other arguments than Exception's."""
+        """Support pickling: the constructor's parameters differ from Exception's."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -124,7 +126,7 @@ def _restored(
 
 
 class InvalidArgumentError(DroverError):
-    """The caller's input is wrong; ``violations`` lists every fault at once."""
+    """The caller's input is invalid; ``violations`` lists all errors at once."""
 
     code = "INVALID_ARGUMENT"
 
@@ -143,7 +145,7 @@ class InvalidArgumentError(DroverError):
     def listing(
         cls, violations: Sequence[Violation], *, reason: Reason = Reason.INVALID_REQUEST
     ) -> "InvalidArgumentError":
-        """The error whose message is its violations, the first five of them."""
+        """An error whose message lists its first five violations."""
         message = "; ".join(f"{each.field}: {each.description}" for each in violations[:5])
         if len(violations) > 5:
             message += f"; and {len(violations) - 5} more"
@@ -151,19 +153,19 @@ class InvalidArgumentError(DroverError):
 
 
 class NotFoundError(DroverError):
-    """The thing the caller names is not there."""
+    """The named object does not exist."""
 
     code = "NOT_FOUND"
 
 
 class AlreadyExistsError(DroverError):
-    """The thing the caller wants to make is there."""
+    """The object to create exists already."""
 
     code = "ALREADY_EXISTS"
 
 
 class FailedPreconditionError(DroverError):
-    """The caller holds a token that is no longer good, or asks the wrong server."""
+    """The caller's token is stale, or the caller called the wrong server."""
 
     code = "FAILED_PRECONDITION"
 
@@ -175,19 +177,19 @@ class AbortedError(DroverError):
 
 
 class UnavailableError(DroverError):
-    """The same call can succeed later; nothing was done."""
+    """Nothing was done; the same call can succeed later."""
 
     code = "UNAVAILABLE"
 
 
 class ResourceExhaustedError(DroverError):
-    """A bound was hit."""
+    """A limit was reached."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class OutOfRangeError(DroverError):
-    """The history does not reach back that far."""
+    """The kept history starts after the requested offset."""
 
     code = "OUT_OF_RANGE"
 
@@ -199,31 +201,31 @@ class DeadlineExceededError(DroverError):
 
 
 class DataLossError(DroverError):
-    """A log holds what cannot be read."""
+    """A log contains an unreadable record."""
 
     code = "DATA_LOSS"
 
 
 class UnauthenticatedError(DroverError):
-    """It is not known who calls: credentials are missing or not accepted."""
+    """The caller is unknown: credentials are missing or were rejected."""
 
     code = "UNAUTHENTICATED"
 
 
 class PermissionDeniedError(DroverError):
-    """The caller lacks the role that the call needs, or its signature is not a worker's."""
+    """The caller does not have the required role, or its signature is not a worker's."""
 
     code = "PERMISSION_DENIED"
 
 
 class UnsupportedCallError(DroverError):
-    """The server does not have the call: it is older than the client, or something else."""
+    """The server does not have the RPC: it is older than the client, or another program."""
 
     code = "UNIMPLEMENTED"
 
 
 class InternalError(DroverError):
-    """A defect of Drover."""
+    """A bug in Drover."""
 
     code = "INTERNAL"
 

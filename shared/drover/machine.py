@@ -1,15 +1,15 @@
-"""The two kinds of machine that decide everything in Drover.
+"""The two kinds of state machines in Drover.
 
-A machine is pure: it has no clock, no network, no storage, no threads. Time comes in as ``now_ms``.
+A machine is pure: it has no clock, network, storage or threads. Time is the argument ``now_ms``.
 
-*Log-backed* machines (group, config state, status state) split deciding from changing: ``handle``
-looks at hard state and returns records and instructions; hard state changes only in ``replay``,
-which serves live records and those read at start-up alike. ``drover.runtime`` keeps the order:
-decide, append, replay, release the instructions. Soft state (parked calls, timers) may change in
-``handle``.
+*Log-backed* machines (group, config state, status state) separate decisions from changes.
+``handle`` reads hard state and returns records and instructions. Hard state changes only in
+``replay``, which processes live records and the records that are loaded at the start.
+``drover.runtime`` ensures the order: decide, append, replay, release the instructions. Soft state
+(parked calls, timers) may change in ``handle``.
 
-*Volatile* machines (herder, connector and task lifecycles) take events and return instructions that
-a shell executes, feeding each completion back as an event.
+*Volatile* machines (herder, connector and task lifecycles) receive events and return instructions.
+A shell executes the instructions, and returns each completion as an event.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ EventT_contra = TypeVar("EventT_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Answer the call that was parked under ``call_id`` with ``response``."""
+    """Complete the call that was parked under ``call_id`` with ``response``."""
 
     call_id: str
     response: object
@@ -33,7 +33,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Answer the call that was parked under ``call_id`` with ``error``."""
+    """Fail the call that was parked under ``call_id`` with ``error``."""
 
     call_id: str
     error: DroverError
@@ -41,7 +41,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Hand ``event`` to the machine at ``deadline_ms``; replaces the timer of the same key."""
+    """Pass ``event`` to the machine at ``deadline_ms``. Replaces a timer with the same key."""
 
     key: str
     deadline_ms: int
@@ -50,16 +50,14 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Forget the timer ``key``, if it is set."""
+    """Cancel the timer ``key``, if it is set."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Give ``message`` to everyone who watches ``channel``. A slow watcher is dropped, not waited
-    for.
-    """
+    """Send ``message`` to all watchers of ``channel``. A slow watcher is dropped."""
 
     channel: str
     message: object
@@ -68,18 +66,23 @@ class Notify:
 Instruction = Complete | Fail | SetTimer | CancelTimer | Notify
 
 
-@dataclass(slots=True)  # one for every event; frozen ones take several times as long to make
+@dataclass(slots=True)  # one per event; creating frozen ones takes several times as long
 class Outcome(Generic[RecordT]):
-    """What a log-backed machine decided about one event.
+    """The decision of a log-backed machine about one event.
 
-    ``records`` are appended atomically and then replayed; ``instructions`` are released only after
-    that. When the append fails, hard state is unchanged, every call that a ``Complete`` or ``Fail``
-    among the instructions names is failed with the append's error, the other instructions are
-    dropped, and ``on_append_failed`` goes back into the machine inside ``AppendFailed``; if it is
-    None, the call that brought the event is failed too, should it still wait.
+    If the append of ``records`` fails, hard state is unchanged, every call that a ``Complete`` or
+    ``Fail`` instruction names fails with the append's error, the other instructions are dropped,
+    and ``on_append_failed`` is passed to the machine inside ``AppendFailed``. If
+    ``on_append_failed`` is None, the call of the event fails too, if it is still parked.
 
-    ``request_id`` is stored beside the records; a machine that sees it again in ``replay`` after a
-    restart can answer a repeated request as it did the first time. So is ``author``, who asked.
+    Attributes:
+        records: Appended atomically, then replayed.
+        instructions: Released after the records are replayed.
+        writer_epoch: The epoch of a privileged append; None for other appends.
+        request_id: Stored with the records. A machine that reads it in ``replay`` after a restart
+            can return the first response to a repeated request.
+        on_append_failed: See above.
+        author: The user who requested the change; stored with the records.
     """
 
     records: Sequence[RecordT] = ()
@@ -92,16 +95,22 @@ class Outcome(Generic[RecordT]):
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """The records that ``event`` led to could not be appended, because of ``error``."""
+    """The append of the records for ``event`` failed because of ``error``."""
 
     event: object
     error: DroverError
 
 
-@dataclass(slots=True)  # one for every record, as with outcomes
+@dataclass(slots=True)  # one per record; not frozen, as Outcome
 class Replayed(Generic[RecordT_co]):
-    """A record as ``replay`` gets it: with its log offset, the request that caused it, who asked
-    for it (empty if unknown) and when it was decided.
+    """A record for ``replay``.
+
+    Attributes:
+        offset: Its offset in the log.
+        record: The record.
+        request_id: The request that caused it.
+        author: The user who requested it; empty if unknown.
+        timestamp_ms: When it was decided.
     """
 
     offset: int
@@ -112,23 +121,24 @@ class Replayed(Generic[RecordT_co]):
 
 
 class LogBackedMachine(Protocol[EventT_contra, RecordT]):
-    """A machine whose hard state is the fold of a log."""
+    """A machine whose hard state is a fold over a log."""
 
     def handle(self, event: EventT_contra, now_ms: int) -> Outcome[RecordT]:
         """Decide about ``event``; must not change hard state."""
 
     def replay(self, replayed: Replayed[RecordT]) -> Sequence[Instruction]:
-        """Apply a durable record; the one place where hard state changes.
+        """Apply a durable record; the only place where hard state changes.
 
-        The instructions it returns (such as notifications for watchers) are released only live, not
-        while the log is loaded.
+        Returns:
+            Instructions such as notifications for watchers. They are released for live records
+            only, not while the log is loaded.
         """
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
-        """The whole log has been replayed; arm what has to be armed."""
+        """The whole log has been replayed; return instructions such as timers."""
 
     def validate(self) -> None:
-        """Raise AssertionError when an invariant is broken."""
+        """Raise AssertionError if an invariant is violated."""
 
 
 @runtime_checkable
@@ -136,7 +146,9 @@ class NeedsOldRecords(Protocol):
     """A log-backed machine whose fold depends on more than the last record of each key."""
 
     def needed_offsets(self) -> Collection[int]:
-        """Offsets that compaction must spare, so that replaying what is left comes out the same."""
+        """Offsets that compaction must keep, so that replaying the compacted log has the same
+        result.
+        """
 
 
 InstructionT_co = TypeVar("InstructionT_co", covariant=True)
@@ -146,10 +158,10 @@ class VolatileMachine(Protocol[EventT_contra, InstructionT_co]):
     """A machine without a log: events in, instructions out."""
 
     def step(self, event: EventT_contra, now_ms: int) -> Sequence[InstructionT_co]:
-        """Take an event; return what the shell has to do, in order."""
+        """Handle an event; return the instructions for the shell, in order."""
 
     def validate(self) -> None:
-        """Raise AssertionError when an invariant is broken."""
+        """Raise AssertionError if an invariant is violated."""
 
 
 __all__ = [

@@ -191,7 +191,7 @@ class OffsetStoreSuite:
             ]
         )
         assert [each.outcome for each in results] == [STALE, COMMITTED, COMMITTED]
-        assert f"{current} counts" in results[0].message
+        assert f"{current} is the current claim" in results[0].message
         assert await fetched(offsets, task.connector) == {'{"file":"f"}': ('{"at":2}', "")}
         assert await fetched(offsets, other.connector) == {'{"file":"f"}': ('{"at":3}', "")}
 

@@ -1,1 +1,1 @@
-"""Values that every layer shares; standard library only."""
+"""Values that all layers share; imports only the standard library and ``drover.errors``."""

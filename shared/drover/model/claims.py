@@ -1,9 +1,10 @@
-"""Claims: the fencing token of a task, and the rules of who may have one and what it allows.
+"""Claims: the fencing tokens of tasks, and the rules for granting and checking them.
 
-A later claim makes every earlier one stale. So does a claim of any task of the connector under
-another set of task configs, which may have given a file or a topic partition to another task, and
-so does a change of the connector's offsets by hand. Every store of claims follows these rules; they
-look at what it tells them and keep nothing.
+A later claim of a task makes every earlier one stale. Two other events make the claims of all tasks
+of a connector stale: a claim of any of its tasks under another set of task configs (which may have
+assigned a file or topic partition to another task), and a change of the connector's offsets by an
+operator. All claim stores follow these rules. The functions are pure: a store passes its state to
+them.
 """
 
 from dataclasses import dataclass
@@ -12,17 +13,17 @@ from typing import NamedTuple
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 
-#: Requests remembered for each task, so that a late retry of an old one fences nobody.
+#: The number of requests that are remembered for each task, so that a late retry fences no one.
 REMEMBERED_REQUESTS = 32
-#: The owner of a claim that fell with those of the whole connector.
+#: The owner of a claim that was invalidated together with all claims of the connector.
 NOBODY = ""
 
 
 class TaskSet(NamedTuple):
-    """A set of a connector's task configs; the later one is the greater.
+    """A set of a connector's task configs; a later set is greater.
 
-    Numbers of sets are compared within one generation of the group only: they may begin again with
-    another config log.
+    Numbers are comparable only within one generation of the group: with another config log they may
+    start again.
     """
 
     generation: int
@@ -34,11 +35,10 @@ class TaskSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A wish to be the one committer of ``task``.
+    """A request to become the only committer of ``task``.
 
-    ``task_config_generation`` is the set of task configs that the task is of. The same
-    ``request_id`` gets the same claim, as long as no later one was granted; empty for one that is
-    never repeated.
+    ``task_config_generation`` is the task's set of task configs. The same ``request_id`` is granted
+    the same claim until a later claim is granted; empty for a request that is never retried.
     """
 
     task: TaskId
@@ -49,16 +49,16 @@ class ClaimRequest:
 
     @property
     def task_set(self) -> TaskSet:
-        """The set that it is of."""
+        """The task's set of task configs."""
         return TaskSet(self.generation, self.task_config_generation)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskClaim:
-    """The claim of a task that counts.
+    """The current claim of a task.
 
-    ``own_producer``: the task was run, under it or an earlier one, by an owner whose own producer
-    commits its offsets, and who has to be fenced beside the claim.
+    ``own_producer``: under this claim or an earlier one, the task's own producer has committed its
+    offsets, so this producer has to be fenced too.
     """
 
     term: Term
@@ -68,20 +68,21 @@ class TaskClaim:
 
 
 def begins_set(request: ClaimRequest, standing_set: int | None) -> bool:
-    """Whether it is of another set of task configs than the connector's claims, if there are any.
+    """Whether the request is for another set of task configs than the connector's current claims.
 
-    All claims of a connector are of one set: those of the set before move on (``moved_on``).
+    All claims of a connector belong to one set: claims of the previous set are invalidated
+    (``moved_on``).
     """
     return standing_set not in (None, request.task_config_generation)
 
 
 def check_set(what: str, asked: TaskSet, standing: TaskSet) -> None:
-    """Refuse what is of an older set than the one that counts.
+    """Reject a request for an older set than the current one.
 
     Args:
-        what: What is asked for, such as "task c-0 cannot be claimed".
-        asked: The set that it is of.
-        standing: That of the connector's claims, with the highest generation of them.
+        what: The rejected operation, such as "task c-0 cannot be claimed".
+        asked: The set of the request.
+        standing: The set of the connector's claims, with their highest generation.
 
     Raises:
         FailedPreconditionError: STALE_TERM.
@@ -93,10 +94,11 @@ def check_set(what: str, asked: TaskSet, standing: TaskSet) -> None:
 
 
 def moved_on(claim: TaskClaim, task_set: TaskSet) -> TaskClaim:
-    """What a claim of the connector becomes when all of them fall: a term that nobody was given.
+    """The claim after all claims of the connector were invalidated: a term that no owner was
+    granted.
 
-    The requests that are remembered are forgotten with it: one that is repeated gets another claim,
-    as the one it was given is stale.
+    Remembered requests are dropped with it: the claim that they were granted is stale, so a
+    repeated request is granted a new one.
     """
     term = Term(task_set.generation, claim.term.sequence + 1)
     return TaskClaim(term, NOBODY, task_set.number, claim.own_producer)
@@ -106,13 +108,13 @@ def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | No
     """The claim to grant: above every earlier one, or ``held`` itself for a repeated request.
 
     Args:
-        request: After its set of task configs has been entered.
-        held: The claim that counts, if there is one.
-        granted: What a request of this id was granted before.
+        request: The request; its set of task configs has been entered.
+        held: The current claim; None if there is none.
+        granted: The claim that a request with this id was granted before.
 
     Raises:
-        FailedPreconditionError: STALE_TERM, a later generation holds the task, or the request was
-            granted before and has been superseded since.
+        FailedPreconditionError: STALE_TERM: a later generation holds the task, or the request was
+            granted before and has been superseded.
     """
     if granted is not None:
         if held is not None and granted == held.term:
@@ -131,33 +133,34 @@ def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | No
 
 
 def forgotten_sequence(term: Term) -> int:
-    """Requests that were granted this sequence, or an earlier one, are not remembered any more."""
+    """Requests that were granted this sequence or a lower one are no longer remembered."""
     return term.sequence - REMEMBERED_REQUESTS
 
 
 def stale_message(task: TaskId, claim: Term, held: TaskClaim | None) -> str | None:
-    """None when ``claim`` is the one that counts, else what is wrong with it."""
+    """Why ``claim`` is stale; None if it is the current claim."""
     if held is None:
-        return f"claim {claim} of task {task} was never granted here: claim the task first"
+        return f"claim {claim} of task {task} is unknown: claim the task first"
     if held.term == claim:
         return None
     if held.owner == NOBODY:
         why = "the connector's task configs or offsets have changed"
     else:
-        why = f"{held.term} counts now"
+        why = f"{held.term} is the current claim"
     return f"claim {claim} of task {task} is stale, {why}: claim the task again"
 
 
 def comes_late(claim: Term, number: int, last: tuple[Term, int] | None) -> bool:
-    """Whether a commit under ``claim``, which counts, comes after one of its number or a later one.
+    """Whether a commit under the current claim arrives after a commit with its number or a later
+    one.
 
-    A coordinator that was stopped in the middle of a call goes on with it when others have taken
-    its place: the copy must not set back what they have written.
+    A coordinator that was suspended in the middle of a call continues it after other coordinators
+    have taken over. This delayed copy must not overwrite later commits.
 
     Args:
-        claim: That of the commit.
-        number: That of the commit; 0 is not counted.
-        last: The claim and number of the task's last counted commit.
+        claim: The claim of the commit.
+        number: The number of the commit; 0 for none.
+        last: The claim and number of the task's last numbered commit.
     """
     return bool(number) and last is not None and last[0] == claim and number <= last[1]
 

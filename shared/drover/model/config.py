@@ -1,4 +1,4 @@
-"""What should run, as the config store holds it."""
+"""The desired state, as the config store keeps it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from drover.model.ids import TaskId
 
 ConfigMap = Mapping[str, str]
 
-#: The setting of a sink that names its consumer group on Kafka.
+#: The setting with a sink's consumer group on Kafka.
 CONSUMER_GROUP_SETTING = "consumer.override.group.id"
-#: Names a topic on Kafka in which a source's offsets are as well.
+#: The setting with a second topic on Kafka that also stores a source's offsets.
 OFFSETS_TOPIC_SETTING = "offsets.storage.topic"
 
 
 class TargetState(StrEnum):
-    """What a connector should be doing (KIP-875 for STOPPED)."""
+    """The desired state of a connector (KIP-875 for STOPPED)."""
 
     STARTED = "STARTED"
     PAUSED = "PAUSED"
@@ -24,17 +24,22 @@ class TargetState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEntry:
-    """A connector as the config store holds it.
+    """A connector in the config store.
 
-    ``config`` is None when the connector was removed but records of it remain; ``config_revision``
-    is the log's end after the config's record, 0 without a config. ``task_count`` is -1 before the
-    first commit marker. ``task_config_generation`` names the set of task configs that applies: the
-    log's end after its commit marker, the same for every reader, -1 where there is none.
-    ``applied_config`` is the connector config under which the task configs were made. While
-    ``inconsistent``, no set applies and no tasks run until the whole set is written again.
-    ``fenced_task_count`` is how many tasks may hold transactional ids, as recorded last, and
-    ``fencing_pending`` says that task configs were committed after that record. No event tells of
-    that record: read a snapshot before acting on the two.
+    Attributes:
+        name: Its name.
+        config: Its raw config; None if the connector was removed but records of it remain.
+        config_revision: The log's end offset after the config's record; 0 without a config.
+        target_state: The desired state.
+        task_count: The number of tasks in the last commit marker; -1 before the first.
+        task_config_generation: Identifies the set of task configs that is in effect: the log's end
+            offset after its commit marker, the same for every reader; -1 if there is none.
+        inconsistent: Whether task configs are missing from the log. No set is in effect, and no
+            tasks run until the whole set is written again.
+        applied_config: The connector config from which the task configs were generated.
+        fenced_task_count: The last recorded number of tasks that may hold transactional ids.
+        fencing_pending: Whether task configs were committed after that record. The record of
+            ``fenced_task_count`` is not an event: read a snapshot before acting on both fields.
     """
 
     name: str
@@ -51,7 +56,7 @@ class ConnectorEntry:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """The key that signs calls between workers (KIP-507), made at ``creation_ms``."""
+    """The key that signs calls between workers (KIP-507); it was generated at ``creation_ms``."""
 
     key: bytes = field(repr=False)
     algorithm: str
@@ -74,7 +79,7 @@ class ConnectorConfigRemoved:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfigsUpdated:
-    """A commit marker was read; ``task_configs`` is the whole set (empty if inconsistent)."""
+    """A commit marker was written; ``task_configs`` is the whole set (empty if inconsistent)."""
 
     connector: ConnectorEntry
     task_configs: Mapping[TaskId, ConfigMap]
@@ -82,7 +87,7 @@ class TaskConfigsUpdated:
 
 @dataclass(frozen=True, slots=True)
 class TargetStateChanged:
-    """A connector should do something else."""
+    """A connector's target state changed."""
 
     name: str
     target_state: TargetState
@@ -90,7 +95,7 @@ class TargetStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequested:
-    """A restart of a connector was asked for."""
+    """A user requested the restart of a connector."""
 
     name: str
     only_failed: bool
@@ -99,14 +104,14 @@ class RestartRequested:
 
 @dataclass(frozen=True, slots=True)
 class SessionKeyUpdated:
-    """Calls between workers are signed with another key."""
+    """The session key was rotated."""
 
     session_key: SessionKey
 
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevelSet:
-    """A logger shall have another level on every worker."""
+    """A logger's level was set on every worker."""
 
     logger: str
     level: str
@@ -125,7 +130,7 @@ ConfigChange = (
 
 @dataclass(frozen=True, slots=True)
 class ConfigEvent:
-    """One change, as the record at ``offset`` caused it."""
+    """The change that the record at ``offset`` made."""
 
     offset: int
     change: ConfigChange
@@ -135,8 +140,8 @@ class ConfigEvent:
 class ConfigSnapshot:
     """The whole state at ``end_offset`` (the last record's offset + 1; 0 for an empty log).
 
-    ``log_id`` names the sequence that offsets count in, empty if unknown. ``logger_levels`` are
-    those that were ever set for all workers.
+    ``log_id`` identifies the log that offsets refer to; empty if unknown. ``logger_levels`` are all
+    levels that were set for the cluster.
     """
 
     end_offset: int
@@ -149,7 +154,7 @@ class ConfigSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A config that a connector has or had; ``revision`` names it."""
+    """A current or earlier config of a connector; ``revision`` identifies it."""
 
     revision: int
     config: ConfigMap
@@ -160,9 +165,10 @@ HistoryChange = ConfigVersion | ConnectorConfigRemoved | TargetStateChanged | Re
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One thing that was written about a connector: by the record at ``offset``, at ``time_ms``.
+    """One write for a connector: the record at ``offset``, written at ``time_ms``.
 
-    ``author`` asked for it; empty if unknown, as for what Kafka Connect wrote.
+    ``author`` is the user who requested it; empty if unknown, as in records that Kafka Connect
+    wrote.
     """
 
     offset: int

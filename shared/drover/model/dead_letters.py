@@ -1,20 +1,20 @@
-"""Which dead letters of a connector are to go through it once more, as its config says it. Pure."""
+"""The ranges of dead letters that a connector replays, as its config lists them. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Settings of connectors.
+#: The settings of a connector.
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 REPLAY = "errors.deadletterqueue.replay"
 REPLAY_WHERE = "errors.deadletterqueue.replay.where"
 
-_FORM = "must be partition:from-to with commas between, such as 0:5-120"
+_FORM = "must be partition:from-to, separated by commas, such as 0:5-120"
 _OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """Letters ``start_offset`` to ``end_offset`` - 1 of a partition of the dead letter queue."""
+    """Offsets ``start_offset`` to ``end_offset`` - 1 of a partition of the dead letter queue."""
 
     partition: int
     start_offset: int
@@ -25,7 +25,7 @@ def parse_ranges(text: str) -> tuple[ReplayRange, ...]:
     """The ranges of a setting.
 
     Raises:
-        ValueError: it is none; the message says what would be.
+        ValueError: The text is not valid; the message states what is valid.
     """
     found = []
     for each in filter(None, (part.strip() for part in text.split(","))):
@@ -35,7 +35,7 @@ def parse_ranges(text: str) -> tuple[ReplayRange, ...]:
             raise ValueError(f"{_FORM}, not {each[:80]!r}")
         made = ReplayRange(int(partition), int(start), int(end))
         if made.start_offset > made.end_offset or made.end_offset > _OFFSET_MAX:
-            raise ValueError(f"{each!r} ends before it begins")
+            raise ValueError(f"{each!r} ends before it starts")
         found.append(made)
     if len({each.partition for each in found}) < len(found):
         raise ValueError("must name each partition once")
@@ -43,5 +43,5 @@ def parse_ranges(text: str) -> tuple[ReplayRange, ...]:
 
 
 def ranges_text(ranges: Sequence[ReplayRange]) -> str:
-    """Ranges as the setting has them."""
+    """Ranges in the form in which the setting writes them."""
     return ",".join(f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in ranges)

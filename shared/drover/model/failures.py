@@ -1,4 +1,4 @@
-"""Failures of a connector or task: how often, why, and when it is tried again."""
+"""Failures of a connector or task, and the policy for automatic restarts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,31 +16,32 @@ RESTART_WINDOW_MS = "restart.window.ms"
 NEVER = "never"
 ON_FAILURE = "on-failure"
 
-#: The most that restart.attempts.max can be.
+#: The upper limit of restart.attempts.max.
 ATTEMPTS_LIMIT = 20
-#: The failures that a history keeps: of as many restarts, and the one that ends them.
+#: The failures that a history keeps: one for each restart, and the one after the last restart.
 FAILURES_KEPT = ATTEMPTS_LIMIT + 1
 MESSAGE_MAX_CHARS = 200
-#: How far a delay is spread around its nominal value, so that what failed together is not tried
-#: again together.
+#: The jitter of a delay, so that connectors and tasks that failed together do not restart together.
 _JITTER = 0.2
 _DOUBLINGS_MAX = 30
 
 
 class FailureCause(StrEnum):
-    """Whose fault a failure is."""
+    """The cause of a failure."""
 
     #: The connector's code or config, the system it talks to, or a record.
     PLUGIN = "PLUGIN"
-    #: The engine or a process of Spark ended.
+    #: The engine or a Spark process ended.
     ENGINE = "ENGINE"
-    #: It went beyond a limit that is set for it: trying again would do the same harm.
+    #: A configured limit was exceeded; a restart would exceed it again.
     LIMIT = "LIMIT"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure at ``failed_ms`` (since 1970) on a worker; ``message`` is a line of its trace."""
+    """One failure, at ``failed_ms`` (since the epoch) on a worker; ``message`` is a line of its
+    trace.
+    """
 
     failed_ms: int
     cause: FailureCause
@@ -50,15 +51,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class FailureHistory:
-    """The failures since a config was written or a user restarted it.
+    """The failures since a config was written or a user restarted the connector or task.
 
     Attributes:
-        config_offset: The end of the config log after the config, or the task configs, that it
-            failed with: the history of other configs says nothing about these.
-        failures: The last ones, oldest first, at most FAILURES_KEPT.
-        count: How many there were in all.
-        restart_ms: When it is tried again, since 1970; 0 while it runs or is not tried again.
-        no_restart_reason: Why it is not tried again by itself; empty otherwise.
+        config_offset: Identifies the failed config: the config log's end offset after the record of
+            the config or of the task configs. A history applies to one config only.
+        failures: The last failures, oldest first, at most FAILURES_KEPT.
+        count: The number of all failures.
+        restart_ms: When the next automatic restart is due, since the epoch; 0 while it runs, or if
+            it is not restarted automatically.
+        no_restart_reason: Why it is not restarted automatically; empty otherwise.
     """
 
     config_offset: int
@@ -69,11 +71,13 @@ class FailureHistory:
 
     @property
     def last(self) -> Failure | None:
-        """The last failure."""
+        """The last failure; None if there is none."""
         return self.failures[-1] if self.failures else None
 
     def with_failure(self, failure: Failure, policy: "RestartPolicy", name: str) -> Self:
-        """The history after another failure of ``name``, with what its policy makes of it."""
+        """The history after another failure of ``name``, with the next restart according to its
+        policy.
+        """
         failures = (*self.failures, failure)[-FAILURES_KEPT:]
         restart_ms, reason = policy.next_restart(failures, name)
         return replace(
@@ -91,14 +95,13 @@ class FailureHistory:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """When a connector and its tasks are tried again after a failure, as its config says.
+    """When a connector and its tasks restart automatically after a failure.
 
     Attributes:
-        restarts: Whether they are at all (``restart.policy=on-failure``).
+        restarts: Whether they restart at all (``restart.policy=on-failure``).
         backoff_ms: The delay before the first restart; it doubles with each failure in the window.
-        backoff_max_ms: The longest delay.
-        attempts_max: After so many restarts within the window the next failure is for good; -1 for
-            no limit.
+        backoff_max_ms: The maximum delay.
+        attempts_max: The maximum number of restarts within the window; -1 for no limit.
         window_ms: How long a failure counts.
     """
 
@@ -110,7 +113,7 @@ class RestartPolicy:
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Self:
-        """The policy of a connector's config; a value that cannot be read is the default."""
+        """The policy in a connector's config; an unreadable value is replaced by its default."""
         default = cls()
         return cls(
             restarts=config.get(RESTART_POLICY, ON_FAILURE).strip() != NEVER,
@@ -121,16 +124,16 @@ class RestartPolicy:
         )
 
     def next_restart(self, failures: tuple[Failure, ...], name: str) -> tuple[int, str]:
-        """When ``name`` is tried again after the last of ``failures``, or why it is not.
+        """When ``name`` restarts after the last of ``failures``, or why it does not.
 
-        What the engine was the cause of is always tried again, and does not count.
+        Failures that the engine caused always lead to a restart, and do not count.
 
         Returns:
-            The time since 1970 in ms, and ""; or 0 and the reason.
+            The time since the epoch in ms, and ""; or 0 and the reason.
         """
         last = failures[-1]
         if last.cause is FailureCause.LIMIT:
-            return 0, "it went beyond a limit, and would again"
+            return 0, "it exceeded a limit, and would exceed it again"
         since_ms = last.failed_ms - self.window_ms
         recent = [f for f in failures if f.cause is last.cause and f.failed_ms > since_ms]
         if last.cause is FailureCause.PLUGIN:
@@ -147,7 +150,7 @@ class RestartPolicy:
 
 
 def summary_of(trace: str) -> str:
-    """The line of a trace that says what happened: the last of a traceback, otherwise the first."""
+    """The most informative line of a trace: the last line of a traceback, else the first line."""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -164,5 +167,5 @@ def _number(config: Mapping[str, str], name: str, default: int, *, minimum: int 
 
 
 def _fraction(text: str) -> float:
-    """A number from 0 to 1 that looks random and is the same for the same text."""
+    """A pseudo-random number from 0 to 1, the same for the same text."""
     return crc32(text.encode()) / 0xFFFFFFFF

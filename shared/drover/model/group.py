@@ -1,4 +1,4 @@
-"""What a group tells its members and its operators."""
+"""Values that a group returns to its members and to operators."""
 
 import zlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """Where a group is in its life; docs/group-states.md shows what leads from one to the other."""
+    """The state of a group; docs/group-states.md shows the transitions."""
 
     EMPTY = "EMPTY"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
@@ -18,7 +18,7 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferedProtocol:
-    """A protocol that a member can speak, with what it offers under it (opaque)."""
+    """A protocol that a member supports, with its metadata for it (opaque)."""
 
     name: str
     metadata: bytes
@@ -26,7 +26,7 @@ class OfferedProtocol:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader sees it; ``metadata`` is under the selected protocol."""
+    """A member, for the leader; ``metadata`` is for the selected protocol."""
 
     member_id: str
     metadata: bytes
@@ -35,9 +35,11 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The member is in ``generation``; ``members`` is filled for the leader only, and so is
-    ``disconnected_member_ids``: members of the generation before whose process is gone, as their
-    connection broke and did not come back.
+    """The member is in ``generation``.
+
+    ``members`` and ``disconnected_member_ids`` are set for the leader only. The latter are members
+    of the previous generation whose process is gone: their connection broke, and they did not
+    reconnect.
     """
 
     generation: int
@@ -59,7 +61,7 @@ class MemberIdRequired:
 
 @dataclass(frozen=True, slots=True)
 class RetryJoin:
-    """The deadline came before the rebalance completed; join again with the same id."""
+    """The deadline is near and the rebalance has not completed; join again with the same id."""
 
     member_id: str
 
@@ -69,7 +71,7 @@ JoinOutcome = Joined | MemberIdRequired | RetryJoin
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The caller's assignment (opaque), which is durable."""
+    """The caller's assignment (opaque); it is durable."""
 
     assignment: bytes
     protocol_type: str
@@ -78,7 +80,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceInProgress:
-    """A new rebalance began; join again."""
+    """A new rebalance has started; join again."""
 
 
 SyncOutcome = Synced | RebalanceInProgress
@@ -86,14 +88,14 @@ SyncOutcome = Synced | RebalanceInProgress
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What the leader assigns to one member (opaque)."""
+    """The leader's assignment for one member (opaque)."""
 
     member_id: str
     assignment: bytes
 
 
 class LeaveOutcome(StrEnum):
-    """What became of one leaving member."""
+    """The result for one leaving member."""
 
     LEFT = "LEFT"
     UNKNOWN_MEMBER_ID = "UNKNOWN_MEMBER_ID"
@@ -102,7 +104,7 @@ class LeaveOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """One member that leaves; ``member_id`` may be empty when ``instance_id`` is given."""
+    """One member that leaves; ``member_id`` may be empty if ``instance_id`` is set."""
 
     member_id: str
     instance_id: str | None = None
@@ -111,7 +113,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """What became of one leaving member."""
+    """The result for one leaving member."""
 
     member_id: str
     outcome: LeaveOutcome
@@ -120,7 +122,7 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class WatchedGroup:
-    """A group as its watcher sees it; ``created`` is true in the first message only."""
+    """A group, for a watcher; ``created`` is true in the first message only."""
 
     created: bool
     state: GroupState
@@ -130,7 +132,7 @@ class WatchedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member as an operator sees it; metadata and assignment only while the group is stable."""
+    """A member, for operators; metadata and assignment are set only while the group is stable."""
 
     member_id: str
     client_id: str
@@ -144,9 +146,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group; DEAD with no members when it is unknown. ``protocol_name`` only while stable.
+    """One group; DEAD without members if it is unknown. ``protocol_name`` is set only while stable.
 
-    ``details_omitted``: the members' metadata and assignments did not fit in the answer.
+    ``details_omitted``: the members' metadata and assignments would exceed the size of a response.
     """
 
     group_id: str
@@ -162,7 +164,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One line of a list of groups."""
+    """One entry in a list of groups."""
 
     group_id: str
     state: GroupState
@@ -175,7 +177,8 @@ class GroupListing:
 class GroupPage:
     """A page of groups, by group id; ``next_page_token`` is empty on the last one.
 
-    ``coordinators`` are the addresses, host:port, of those that list the other groups, too.
+    ``coordinators`` are the addresses, host:port, of all coordinators; the others list other
+    groups.
     """
 
     groups: Sequence[GroupListing]
@@ -184,5 +187,5 @@ class GroupPage:
 
 
 def shard_of(group_id: str, shard_count: int) -> int:
-    """The shard that keeps a group, from 0: the same in every process and for ever."""
+    """The shard of a group, from 0; the same in every process and in every version."""
     return zlib.crc32(group_id.encode(errors="surrogatepass")) % shard_count

@@ -1,11 +1,11 @@
-"""Names of connectors and tasks, and the order of ownership."""
+"""Ids of tasks, and the order of ownership."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
-    """One task of a connector; ``task`` counts from 0."""
+    """One task of a connector; ``task`` is its index, from 0."""
 
     connector: str
     task: int
@@ -15,13 +15,13 @@ class TaskId:
 
 
 def producer_id(group_id: str, task: TaskId) -> str:
-    """The transactional id of a task's own producer, as Kafka Connect makes it."""
+    """The transactional id of a task's own producer, in Kafka Connect's form."""
     return f"{group_id}-{task.connector}-{task.task}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Term:
-    """The order of ownership: a later generation wins, then the higher sequence."""
+    """The order of ownership: a later generation wins, then a higher sequence."""
 
     generation: int
     sequence: int

@@ -1,6 +1,6 @@
-"""What connectors and topics may be called.
+"""Rules for the names of connectors and topics.
 
-A connector's name becomes log keys, file names and parts of group ids.
+A connector's name becomes a part of log keys, file names and group ids.
 """
 
 import re
@@ -10,19 +10,19 @@ from drover.errors import Violation
 
 CONNECTOR_NAME_MAX_CHARS = 255
 TOPIC_NAME_MAX_CHARS = 249
-#: Kafka's names of topics, but for "." and "..".
+#: Kafka's rule for topic names, except that it also allows "." and "..".
 TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}")
 
 _FORBIDDEN = frozenset("/\\")
-#: Controls, characters that steer how text is shown, halves of characters, ends of lines.
+#: Control characters, format characters, surrogates, line and paragraph separators.
 _CONTROL_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def connector_name_violations(name: str, field: str = "name") -> list[Violation]:
-    """Every fault of a connector's name; empty when it is good.
+    """All violations of the rules for a connector's name; empty for a valid name.
 
     A name is not empty, has at most 255 characters, no control characters, no slashes or
-    backslashes, and neither starts nor ends with white space. Dashes and dots are fine.
+    backslashes, and neither starts nor ends with white space. Dashes and dots are allowed.
     """
     if not name.strip():
         return [Violation(field, "must not be empty")]

@@ -1,4 +1,4 @@
-"""Offsets as JSON: partitions that are equal are found as equal, faults are named. Pure."""
+"""Offsets as JSON: a canonical form to compare partitions, and validation. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from typing import Any, NoReturn
 from drover.errors import Violation
 from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
 
-#: A partition or an offset is a position, not a place for data.
+#: Partitions and offsets are positions; they must not be used to store data.
 JSON_MAX_BYTES = 64 * 1024
-#: Where a record of the offsets topic has what a task notes beside an offset.
+#: The header of a record in the offsets topic with the metadata of the offset.
 METADATA_HEADER = "drover-metadata"
-#: What an offset takes in a message beside its texts, at most.
+#: The maximum overhead of an offset in a message, besides its texts.
 _OVERHEAD_BYTES = 32
 
 
 def canonical_json(text: str) -> str:
-    """The one spelling of a JSON object: keys sorted, no white space; equal objects are equal here.
+    """The canonical form of a JSON object, equal for equal objects: sorted keys, no white space.
 
     Raises:
         ValueError: ``text`` is not a JSON object.
@@ -25,13 +25,13 @@ def canonical_json(text: str) -> str:
 
 
 def metadata_of(headers: Sequence[tuple[str, bytes | None]]) -> str:
-    """What is noted beside an offset; empty for nothing."""
+    """The metadata in a record's headers; empty if there is none."""
     found = [value for name, value in headers if name == METADATA_HEADER]
     return (found[-1] or b"").decode(errors="replace") if found else ""
 
 
 def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
-    """Every fault of the offsets."""
+    """All violations in the offsets."""
     violations = []
     for index, offset in enumerate(offsets):
         for field, text in (
@@ -55,7 +55,7 @@ def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
 
 
 def compact_json(text: str) -> str:
-    """A JSON object without white space, its keys in their order.
+    """A JSON object without white space, with keys in their original order.
 
     Raises:
         ValueError: ``text`` is not a JSON object.
@@ -64,13 +64,13 @@ def compact_json(text: str) -> str:
 
 
 def offset_record_key(connector: str, partition_json: str) -> bytes:
-    """The key that a source's partition has in the offsets topic, as Kafka Connect spells it."""
+    """The key of a source partition in the offsets topic, in Kafka Connect's form."""
     name = json.dumps(connector, ensure_ascii=False)
     return f"[{name},{compact_json(partition_json)}]".encode()
 
 
 def size_bytes(offset: CommittedOffset) -> int:
-    """About what it takes in a message."""
+    """The approximate size of an offset in a message."""
     texts = (offset.partition_json, offset.offset_json or "", offset.metadata)
     return sum(len(text.encode()) for text in texts) + _OVERHEAD_BYTES
 

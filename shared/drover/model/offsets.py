@@ -1,4 +1,4 @@
-"""Committed offsets, in the shape of Kafka Connect's offsets API (KIP-875)."""
+"""Committed offsets, in the form of Kafka Connect's offsets API (KIP-875)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ METADATA_MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """One offset of a connector; both sides are JSON text, ``offset_json`` None removes it."""
+    """One offset of a connector, as JSON texts; ``offset_json`` None removes the offset."""
 
     partition_json: str
     offset_json: str | None
@@ -28,10 +28,16 @@ class CommittedOffset:
 class TaskOffsets:
     """Offsets of one task, committed together under its claim.
 
-    ``number`` counts the commits under a claim upwards, so that a copy of one that comes late sets
-    nothing back; 0 is not counted. ``consumer_group`` keeps a sink's positions on Kafka; empty for
-    the one that is named after the connector. ``own_producer``: the task commits source offsets
-    itself, in transactions of its own producer.
+    Attributes:
+        task: The task.
+        claim: Its claim.
+        offsets: The offsets.
+        number: The commit's sequence number under the claim, by which delayed copies are detected;
+            0 for a commit without a number.
+        consumer_group: The consumer group that stores a sink's positions on Kafka; empty for the
+            default group with the connector's name.
+        own_producer: Whether the task commits source offsets itself, in transactions of its own
+            producer.
     """
 
     task: TaskId
@@ -44,17 +50,17 @@ class TaskOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsChange:
-    """Offsets of a connector without tasks that are to be written, or all to be removed.
+    """A change of the offsets of a connector without tasks.
 
     Attributes:
-        connector: Whose.
-        task_set: The group's generation and the set of task configs in which there are no tasks:
-            claims of an earlier one are refused from then on.
-        offsets: What changes; None to remove all.
-        consumer_group: As in ``TaskOffsets``.
-        without_positions: Leave the consumer group alone: the connector is a source.
-        offsets_topic: A topic of the source's own on Kafka in which its offsets are as well; empty
-            for none.
+        connector: The connector.
+        task_set: The group's generation, and the set of task configs in which there are no tasks.
+            Claims of earlier sets are rejected from then on.
+        offsets: The offsets to write or remove; None to remove all.
+        consumer_group: See ``TaskOffsets``.
+        without_positions: Do not change the consumer group: the connector is a source.
+        offsets_topic: A second topic on Kafka that also stores the source's offsets; empty for
+            none.
     """
 
     connector: str
@@ -66,7 +72,7 @@ class OffsetsChange:
 
 
 class CommitOutcome(StrEnum):
-    """What became of one task's commit."""
+    """The result of one task's commit."""
 
     COMMITTED = "COMMITTED"
     STALE_CLAIM = "STALE_CLAIM"
@@ -75,7 +81,7 @@ class CommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The outcome for one task; ``message`` says what was wrong, empty when committed."""
+    """The result for one task; ``message`` is the cause of a rejection, empty when committed."""
 
     task: TaskId
     outcome: CommitOutcome
@@ -84,22 +90,22 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A topic's partition."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
 
 
-#: In an answer: nothing is committed for the partition.
+#: In a response: the partition has no committed offset.
 NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """A group's position in a topic partition: ``offset`` is the next record to read.
+    """A group's position in a topic partition: ``offset`` is the offset of the next record to read.
 
-    ``commit_time_ms`` is set by the coordinator. ``expire_time_ms`` is when it may be removed, if
-    the consumer said so; None leaves that to the coordinator's retention.
+    ``commit_time_ms`` is set by the coordinator. ``expire_time_ms`` is when the position expires,
+    if the consumer set it; with None the coordinator's retention applies.
     """
 
     topic: str
@@ -112,7 +118,7 @@ class GroupOffset:
 
 
 class GroupCommitOutcome(StrEnum):
-    """What became of one partition's commit."""
+    """The result of one partition's commit."""
 
     COMMITTED = "COMMITTED"
     METADATA_TOO_LARGE = "METADATA_TOO_LARGE"
@@ -120,9 +126,9 @@ class GroupCommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupCommit:
-    """The outcome for each partition, in the order of the call.
+    """The result for each partition, in the order of the call.
 
-    ``rebalance_in_progress``: nothing was committed, the member has to join again.
+    ``rebalance_in_progress``: nothing was committed; the member has to rejoin.
     """
 
     outcomes: Sequence[tuple[TopicPartition, GroupCommitOutcome]] = ()
@@ -138,7 +144,7 @@ class GroupOffsetPage:
 
 
 class GroupOffsetDeletion(StrEnum):
-    """What became of the removal of one partition's position."""
+    """The result of one partition's removal."""
 
     DELETED = "DELETED"
     GROUP_SUBSCRIBED_TO_TOPIC = "GROUP_SUBSCRIBED_TO_TOPIC"
@@ -146,7 +152,7 @@ class GroupOffsetDeletion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsetDeleted:
-    """The outcome for one partition."""
+    """The result for one partition."""
 
     partition: TopicPartition
     outcome: GroupOffsetDeletion

@@ -1,4 +1,4 @@
-"""Which settings hold secrets by their name, and what is shown in place of a secret."""
+"""Detects settings with secrets by name, and defines the mask for secrets."""
 
 import re
 
@@ -12,5 +12,5 @@ _SECRET_KEY = re.compile(
 
 
 def sounds_secret(key: str) -> bool:
-    """Whether a setting of this name is taken to hold a secret, though nobody declares it so."""
+    """Whether a setting with this name is treated as a secret although not declared as one."""
     return _SECRET_KEY.search(key) is not None

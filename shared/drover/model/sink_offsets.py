@@ -1,7 +1,7 @@
-"""Sink offsets: offsets of a connector that are committed by its consumer group. Pure.
+"""Sink offsets: a connector's offsets that are stored in its consumer group. Pure.
 
-Kafka Connect's shape: partition ``{"kafka_topic": T, "kafka_partition": P}``, offset
-``{"kafka_offset": N}``; numbers may be texts.
+The form is Kafka Connect's: partition ``{"kafka_topic": T, "kafka_partition": P}``, offset
+``{"kafka_offset": N}``; numbers may be strings.
 """
 
 import json
@@ -18,24 +18,24 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class SinkOffsetError(ValueError):
-    """An offset that looks like a sink's and cannot be one; the message says why."""
+    """An offset has a sink's keys, but invalid values; the message states the error."""
 
 
 def group_of(connector: str) -> str:
-    """The consumer group of a sink, as Kafka Connect names it."""
+    """The default consumer group of a sink, with Kafka Connect's name."""
     return f"connect-{connector}"
 
 
 def is_sink_partition(partition: Mapping[str, object]) -> bool:
-    """Whether a partition is a topic partition, as sinks have."""
+    """Whether a partition is a topic partition, as in sinks' offsets."""
     return partition.keys() == {TOPIC, PARTITION}
 
 
 def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
-    """The partition and position that a task commits; None if it is not a sink's.
+    """The partition and position that a task commits; None if it is not a sink's offset.
 
     Raises:
-        SinkOffsetError: It has a sink's partition but no valid position.
+        SinkOffsetError: The partition is a sink's, but the position is invalid.
     """
     partition = json.loads(offset.partition_json)
     if not is_sink_partition(partition):
@@ -47,31 +47,31 @@ def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | N
 
 
 def parse_partition(partition_json: str) -> TopicPartition:
-    """The topic partition that a JSON object names.
+    """The topic partition in a JSON object.
 
     Raises:
-        SinkOffsetError: It is not a sink's.
+        SinkOffsetError: The object is not a sink's partition.
     """
     partition = json.loads(partition_json)
     if not is_sink_partition(partition):
-        raise SinkOffsetError(f'the partition has to be {{"{TOPIC}": text, "{PARTITION}": number}}')
+        raise SinkOffsetError(f'the partition must be {{"{TOPIC}": text, "{PARTITION}": number}}')
     return _topic_partition(partition)
 
 
 def parse_position(offset_json: str) -> int:
-    """The position that a JSON object holds.
+    """The position in a JSON object.
 
     Raises:
-        SinkOffsetError: It is not a sink's.
+        SinkOffsetError: The object is not a sink's offset.
     """
     position = json.loads(offset_json)
     if position.keys() != {OFFSET}:
-        raise SinkOffsetError(f'the offset has to be {{"{OFFSET}": number}}')
+        raise SinkOffsetError(f'the offset must be {{"{OFFSET}": number}}')
     return _number(position[OFFSET], OFFSET, OFFSET_MAX)
 
 
 def sink_offset(at: TopicPartition, offset: int | None, metadata: str = "") -> CommittedOffset:
-    """A consumer group's position as an offset of its connector; None for one to remove."""
+    """A consumer group's position as a connector's offset; None for one to remove."""
     return CommittedOffset(
         json.dumps({TOPIC: at.topic, PARTITION: at.partition}, separators=(",", ":")),
         None if offset is None else json.dumps({OFFSET: offset}, separators=(",", ":")),
@@ -82,7 +82,7 @@ def sink_offset(at: TopicPartition, offset: int | None, metadata: str = "") -> C
 def _topic_partition(partition: Mapping[str, object]) -> TopicPartition:
     topic = partition[TOPIC]
     if not (isinstance(topic, str) and TOPIC_NAME.fullmatch(topic)):
-        raise SinkOffsetError(f"{TOPIC} is not the name of a topic")
+        raise SinkOffsetError(f"{TOPIC} is not a topic name")
     return TopicPartition(topic, _number(partition[PARTITION], PARTITION, PARTITION_MAX))
 
 
@@ -91,5 +91,5 @@ def _number(value: object, name: str, maximum: int) -> int:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= maximum:
-        raise SinkOffsetError(f"{name} has to be a number from 0 to {maximum}, not {value!r}")
+        raise SinkOffsetError(f"{name} must be a number from 0 to {maximum}, not {value!r}")
     return number

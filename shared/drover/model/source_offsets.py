@@ -1,8 +1,9 @@
-"""Source offsets as a fold of the offsets topic, which Kafka Connect writes as well. Pure.
+"""Source offsets as a fold over the offsets topic, which Kafka Connect also writes. Pure.
 
-A key is the JSON of ``[connector, partition]``, a value that of the offset. Kafka Connect looks an
-offset up by the bytes of its key; here partitions that are equal as JSON are the same. If a
-partition has several spellings, the newest offset counts, and commits write all of them.
+A key is the JSON of ``[connector, partition]``, a value is the JSON of the offset. Kafka Connect
+looks an offset up by the bytes of its key. Drover treats partitions that are equal as JSON as the
+same partition. If a partition has several spellings, the newest offset counts, and a commit writes
+all spellings.
 """
 
 import json
@@ -15,12 +16,12 @@ from drover.model.offsets import CommittedOffset
 
 
 class UnreadableOffsetError(ValueError):
-    """A record is not what Kafka Connect's offsets look like; the message says why."""
+    """A record does not have the form of Kafka Connect's offsets; the message states the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record to write: the bytes of its key and value, None for a tombstone."""
+    """A record to write: the bytes of its key and value; None for a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -29,7 +30,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The offset of a partition under one spelling of its key; ``written`` orders spellings."""
+    """A partition's offset under one spelling of its key; ``written`` orders the spellings."""
 
     offset: CommittedOffset
     written: tuple[int, int]
@@ -46,10 +47,11 @@ class SourceOffsets:
     def replay(
         self, key: bytes | None, value: bytes | None, *, timestamp_ms: int, metadata: str = ""
     ) -> None:
-        """Apply a record as it was read.
+        """Apply a record of the topic.
 
         Raises:
-            UnreadableOffsetError: It is none of Kafka Connect's offsets. Nothing has changed.
+            UnreadableOffsetError: The record does not have the form of Kafka Connect's offsets.
+                Nothing has changed.
         """
         if key is None:
             raise UnreadableOffsetError("it has no key")
@@ -64,14 +66,14 @@ class SourceOffsets:
         spellings[key] = _Spelling(offset, (timestamp_ms, self._arrivals))
 
     def of(self, connector: str) -> list[tuple[str, CommittedOffset]]:
-        """A connector's offsets with their canonical partitions, in no order."""
+        """A connector's offsets with their canonical partitions, in no particular order."""
         return [
             (canonical, max(spellings.values(), key=lambda each: each.written).offset)
             for canonical, spellings in self._spellings.get(connector, {}).items()
         ]
 
     def records(self, connector: str, offset: CommittedOffset) -> list[SourceRecord]:
-        """The records that write a valid offset, under every existing spelling of its key."""
+        """The records that write a valid offset, under all existing spellings of its key."""
         canonical = canonical_json(offset.partition_json)
         keys: Sequence[bytes] = list(self._spellings.get(connector, {}).get(canonical, ()))
         value = None if offset.offset_json is None else compact_json(offset.offset_json).encode()
@@ -92,13 +94,13 @@ class SourceOffsets:
 
 
 def _parse_key(key: bytes) -> tuple[str, str, str]:
-    """The connector, and its partition as it is spelled and in the canonical spelling."""
+    """The connector, its partition as spelled in the key, and the canonical partition."""
     parsed = _parsed(key, "key")
     if not (isinstance(parsed, list) and len(parsed) == 2):
         raise UnreadableOffsetError("the key is not a JSON array of a connector and a partition")
     connector, partition = parsed
     if not isinstance(connector, str):
-        raise UnreadableOffsetError("the key's connector is not a text")
+        raise UnreadableOffsetError("the key's connector is not a string")
     if not isinstance(partition, dict):
         raise UnreadableOffsetError("the key's partition is not a JSON object")
     partition_json = _dumped(partition, "key")
@@ -107,7 +109,7 @@ def _parse_key(key: bytes) -> tuple[str, str, str]:
 
 def _parse_value(value: bytes) -> str | None:
     parsed = _parsed(value, "value")
-    if parsed is None:  # the JSON of nothing: as good as removed
+    if parsed is None:  # JSON null is equivalent to a tombstone
         return None
     if not isinstance(parsed, dict):
         raise UnreadableOffsetError("the value is not a JSON object")
@@ -126,5 +128,5 @@ def _dumped(value: object, what: str) -> str:
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         text.encode()
     except (ValueError, RecursionError) as error:
-        raise UnreadableOffsetError(f"the {what} holds what JSON cannot ({error})") from error
+        raise UnreadableOffsetError(f"the {what} has a value that JSON lacks ({error})") from error
     return text

@@ -1,4 +1,4 @@
-"""What is running, as the status store holds it."""
+"""The observed state, as the status store keeps it."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,9 @@ from drover.model.ids import TaskId
 
 
 class RunState(StrEnum):
-    """What a connector or task is doing. DESTROYED is written to remove a status, never read."""
+    """The state of a connector or task. DESTROYED is written to remove a status, and never
+    returned.
+    """
 
     UNASSIGNED = "UNASSIGNED"
     RUNNING = "RUNNING"
@@ -21,16 +23,16 @@ class RunState(StrEnum):
     DESTROYED = "DESTROYED"
 
 
-#: A connector by its name, or a task.
+#: A connector's name, or a task.
 StatusKey = str | TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What became of a task's records since it was started.
+    """Counts of a task's records since the task started.
 
-    read = written + filtered + dead-lettered + skipped, unless a transform makes several records of
-    one.
+    read = written + filtered + dead-lettered + skipped, unless a transform emits several records
+    for one.
     """
 
     read_count: int = 0
@@ -44,31 +46,40 @@ class RecordCounts:
         return RecordCounts(**{name: mine[name] + others[name] for name in mine})
 
 
-#: How many figures a task may have.
+#: The maximum number of figures (gauges) of a task.
 FIGURES_MAX = 16
 _FIGURE_NAME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9_]*_(bytes|count|ms|percent)")
-#: Whole numbers that every reader of JSON gets right.
+#: Integers that every JSON reader represents exactly.
 _FIGURE_LIMIT = 2**53
 
 
 def figure_fault(name: object, value: object) -> str | None:
-    """Why this is no figure of a task; None when it is one."""
+    """Why this is not a valid figure; None if it is valid."""
     if not isinstance(name, str) or not _FIGURE_NAME.fullmatch(name):
         return (
-            f"{str(name)[:80]!r} is no name of a figure: it has up to 64 lower-case letters, digits"
-            " and underscores, and ends in its unit: _bytes, _count, _ms or _percent"
+            f"{str(name)[:80]!r} is not a figure name: use up to 64 lower-case letters, digits and"
+            " underscores, with the unit at the end (_bytes, _count, _ms or _percent)"
         )
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _FIGURE_LIMIT:
-        return f"the figure {name} has to be a whole number of at most 53 bits"
+        return f"figure {name} must be a whole number of at most 53 bits"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One status: who says (``worker_id``, as host:port) under which ``generation``, and where they
-    are known the ``version`` of the plugin, the ``counts`` of a task's present run, its
-    ``failures``, and its connector's own ``figures``: the last value of each by its name, which
-    ends in its unit.
+    """The status of a connector or task.
+
+    Attributes:
+        key: The connector or task.
+        state: Its state.
+        worker_id: The worker that reported the status, as host:port.
+        generation: The group generation in which the worker reported it.
+        trace: The trace of the failure; empty otherwise.
+        version: The plugin's version; empty if unknown.
+        counts: Record counts of a task's current run; None if unknown.
+        failures: The failures; None if unknown.
+        figures: The gauges that the connector reported: the last value by name, which ends in the
+            unit.
     """
 
     key: StatusKey
@@ -92,8 +103,8 @@ class TopicKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """That a connector was seen to use a topic (KIP-558): by which of its tasks first, and when, in
-    milliseconds since 1970.
+    """The record that a connector uses a topic (KIP-558): the task that used it first, and when, in
+    milliseconds since the epoch.
     """
 
     key: TopicKey
@@ -103,7 +114,7 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusWrite:
-    """A status to be written; with ``safe`` only if it does not come too late (putSafe)."""
+    """A status to write; with ``safe`` only if it is not older than the stored one (putSafe)."""
 
     status: Status
     safe: bool = False
@@ -111,7 +122,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class StatusEvent:
-    """One change, as the record at ``offset`` caused it; ``status`` is None when it was removed."""
+    """The change that the record at ``offset`` made; ``status`` is None for a removal."""
 
     offset: int
     key: StatusKey
@@ -120,22 +131,20 @@ class StatusEvent:
 
 @dataclass(frozen=True, slots=True)
 class TopicEvent:
-    """One change of the topics, as the record at ``offset`` caused it; ``status`` is None when the
-    topic was forgotten.
-    """
+    """The topic change that the record at ``offset`` made; ``status`` is None for a removal."""
 
     offset: int
     key: TopicKey
     status: TopicStatus | None
 
 
-#: What the record at its ``offset`` changed.
+#: A change that a record of the log made.
 StatusChange = StatusEvent | TopicEvent
 
 
 @dataclass(frozen=True, slots=True)
 class StatusSnapshot:
-    """Every status and topic at ``end_offset``, which counts in the log named ``log_id``."""
+    """All statuses and topics at ``end_offset`` of the log ``log_id``."""
 
     end_offset: int
     statuses: Mapping[StatusKey, Status]

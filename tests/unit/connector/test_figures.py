@@ -18,12 +18,12 @@ def test_the_last_value_counts() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("lag", 1, "ends in its unit"),
-        ("Lag_ms", 1, "'Lag_ms' is no name"),
-        ("1_ms", 1, "no name"),
-        ("a" * 62 + "_ms", 1, "no name"),
-        ("lag_ms\n", 1, "no name"),
-        (7, 1, "no name"),
+        ("lag", 1, "with the unit at the end"),
+        ("Lag_ms", 1, "'Lag_ms' is not a figure name"),
+        ("1_ms", 1, "not a figure name"),
+        ("a" * 62 + "_ms", 1, "not a figure name"),
+        ("lag_ms\n", 1, "not a figure name"),
+        (7, 1, "not a figure name"),
         ("lag_ms", 1.5, "whole number"),
         ("lag_ms", True, "whole number"),
         ("lag_ms", 2**53, "53 bits"),
@@ -40,6 +40,6 @@ def test_a_task_has_a_few_figures() -> None:
     figures = TaskFigures()
     for number in range(16):
         figures.report(f"f{number}_count", number)
-    with pytest.raises(ValueError, match="f16_count is one figure too many"):
+    with pytest.raises(ValueError, match="f16_count exceeds the limit of 16 figures"):
         figures.report("f16_count", 1)
     figures.report("f15_count", 1)
