@@ -1,6 +1,7 @@
-"""What every process of Drover tells Prometheus: figures, the table of their names, the endpoint.
+"""Metrics for Prometheus that every process exports: values, the table of all metrics, the
+endpoint.
 
-Who measures keeps plain numbers (``Tally``, ``Distribution``); who knows some state offers a source
-that reads it when it is asked. Nothing is made for Prometheus before it asks, and what is gone is
-told no longer.
+Code that measures keeps plain numbers (``Tally``, ``Distribution``). Code that owns state adds a
+source, which reads the state at each scrape. No work is done for Prometheus between scrapes, and
+the series of a removed object ends with the object.
 """

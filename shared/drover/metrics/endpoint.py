@@ -1,4 +1,4 @@
-"""Where Prometheus asks: an HTTP server on a thread, which reads the state on the event loop."""
+"""The metrics endpoint: an HTTP server on a thread, which reads the state on the event loop."""
 
 import asyncio
 import threading
@@ -26,21 +26,22 @@ from drover.metrics.figures import Distribution, Tally
 from drover.metrics.metric import Kind, Metric, Sample
 from drover.metrics.scrape_server import scrape_server
 
-#: Reads some state; on the event loop, so it must be quick.
+#: Reads state on the event loop, so it must be fast.
 Source = Callable[[], Iterable[Sample]]
 
-#: Series of one metric that are told; thousands of tasks on one worker have theirs.
+#: The maximum number of series of a metric; one worker may have thousands of tasks with a series
+#: each.
 SERIES_MAX = 10_000
-#: How long a scrape waits for the event loop. Prometheus itself gives up after ten seconds.
+#: How long a scrape waits for the event loop. Prometheus' own scrape timeout is ten seconds.
 LOOP_TIMEOUT_S = 8.0
 
 _log = structlog.get_logger("drover.metrics")
 
 
 class Metrics:
-    """What one process tells: the samples of all its sources, read when somebody asks.
+    """The metrics of one process: the samples of all its sources, read at each scrape.
 
-    ``service`` is what it is, such as "config-store".
+    ``service`` is the kind of process, such as "config-store".
     """
 
     def __init__(self, service: str = "") -> None:
@@ -48,30 +49,30 @@ class Metrics:
         self._sources: list[Source] = []
 
     def add(self, source: Source) -> None:
-        """Ask ``source`` as well from now on."""
+        """Add a source."""
         self._sources.append(source)
 
     def samples(self) -> list[Sample]:
-        """Every sample now; of each metric as many as it may have. On the event loop only."""
+        """All current samples, up to SERIES_MAX of each metric. On the event loop only."""
         counts: dict[Metric, int] = {}
-        told = [table.BUILD_INFO.at(1, self._service, __version__)]
+        samples = [table.BUILD_INFO.at(1, self._service, __version__)]
         left_out = 0
         for source in self._sources:
             for sample in source():
                 count = counts[sample.metric] = counts.get(sample.metric, 0) + 1
                 if count <= SERIES_MAX:
-                    told.append(sample)
+                    samples.append(sample)
                 else:
                     left_out += 1
-        return [*told, table.SERIES_LEFT_OUT.at(left_out)]
+        return [*samples, table.SERIES_LEFT_OUT.at(left_out)]
 
 
 @asynccontextmanager
 async def serving_metrics(listen: str, metrics: Metrics) -> AsyncIterator[str]:
-    """Serve them over HTTP for a while, at every path; gives host:port, empty if ``listen`` is.
+    """Serve metrics over HTTP, at every path. Yields host:port; empty if ``listen`` is empty.
 
     Raises:
-        OSError: The address cannot be listened on; its text says which.
+        OSError: The address cannot be bound; the message names it.
     """
     if not listen:
         yield ""
@@ -101,21 +102,21 @@ def _end(*steps: Callable[[], object]) -> None:
 
 
 class _OnLoop(Collector):
-    """Reads the samples on the event loop, whose state no other thread may look at."""
+    """Collects the samples on the event loop, because no other thread may access its state."""
 
     def __init__(self, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self._metrics = metrics
         self._loop = loop
 
     def describe(self) -> Iterable[Family]:
-        """Nothing is known before it is asked for."""
+        """No metrics are known before the first scrape."""
         return ()
 
     def collect(self) -> Iterator[Family]:
-        """For the registry, on its server's thread.
+        """Called by the registry, on the server's thread.
 
         Raises:
-            TimeoutError: The event loop stands still; the scrape fails, which is the truth.
+            TimeoutError: The event loop is blocked, so the scrape fails.
         """
         asked_s = time.monotonic()
         answer: Future[list[Sample]] = Future()
@@ -126,15 +127,15 @@ class _OnLoop(Collector):
             try:
                 lag = table.LOOP_LAG.at(time.monotonic() - asked_s)
                 answer.set_result([lag, *self._metrics.samples()])
-            except Exception as error:  # noqa: BLE001 - the scrape fails, nothing else
-                _log.exception("the metrics cannot be read")
+            except Exception as error:  # noqa: BLE001 - only the scrape fails
+                _log.exception("collecting the metrics failed")
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(read)
         try:
             samples = answer.result(LOOP_TIMEOUT_S)
         except TimeoutError:
-            _log.warning("the event loop stands still: no metrics", waited_s=LOOP_TIMEOUT_S)
+            _log.warning("the event loop is blocked: no metrics", waited_s=LOOP_TIMEOUT_S)
             raise
         finally:
             answer.cancel()
@@ -142,7 +143,7 @@ class _OnLoop(Collector):
 
 
 def families(samples: Iterable[Sample]) -> list[Family]:
-    """Samples as Prometheus's own library has them."""
+    """Samples as metric families of Prometheus' client library."""
     made: dict[Metric, Family] = {}
     for sample in samples:
         family = made.get(sample.metric)

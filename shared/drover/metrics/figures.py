@@ -1,9 +1,10 @@
-"""Numbers that are measured as things happen: cheap enough for every call; for one thread."""
+"""Measured values: cheap enough for every call; not thread-safe."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-#: Upper bounds in seconds, from what an in-process answer takes to what a caller waits at most.
+#: Upper bounds in seconds, from the duration of an in-process call to the longest that a caller
+#: waits.
 SECONDS_BOUNDS = (
     0.001,
     0.0025,
@@ -23,7 +24,7 @@ SECONDS_BOUNDS = (
 
 
 class Tally:
-    """How often something happened, and how much it took in all."""
+    """The number of events, and the sum of their values."""
 
     __slots__ = ("count", "total")
 
@@ -32,7 +33,7 @@ class Tally:
         self.total = total
 
     def add(self, value: float) -> None:
-        """It happened once more."""
+        """Add an event."""
         self.count += 1
         self.total += value
 
@@ -41,10 +42,10 @@ class Tally:
 
 
 class Distribution:
-    """As a ``Tally``, with how often it took up to each of some bounds.
+    """A ``Tally`` with the number of events up to each of several bounds.
 
     Args:
-        bounds: Ascending; what is above the last one counts apart.
+        bounds: Ascending; larger values are counted separately.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -55,11 +56,11 @@ class Distribution:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """It happened once more."""
+        """Add an event."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """How often it happened."""
+        """The number of events."""
         return sum(self.counts)

@@ -1,4 +1,4 @@
-"""What a metric is, and one value of it."""
+"""The definition of a metric, and one of its samples."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,9 +7,9 @@ from drover.metrics.figures import Distribution, Tally
 
 
 class Kind(StrEnum):
-    """As Prometheus has them."""
+    """Prometheus' metric types."""
 
-    #: Only grows; its name ends in _total.
+    #: Only increases; its name ends in _total.
     COUNTER = "counter"
     GAUGE = "gauge"
     #: A count and a sum, without quantiles.
@@ -24,8 +24,14 @@ Value = float | Tally | Distribution
 class Metric:
     """A metric.
 
-    ``where`` names the processes that have it. ``meaning`` is for people. ``jmx`` is what Kafka
-    Connect calls it: the group of its MBean and the attribute; empty when it has none.
+    Attributes:
+        name: Its name.
+        kind: Its type.
+        labels: The names of its labels.
+        where: The processes that export it.
+        meaning: The description for users.
+        jmx: Kafka Connect's equivalent: the group of the MBean and the attribute; empty if there is
+            none.
     """
 
     name: str
@@ -36,14 +42,14 @@ class Metric:
     jmx: str = ""
 
     def at(self, value: Value, *labels: str) -> "Sample":
-        """Its value for these values of its labels."""
+        """A sample with these values of the labels."""
         assert len(labels) == len(self.labels), f"{self.name} has the labels {self.labels}"
         return Sample(self, labels, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric."""
+    """One sample of a metric."""
 
     metric: Metric
     labels: tuple[str, ...]

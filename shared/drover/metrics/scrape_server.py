@@ -1,4 +1,4 @@
-"""The HTTP server that Prometheus asks: a bounded number of connections, each for a while."""
+"""The HTTP server for Prometheus' scrapes, with limits on connections and idle time."""
 
 import io
 import socket
@@ -9,9 +9,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-#: Connections at a time; others are closed at once. Prometheus needs one.
+#: The maximum number of open connections; further connections are closed. Prometheus needs one.
 CONNECTIONS_MAX = 16
-#: A client that sends or reads nothing for so long is gone.
+#: A client that neither sends nor reads for this time is disconnected.
 IDLE_MAX_S = 15
 
 
@@ -19,11 +19,11 @@ class _Handler(WSGIRequestHandler):
     timeout = IDLE_MAX_S
 
     def get_stderr(self) -> Any:
-        """Why a scrape fails is in the log, and need not stand beside it once more."""
+        """Discard the output: the cause of a failed scrape is in the log already."""
         return io.StringIO()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Who asks is nothing to log."""
+        """Requests are not logged."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -34,24 +34,24 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As ThreadingMixIn's, while there is a place."""
+        """Process the request in a thread, if the limit of connections is not reached."""
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As ThreadingMixIn's; the place is free afterwards."""
+        """Process the request, then release its connection slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or said nothing."""
+        """Ignore clients that disconnect or send nothing."""
 
     def server_bind(self) -> None:
-        """Without asking for this machine's name, which may take long."""
+        """Bind without resolving this machine's name, which may take long."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -64,10 +64,10 @@ class _ServerOfIpv6(_Server):
 
 
 def scrape_server(host: str, port: int, registry: CollectorRegistry) -> WSGIServer:
-    """A server that listens, and answers once somebody calls its ``serve_forever``.
+    """A server that listens, and responds after ``serve_forever`` is called.
 
     Raises:
-        OSError: The address cannot be listened on.
+        OSError: The address cannot be bound.
     """
     kind = _ServerOfIpv6 if ":" in host else _Server
     return make_server(host, port, make_wsgi_app(registry), kind, _Handler)

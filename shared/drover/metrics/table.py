@@ -1,4 +1,4 @@
-"""Every metric, by its name: what docs/metrics.md shows, and nothing else can be told."""
+"""The table of all metrics, which docs/metrics.md shows. No other metric can be exported."""
 
 from drover.metrics.metric import Kind, Metric
 
@@ -20,49 +20,53 @@ BUILD_INFO = Metric(
     GAUGE,
     ("service", "version"),
     _EVERY,
-    "1, with what runs.",
+    "1, with the service and its version.",
     "app-info: version",
 )
 SERVING = Metric(
-    "drover_serving", GAUGE, (), _EVERY, "1 while calls are answered, as the health service says."
+    "drover_serving",
+    GAUGE,
+    (),
+    _EVERY,
+    "1 while the process serves calls, as in its health service.",
 )
 STORAGE_SERVING = Metric(
     "drover_storage_serving",
     GAUGE,
     (),
     _EVERY,
-    "1 while its storage can be used; on Kafka, while the brokers are there for it.",
+    "1 while its storage is available; on Kafka, while it can reach the brokers.",
 )
 CERTIFICATE_END = Metric(
     "drover_certificate_end_timestamp_seconds",
     GAUGE,
     (),
     _EVERY,
-    "When the certificate that it shows ends, in seconds since 1970; only over TLS.",
+    "When its certificate expires, in seconds since the epoch; only with TLS.",
 )
 LOOP_LAG = Metric(
     "drover_event_loop_lag_seconds",
     GAUGE,
     (),
     _EVERY,
-    "How long this very scrape waited for the process's event loop.",
+    "How long this scrape waited for the process's event loop.",
 )
 SERIES_LEFT_OUT = Metric(
     "drover_series_left_out",
     GAUGE,
     (),
     _EVERY,
-    "Series that were not told, as a metric would have had too many.",
+    "Series omitted from this scrape, because a metric has more series than the limit.",
 )
 PROCESS = tuple(
     Metric(f"process_{name}", kind, (), _EVERY, meaning)
     for name, kind, meaning in (
-        ("cpu_seconds_total", COUNTER, "Processor time; without the engine's."),
-        ("resident_memory_bytes", GAUGE, "Memory; without the engine's."),
-        ("virtual_memory_bytes", GAUGE, "Address space."),
-        ("start_time_seconds", GAUGE, "When it was started, in seconds since 1970."),
-        ("open_fds", GAUGE, "Open files and connections."),
-        ("max_fds", GAUGE, "The most it may have open."),
+        ("cpu_seconds_total", COUNTER, "CPU time, without the engine's."),
+        ("resident_memory_bytes", GAUGE, "Resident memory, without the engine's."),
+        ("virtual_memory_bytes", GAUGE, "Virtual memory."),
+        ("start_time_seconds", GAUGE, "When the process started, in seconds since the epoch."),
+        ("open_fds", GAUGE, "Open file descriptors."),
+        ("max_fds", GAUGE, "The limit of open file descriptors."),
     )
 )
 
@@ -73,60 +77,66 @@ RPC_CALLS = Metric(
     COUNTER,
     (*_METHOD, "code"),
     _EVERY,
-    "Calls that ended, by the gRPC code they ended with.",
+    "Completed calls, by gRPC status code.",
 )
 RPC_SECONDS = Metric(
     "drover_rpc_seconds",
     HISTOGRAM,
     _METHOD,
     _EVERY,
-    "How long unary calls took; a join waits for the group.",
+    "Durations of unary calls; a join includes the wait for the group.",
 )
 RPC_IN_FLIGHT = Metric(
-    "drover_rpc_in_flight", GAUGE, _METHOD, _EVERY, "Calls and streams under way."
+    "drover_rpc_in_flight", GAUGE, _METHOD, _EVERY, "Calls and streams in progress."
 )
 
 # --- logs ------------------------------------------------------------------------------------
 
-LOG_APPENDS = Metric(
-    "drover_log_appends_total", COUNTER, _LOG, _STORES, "Appends that are durable."
-)
-LOG_FAILURES = Metric(
-    "drover_log_append_failures_total", COUNTER, _LOG, _STORES, "Appends that failed."
-)
-LOG_RECORDS = Metric(
-    "drover_log_records_total", COUNTER, _LOG, _STORES, "Records that it appended."
-)
+LOG_APPENDS = Metric("drover_log_appends_total", COUNTER, _LOG, _STORES, "Successful appends.")
+LOG_FAILURES = Metric("drover_log_append_failures_total", COUNTER, _LOG, _STORES, "Failed appends.")
+LOG_RECORDS = Metric("drover_log_records_total", COUNTER, _LOG, _STORES, "Records appended.")
 LOG_SECONDS = Metric(
-    "drover_log_append_seconds", HISTOGRAM, _LOG, _STORES, "How long appends took, failed ones too."
+    "drover_log_append_seconds",
+    HISTOGRAM,
+    _LOG,
+    _STORES,
+    "Durations of appends, including failed ones.",
 )
 LOG_END = Metric(
-    "drover_log_end_offset", GAUGE, _LOG, _STORES, "How far it is read: the last offset + 1."
+    "drover_log_end_offset",
+    GAUGE,
+    _LOG,
+    _STORES,
+    "The end offset that was read: the last offset + 1.",
 )
 LOG_QUEUE = Metric(
-    "drover_log_queued_events", GAUGE, _LOG, _STORES, "Requests that wait for the machine's turn."
+    "drover_log_queued_events", GAUGE, _LOG, _STORES, "Requests queued for the log's state machine."
 )
-LOG_WATCHERS = Metric("drover_log_watchers", GAUGE, _LOG, _STORES, "Watch streams of it.")
+LOG_WATCHERS = Metric("drover_log_watchers", GAUGE, _LOG, _STORES, "Open watch streams.")
 STORAGE_FREE = Metric(
-    "drover_storage_free_bytes", GAUGE, (), _STORES, "Free space of an embedded storage's volume."
+    "drover_storage_free_bytes", GAUGE, (), _STORES, "Free space on the volume of embedded storage."
 )
 STORAGE_SIZE = Metric(
-    "drover_storage_size_bytes", GAUGE, (), _STORES, "Size of an embedded storage's volume."
+    "drover_storage_size_bytes", GAUGE, (), _STORES, "Size of the volume of embedded storage."
 )
 
 # --- groups ----------------------------------------------------------------------------------
 
-SHARDS = Metric("drover_shards", GAUGE, (), _COORDINATOR, "Shards of groups that it serves.")
-GROUPS = Metric("drover_groups", GAUGE, ("state",), _COORDINATOR, "Groups in each state.")
+SHARDS = Metric("drover_shards", GAUGE, (), _COORDINATOR, "Shards of groups that it owns.")
+GROUPS = Metric("drover_groups", GAUGE, ("state",), _COORDINATOR, "Groups by state.")
 GROUP_MEMBERS = Metric(
     "drover_group_members",
     GAUGE,
     _GROUP,
     _COORDINATOR,
-    "Members; of the 100 groups with most members.",
+    "Members of the group, for the 100 largest groups.",
 )
 GROUP_STATE = Metric(
-    "drover_group_state", GAUGE, (*_GROUP, "state"), _COORDINATOR, "1 for the group's state."
+    "drover_group_state",
+    GAUGE,
+    (*_GROUP, "state"),
+    _COORDINATOR,
+    "1 for the group's current state.",
 )
 GROUP_GENERATION = Metric(
     "drover_group_generation",
@@ -140,8 +150,8 @@ GROUP_REBALANCES = Metric(
     SUMMARY,
     _GROUP,
     _COORDINATOR,
-    "Rebalances that ended, and how long they took in all: from the first join or leave to the"
-    " leader's assignment.",
+    "Completed rebalances and their total duration, from the first join or leave to the leader's "
+    "assignment.",
 )
 
 # --- stores ----------------------------------------------------------------------------------
@@ -151,29 +161,35 @@ CONNECTORS = Metric(
     GAUGE,
     ("target_state",),
     "config store",
-    "Connectors that should be in each state.",
+    "Connectors by target state.",
 )
-TASKS = Metric("drover_tasks", GAUGE, (), "config store", "Tasks that should exist.")
+TASKS = Metric(
+    "drover_tasks", GAUGE, (), "config store", "Tasks in the task configs of all connectors."
+)
 STATUSES = Metric(
     "drover_statuses",
     GAUGE,
     ("kind", "state"),
     "status store",
-    "Connectors and tasks in each state, of the whole cluster.",
+    "Connectors and tasks of the whole cluster, by state.",
 )
 
 # --- workers ---------------------------------------------------------------------------------
 
 _REBALANCE = "connect-worker-rebalance-metrics: "
 STAGE = Metric(
-    "drover_worker_stage", GAUGE, ("stage",), _WORKER, "1 for the stage of its membership."
+    "drover_worker_stage",
+    GAUGE,
+    ("stage",),
+    _WORKER,
+    "1 for the current stage of its group membership.",
 )
 LEADER = Metric(
     "drover_worker_leader",
     GAUGE,
     (),
     _WORKER,
-    "1 on the worker that leads.",
+    "1 on the leader.",
     _REBALANCE + "leader-name",
 )
 GENERATION = Metric(
@@ -181,7 +197,7 @@ GENERATION = Metric(
     GAUGE,
     (),
     _WORKER,
-    "Its generation; -1 without a membership.",
+    "Its group generation; -1 without membership.",
     _REBALANCE + "epoch",
 )
 REBALANCING = Metric(
@@ -189,7 +205,7 @@ REBALANCING = Metric(
     GAUGE,
     (),
     _WORKER,
-    "1 while it is on its way into a generation.",
+    "1 while it is joining a generation.",
     _REBALANCE + "rebalancing",
 )
 REBALANCES = Metric(
@@ -197,7 +213,7 @@ REBALANCES = Metric(
     SUMMARY,
     (),
     _WORKER,
-    "Rebalances that it has been through, and how long they took in all.",
+    "Completed rebalances of this worker and their total duration.",
     _REBALANCE + "completed-rebalances-total, rebalance-avg-time-ms",
 )
 LAST_REBALANCE = Metric(
@@ -205,7 +221,7 @@ LAST_REBALANCE = Metric(
     GAUGE,
     (),
     _WORKER,
-    "When the last one ended, in seconds since 1970; 0 before the first.",
+    "When the last rebalance ended, in seconds since the epoch; 0 before the first.",
     _REBALANCE + "time-since-last-rebalance-ms",
 )
 ASSIGNED_CONNECTORS = Metric(
@@ -213,7 +229,7 @@ ASSIGNED_CONNECTORS = Metric(
     GAUGE,
     (),
     _WORKER,
-    "Connectors that it has.",
+    "Connectors assigned to it.",
     "connect-worker-metrics: connector-count; connect-coordinator-metrics: assigned-connectors",
 )
 ASSIGNED_TASKS = Metric(
@@ -221,39 +237,39 @@ ASSIGNED_TASKS = Metric(
     GAUGE,
     (),
     _WORKER,
-    "Tasks that it has.",
+    "Tasks assigned to it.",
     "connect-worker-metrics: task-count; connect-coordinator-metrics: assigned-tasks",
 )
 CONFIG_OFFSET = Metric(
-    "drover_worker_config_offset", GAUGE, (), _WORKER, "How far it has read the config log."
+    "drover_worker_config_offset",
+    GAUGE,
+    (),
+    _WORKER,
+    "The config log offset up to which it has read.",
 )
 
 # --- engines ---------------------------------------------------------------------------------
 
-ENGINE_UP = Metric("drover_engine_up", GAUGE, (), _WORKER, "1 while its engine runs with Spark.")
+ENGINE_UP = Metric(
+    "drover_engine_up", GAUGE, (), _WORKER, "1 while its engine runs and Spark is up."
+)
 ENGINE_STARTS = Metric(
-    "drover_engine_starts_total", COUNTER, (), _WORKER, "Engines that came up with Spark."
+    "drover_engine_starts_total", COUNTER, (), _WORKER, "Engine starts in which Spark came up."
 )
 ENGINE_EXITS = Metric(
-    "drover_engine_exits_total", COUNTER, (), _WORKER, "Engines that ended, for whatever reason."
+    "drover_engine_exits_total", COUNTER, (), _WORKER, "Engine exits, for any reason."
 )
 ABANDONED_THREADS = Metric(
     "drover_engine_abandoned_threads",
     GAUGE,
     (),
     _WORKER,
-    "Threads of plugins that did not return in time and hang.",
+    "Threads with plugin calls that exceeded their time limit and have not returned.",
 )
-SPARK_JOBS = Metric("drover_spark_jobs_total", COUNTER, (), _WORKER, "Jobs that Spark was given.")
-SPARK_ACTIVE_JOBS = Metric(
-    "drover_spark_active_jobs", GAUGE, (), _WORKER, "Jobs that Spark works on."
-)
-HEAP_USED = Metric(
-    "drover_spark_heap_used_bytes", GAUGE, (), _WORKER, "What Spark's JVM has of its heap in use."
-)
-HEAP_MAX = Metric(
-    "drover_spark_heap_max_bytes", GAUGE, (), _WORKER, "The most that Spark's JVM may take for it."
-)
+SPARK_JOBS = Metric("drover_spark_jobs_total", COUNTER, (), _WORKER, "Spark jobs submitted.")
+SPARK_ACTIVE_JOBS = Metric("drover_spark_active_jobs", GAUGE, (), _WORKER, "Spark jobs running.")
+HEAP_USED = Metric("drover_spark_heap_used_bytes", GAUGE, (), _WORKER, "Used heap of Spark's JVM.")
+HEAP_MAX = Metric("drover_spark_heap_max_bytes", GAUGE, (), _WORKER, "Maximum heap of Spark's JVM.")
 
 # --- connectors ------------------------------------------------------------------------------
 
@@ -263,7 +279,7 @@ CONNECTOR_INFO = Metric(
     GAUGE,
     (*_CONNECTOR, "class"),
     _WORKER,
-    "1, on the worker that has the connector.",
+    "1 on the worker to which the connector is assigned.",
     _CM + "connector-class",
 )
 CONNECTOR_STATE = Metric(
@@ -271,7 +287,7 @@ CONNECTOR_STATE = Metric(
     GAUGE,
     (*_CONNECTOR, "state"),
     _WORKER,
-    "1 for the state that the connector is in.",
+    "1 for the connector's current state.",
     _CM + "status",
 )
 CONNECTOR_STARTS = Metric(
@@ -287,7 +303,7 @@ CONNECTOR_FAILURES = Metric(
     COUNTER,
     (*_CONNECTOR, "cause"),
     _WORKER,
-    "How often it failed, at its start or later.",
+    "Failures of the connector, at its start or later.",
     "connect-worker-metrics: connector-startup-failure-total",
 )
 CONNECTOR_TASKS = Metric(
@@ -295,7 +311,7 @@ CONNECTOR_TASKS = Metric(
     GAUGE,
     (*_CONNECTOR, "state"),
     _WORKER,
-    "Tasks of the connector that this worker has, by state.",
+    "The connector's tasks on this worker, by state.",
     "connect-worker-metrics: connector-{running,paused,failed,…}-task-count",
 )
 
@@ -308,7 +324,7 @@ TASK_STATE = Metric(
     GAUGE,
     (*_TASK, "state"),
     _WORKER,
-    "1 for the state that the task is in.",
+    "1 for the task's current state.",
     _TM + "status, running-ratio, pause-ratio",
 )
 TASK_READ = Metric(
@@ -316,7 +332,7 @@ TASK_READ = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "Records of batches that are done: polled by a source, read from topics by a sink.",
+    "Records of completed batches: polled by a source, read from topics by a sink.",
     _SRC + "source-record-poll-total; " + _SNK + "sink-record-read-total",
 )
 TASK_WRITTEN = Metric(
@@ -324,7 +340,7 @@ TASK_WRITTEN = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "Records that are where they should go.",
+    "Records written: to topics by a source, to the external system by a sink.",
     _SRC + "source-record-write-total; " + _SNK + "sink-record-send-total",
 )
 TASK_FILTERED = Metric(
@@ -339,7 +355,7 @@ TASK_DEAD_LETTERED = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "Records that failed and are in the dead letter queue.",
+    "Records that failed and were written to the dead letter queue.",
     _ERR + "deadletterqueue-produce-requests",
 )
 TASK_SKIPPED = Metric(
@@ -347,7 +363,7 @@ TASK_SKIPPED = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "Records that failed, were tolerated and are gone.",
+    "Records that failed, were tolerated and dropped.",
     _ERR + "total-records-skipped",
 )
 TASK_BYTES = Metric(
@@ -355,14 +371,14 @@ TASK_BYTES = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "About how many bytes the records of its batches have in topics.",
+    "The approximate size in topics of the records of its batches.",
 )
 TASK_BATCHES = Metric(
     "drover_task_batch_seconds",
     SUMMARY,
     _TASK,
     _WORKER,
-    "Batches that are done with their commit, and how long they took in all.",
+    "Committed batches and their total duration.",
     _TM + "batch-size-avg (records read ÷ batches)",
 )
 TASK_POLLS = Metric(
@@ -370,7 +386,7 @@ TASK_POLLS = Metric(
     SUMMARY,
     _TASK,
     _WORKER,
-    "Calls of a source's poll(), empty ones too.",
+    "Calls of a source's poll(), including empty ones, and their total duration.",
     _SRC + "poll-batch-avg-time-ms",
 )
 TASK_WRITES = Metric(
@@ -378,7 +394,7 @@ TASK_WRITES = Metric(
     SUMMARY,
     _TASK,
     _WORKER,
-    "Passes of Spark over a batch: into topics, or through a sink's write().",
+    "Spark passes over a batch and their total duration: into topics, or through a sink's write().",
     _SNK + "put-batch-avg-time-ms",
 )
 TASK_COMMITS = Metric(
@@ -386,7 +402,8 @@ TASK_COMMITS = Metric(
     SUMMARY,
     _TASK,
     _WORKER,
-    "Commits of offsets by the coordinator; a source of an embedded cluster commits as it writes.",
+    "Offset commits by the coordinator and their total duration; a source in embedded storage "
+    "commits with its write.",
     _TM + "offset-commit-avg-time-ms; " + _SNK + "offset-commit-completion-total",
 )
 TASK_LAST_BATCH = Metric(
@@ -394,7 +411,8 @@ TASK_LAST_BATCH = Metric(
     GAUGE,
     _TASK,
     _WORKER,
-    "When this worker last heard that a batch was done, in seconds since 1970; 0 before the first.",
+    "When this worker last received the report of a completed batch, in seconds since the epoch; 0 "
+    "before the first.",
 )
 TASK_LAG = Metric(
     "drover_task_lag_records",
@@ -409,7 +427,7 @@ TASK_RETRIES = Metric(
     COUNTER,
     _TASK,
     _WORKER,
-    "Batches and calls that were made again after an error that may pass.",
+    "Batches and calls retried after a transient error.",
     _ERR + "total-retries",
 )
 TASK_STARTS = Metric(
@@ -421,14 +439,14 @@ TASK_STARTS = Metric(
     "connect-worker-metrics: task-startup-success-total",
 )
 TASK_RESTARTS = Metric(
-    "drover_task_restarts_total", COUNTER, _TASK, _WORKER, "Starts after the first of those."
+    "drover_task_restarts_total", COUNTER, _TASK, _WORKER, "Successful starts after the first one."
 )
 TASK_FAILURES = Metric(
     "drover_task_failures_total",
     COUNTER,
     (*_TASK, "cause"),
     _WORKER,
-    "How often the task failed, at its start or later.",
+    "Failures of the task, at its start or later.",
     "connect-worker-metrics: task-startup-failure-total",
 )
 TASK_LAST_FAILURE = Metric(
@@ -436,7 +454,7 @@ TASK_LAST_FAILURE = Metric(
     GAUGE,
     _TASK,
     _WORKER,
-    "When it failed last, in seconds since 1970; only of tasks that have.",
+    "When the task last failed, in seconds since the epoch; only for tasks that have failed.",
     _ERR + "last-error-timestamp",
 )
 TASK_FIGURE = Metric(
@@ -444,15 +462,15 @@ TASK_FIGURE = Metric(
     GAUGE,
     (*_TASK, "figure"),
     _WORKER,
-    "What its connector tells of itself, such as `slot_lag_bytes`: at most 16 figures.",
+    "Gauges that its connector reports, such as `slot_lag_bytes`; at most 16 per task.",
 )
 
-#: In the order of the docs.
+#: In the order in which the docs list them.
 METRICS: tuple[Metric, ...] = tuple(
     metric
     for value in list(globals().values())
     for metric in (value if isinstance(value, tuple) else (value,))
     if isinstance(metric, Metric)
 )
-#: What connectors' figures are called that have a metric of their own.
+#: Figures of connectors that are exported as a metric of their own.
 LAG_FIGURE = "lag_count"
