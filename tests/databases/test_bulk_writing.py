@@ -15,8 +15,8 @@ from drover.connectors.jdbc import postgres_bulk, table_writer
 from drover.connectors.jdbc.database import DatabaseAddress
 from drover.connectors.jdbc.table_writer import TableWriter
 from drover.model.ids import Term
+from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
-from drover.record.schemaless import dumps
 from tests.support.postgres import Postgres
 from tests.support.table_records import (
     RefusedError,

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from drover.convert.json_encode import json_texts
 from drover.record import schema as schemas
+from drover.record.json.encode import json_texts
 from drover.record.schema import SCALE, Field, Schema, Type, arrow_type
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from drover.record import Field, Schema, Type, arrow_field, arrow_type, make_batch, schema_of
 from drover.record import schema as schemas
-from drover.record.schemaless import dumps, loads
+from drover.record.json.schemaless import dumps, loads
 from drover.transform.chain import build_chain, chain_config_def
 
 AT = datetime.datetime(2024, 2, 29, 1, 2, 3, 4000, tzinfo=datetime.UTC)

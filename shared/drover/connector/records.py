@@ -22,8 +22,8 @@ from drover.record.batch import (
     original_topics,
     with_column,
 )
+from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless, with_identity
-from drover.record.schemaless import loads
 
 __all__ = [
     "ERROR_COLUMN",

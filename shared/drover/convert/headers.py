@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from drover.convert.converter import Converter
 from drover.convert.json_decode import decode_schemaless, parse_payloads
-from drover.convert.json_encode import json_texts, offsets_of
-from drover.convert.json_schema import parse_schema, schema_text
 from drover.record.batch import HEADERS_TYPE
 from drover.record.errors import RecordError
+from drover.record.json.encode import json_texts, offsets_of
+from drover.record.json.schema_parser import parse_schema, schema_text
 from drover.record.schema import arrow_field, schema_of
 
 _ENTRY_FIELDS = list(HEADERS_TYPE.value_type)

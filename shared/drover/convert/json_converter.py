@@ -10,11 +10,11 @@ from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import Check, InRange, OneOf
 from drover.convert.converter import Converter, Decoded
 from drover.convert.json_decode import decode_envelopes, decode_payloads, decode_schemaless
-from drover.convert.json_encode import json_texts
-from drover.convert.json_schema import NO_SCHEMA, parse_schema, schema_text
 from drover.convert.settings import CONVERTER_TYPE
 from drover.convert.tagged import plain_texts
 from drover.record.errors import RecordError
+from drover.record.json.encode import json_texts
+from drover.record.json.schema_parser import NO_SCHEMA, parse_schema, schema_text
 from drover.record.schema import schema_of
 
 _SCHEMAS_ENABLE, _CACHE_SIZE = "schemas.enable", "schemas.cache.size"

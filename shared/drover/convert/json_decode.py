@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from drover.convert.converter import Decoded
-from drover.convert.decimal_columns import of_base64
-from drover.convert.json_encode import has_decimal, offsets_of, text_bytes
-from drover.convert.json_schema import parse_schema
-from drover.convert.json_values import (
+from drover.record import schema as schemas
+from drover.record.decimals import of_base64
+from drover.record.errors import RecordError, RowsError, rows_at
+from drover.record.json.encode import has_decimal, offsets_of, text_bytes
+from drover.record.json.schema_parser import parse_schema
+from drover.record.json.values import (
     Reader,
     bytes_of,
     check_time,
@@ -28,8 +30,6 @@ from drover.convert.json_values import (
     exact_json,
     reader_of,
 )  # fmt: skip
-from drover.record import schema as schemas
-from drover.record.errors import RecordError, RowsError, rows_at
 from drover.record.schema import Schema, Type, arrow_field, arrow_type
 
 _ENVELOPE = re.compile(r'\s*\{\s*"schema"\s*:\s*')

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from drover.convert.decimal_columns import byte_counts_of, unscaled_numbers
+from drover.record.decimals import byte_counts_of, unscaled_numbers
 
 _EXACT = decimal.Context(prec=1000)
 

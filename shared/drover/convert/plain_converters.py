@@ -12,8 +12,8 @@ from drover.convert.converter import Converter, Decoded
 from drover.convert.plain_text import JavaStyle
 from drover.convert.settings import CONVERTER_TYPE
 from drover.record.errors import RecordError
+from drover.record.json.schemaless import TAG, loads
 from drover.record.schema import Schema, Type, arrow_field, schema_of
-from drover.record.schemaless import TAG, loads
 
 _ENCODING = "converter.encoding"
 #: Java's UTF-16 writes big-endian with a mark, and reads what has no mark as big-endian.

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from drover.record import schema as schemas
 from drover.record.errors import RecordError
 from drover.record.java_text import date_text, double_text, float_text, utc
+from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_type
-from drover.record.schemaless import loads
 
 _DAY_MS = 86_400_000
 _EPOCH_DAY = datetime.date(1970, 1, 1)

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
-from drover.convert.header_text import Parsed, parse_header
-from drover.convert.json_schema import NO_SCHEMA, schema_text
 from drover.convert.plain_text import HeaderStyle
 from drover.convert.settings import CONVERTER_TYPE
+from drover.record.json.schema_parser import NO_SCHEMA, schema_text
+from drover.record.json.schemaless import dumps
+from drover.record.literals import Parsed, parse_header
 from drover.record.schema import Schema, Type, arrow_field, schema_of
-from drover.record.schemaless import dumps
 
 _BYTES = Schema(Type.BYTES)
 _NULL = (NO_SCHEMA, Parsed(None, None))

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.convert.json_values import decimal_text
 from drover.record.errors import RecordError
-from drover.record.schemaless import TAG, loads
+from drover.record.json.schemaless import TAG, loads
+from drover.record.json.values import decimal_text
 
 _ESCAPED_TAG = json.dumps(TAG)[1:-1]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -5,7 +5,6 @@ from typing import Any
 import pyarrow as pa
 
 from drover.pipeline.report import Failure
-from drover.record import schemaless
 from drover.record.batch import (
     HEADERS,
     HEADERS_TYPE,
@@ -18,6 +17,7 @@ from drover.record.batch import (
     VALUE,
     make_batch,
 )
+from drover.record.json import schemaless
 from drover.record.schema import is_schemaless
 
 #: Kafka Connect's names of the context headers (KIP-298).

@@ -8,7 +8,6 @@ import pyarrow as pa
 from drover.pipeline.dead_letters import HEADER_PREFIX
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
-from drover.record import schemaless
 from drover.record.batch import (
     ERROR,
     HEADERS,
@@ -22,6 +21,7 @@ from drover.record.batch import (
     VALUE,
     with_column,
 )
+from drover.record.json import schemaless
 from drover.record.schema import arrow_field
 from drover.transform.conditions import Condition
 

@@ -27,8 +27,8 @@ from drover.model.ids import TaskId
 from drover.pipeline.layouts import topic_records, without_header_types
 from drover.record.batch import HEADERS, HEADERS_TYPE, KEY, RECORD_COLUMNS, VALUE, make_batch
 from drover.record.errors import StageError
+from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
-from drover.record.schemaless import loads
 
 _FEEDER = TaskId("feeds-the-test", 0)
 _requests = itertools.count()

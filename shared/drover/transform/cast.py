@@ -11,9 +11,9 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import All, Check, NonEmpty
 from drover.record import Schema, Type, arrow_field
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.schemaless import loads
 from drover.record.json_form import from_json, json_column
 from drover.record.schema import LOGICAL_NAMES, default_of, is_schemaless, schema_of, with_default
-from drover.record.schemaless import loads
 from drover.transform.cast_values import TARGETS, cast_column, cast_value
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,

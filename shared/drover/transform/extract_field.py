@@ -9,8 +9,8 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import Check
 from drover.record import RecordError
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
-from drover.record.schemaless import loads
 from drover.transform.field_path import find_column, find_value, parse_path
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import OneOf
 from drover.record.batch import VALUE, with_column
+from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_field, is_schemaless
-from drover.record.schemaless import loads
 from drover.transform.field_path import find_column, find_value
 from drover.transform.key_or_value import list_key, text_key, to_texts
 from drover.transform.structs import columns_of, rebuilt_field, struct_of

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef
 from drover.config.validators import Check, NonEmpty
 from drover.record.batch import KEY, VALUE
+from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
-from drover.record.schemaless import loads
 from drover.transform.field_path import find_column, parse_path
 from drover.transform.key_or_value import list_key, text_key
 from drover.transform.transform import Predicate, SettingError

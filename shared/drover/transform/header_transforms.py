@@ -9,9 +9,9 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty, OneOf
 from drover.record import RecordError
 from drover.record.batch import HEADERS, KEY, VALUE, with_column
+from drover.record.json.schemaless import dumps
 from drover.record.json_form import NO_SCHEMA, json_column, schema_json
 from drover.record.schema import schema_of
-from drover.record.schemaless import dumps
 from drover.transform.header_columns import header_entries, with_entries, without_keys
 from drover.transform.header_literal import header_form, parse_literal
 from drover.transform.key_or_value import (

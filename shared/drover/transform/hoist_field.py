@@ -8,8 +8,8 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.record import RecordError
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
-from drover.record.schemaless import loads
 from drover.transform.key_or_value import KeyOrValue, text_key, to_texts
 
 

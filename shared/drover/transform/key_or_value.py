@@ -9,8 +9,8 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.record import RecordError
 from drover.record.batch import VALUE, with_column
+from drover.record.json.schemaless import dumps, loads
 from drover.record.schema import is_schemaless
-from drover.record.schemaless import dumps, loads
 from drover.transform.transform import Transform
 
 PACKAGE = "org.apache.kafka.connect.transforms"

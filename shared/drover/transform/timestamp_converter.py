@@ -12,7 +12,7 @@ from drover.config.validators import OneOf
 from drover.record import RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
 from drover.record.batch import KEY, VALUE, with_column
-from drover.record.schemaless import loads
+from drover.record.json.schemaless import loads
 from drover.transform.cast_values import plain_column
 from drover.transform.java_calendar import DAY_MS
 from drover.transform.java_date_columns import DateColumns

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from drover.convert.converter import Converter
 from drover.convert.headers import raw_headers, typed_headers
-from drover.convert.json_schema import parse_schema, schema_text
-from drover.convert.json_values import exact_json, reader_of
 from drover.convert.registry import build_converter, converter_config_def
 from drover.record import schema as schemas
 from drover.record.batch import HEADERS_TYPE
 from drover.record.errors import RecordError
 from drover.record.java_text import float_text
+from drover.record.json.schema_parser import parse_schema, schema_text
+from drover.record.json.values import exact_json, reader_of
 from drover.record.schema import Schema, Type, arrow_field, arrow_type, schema_of
 from tests.support.converter_corpus.cases import Case
 

@@ -24,8 +24,8 @@ from drover.record import (
     make_batch,
 )
 from drover.record.batch import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
+from drover.record.json.schemaless import dumps, loads
 from drover.record.schema import DECIMAL, is_schemaless
-from drover.record.schemaless import dumps, loads
 from drover.transform.registry import PREDICATES, TRANSFORMS
 from drover.transform.transform import Predicate, Transform
 from tests.support.repository import REPOSITORY

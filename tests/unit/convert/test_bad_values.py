@@ -6,10 +6,10 @@ import decimal
 import pyarrow as pa
 import pytest
 
-from drover.convert.json_schema import schema_text
 from drover.record import Field, RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
-from drover.record.schemaless import dumps
+from drover.record.json.schema_parser import schema_text
+from drover.record.json.schemaless import dumps
 from tests.unit.convert.test_steps import converter
 
 DECIMAL = Schema(

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.convert.decimal_columns import of_base64, quoted_base64
-from drover.convert.json_values import decimal_text
+from drover.record.decimals import of_base64, quoted_base64
+from drover.record.json.values import decimal_text
 
 #: Where one byte more is needed, and beside it.
 EDGES = [

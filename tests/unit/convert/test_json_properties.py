@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drover.convert.json_decode import NotFastError, parse_each, parse_fast
-from drover.convert.json_encode import json_texts
-from drover.convert.json_schema import parse_schema, schema_text
 from drover.convert.registry import build_converter, converter_config_def
 from drover.record import RecordError, Schema, arrow_field, schema_of
+from drover.record.json.encode import json_texts
+from drover.record.json.schema_parser import parse_schema, schema_text
 from tests.support.json_records import columns
 
 _PIECES = st.sampled_from(

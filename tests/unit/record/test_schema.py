@@ -9,7 +9,7 @@ import pytest
 
 from drover.record import Field, Schema, SchemaError, Type, arrow_field, schema_of
 from drover.record import schema as schemas
-from drover.record.schemaless import TAG, dumps, loads
+from drover.record.json.schemaless import TAG, dumps, loads
 
 DECIMAL = Schema(Type.BYTES, True, schemas.DECIMAL, 1, parameters={"scale": "2"})
 TEXTS = Schema(Type.ARRAY, value_schema=Schema(Type.STRING, True, doc="each"))

@@ -11,7 +11,7 @@ from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, Previewed
 from drover.cli.console import plain
 
 _CELL_MAX_LENGTH = 100
-#: As in drover.record.schemaless, whose package needs more than the command has installed.
+#: As in drover.record.json.schemaless, whose package needs more than the command has installed.
 _TAG = "\u0000drover"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _COLUMNS_MAX = 20

@@ -14,8 +14,8 @@ from drover.convert.registry import build_converter, converter_config_def
 from drover.convert.steps import DecodeRecords
 from drover.errors import InvalidArgumentError, Violation
 from drover.pipeline.layouts import topic_records
-from drover.record import schemaless
 from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from drover.record.json import schemaless
 from drover.record.schema import arrow_field, is_schemaless
 from drover.transform.conditions import Condition, part_of, split_path
 from drover_worker.engine.topics.shown_records import is_json, json_of, shown_json

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from drover.api.common.v1 import preview_pb2
-from drover.record import schemaless
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE
+from drover.record.json import schemaless
 from drover.record.schema import is_schemaless
 
 _PREVIEWED_MAX_LENGTH = 16 * 1024

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from drover.convert.json_encode import default_text, json_texts
-from drover.convert.json_values import exact_json, reader_of
 from drover.record.errors import RecordError, SchemaError
+from drover.record.json.encode import default_text, json_texts
+from drover.record.json.values import exact_json, reader_of
 from drover.record.schema import Field, Schema, Type, arrow_type
 
 #: The schema of values without one.

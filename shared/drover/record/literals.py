@@ -217,7 +217,7 @@ def _aligned(item: Parsed, schema: Schema) -> Any:
 
 
 def _plain(item: Parsed) -> Any:
-    """As a value without a schema (see drover.record.schemaless)."""
+    """As a value without a schema (see drover.record.json.schemaless)."""
     if item.value is None or item.schema is None:
         return item.value
     match item.schema.name:

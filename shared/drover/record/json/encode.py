@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.convert.decimal_columns import quoted_base64
-from drover.convert.json_values import decimal_text, exact_json, reader_of
 from drover.record import schema as schemas
+from drover.record.decimals import quoted_base64
 from drover.record.errors import RecordError
+from drover.record.json.values import decimal_text, exact_json, reader_of
 from drover.record.schema import SCALE, Schema, Type, arrow_type
 
 _TEMPORAL = {schemas.DATE: pa.int32(), schemas.TIME: pa.int32(), schemas.TIMESTAMP: pa.int64()}
