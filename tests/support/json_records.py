@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from drover.record import schema as schemas
 from drover.record.json.encode import json_texts
-from drover.record.schema import SCALE, Field, Schema, Type, arrow_type
+from drover.record.json.form import CONNECT
+from drover.record.schema import SCALE, Field, Schema, Type, arrow_field, arrow_type
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -69,7 +70,7 @@ def _decorated(draw: st.DrawFn, schema: Schema, values: st.SearchStrategy[Any]) 
     default = None
     if draw(st.integers(0, 3)) == 0:
         column = pa.array([draw(values)], arrow_type(schema))
-        default = json_texts(column, schema)[0].as_py()
+        default = json_texts(arrow_field("value", schema), column, CONNECT)[0].as_py()
     named = schema.name is None and draw(st.booleans())
     decorated = Schema(
         schema.type,

@@ -2,9 +2,13 @@
 
 ``run_in_arrow`` passes such batches to a sink, and the rows of a source are converted to them. In a
 structured sink all keys of a batch have one schema, and all values. A column of values without a
-schema is text and ``is_schemaless``: one JSON text for each value.
+schema is text and ``is_schemaless``: one JSON text for each value, which ``loads`` parses.
+
+``json_texts`` and ``value_text`` write records as JSON: timestamps, dates and times are ISO 8601
+texts, bytes are base64, and numbers that are not finite are null.
 """
 
+from drover.record.arrow import has_decimal, is_binary, is_list, is_text
 from drover.record.batch import (
     ERROR_COLUMN,
     HEADERS,
@@ -22,7 +26,9 @@ from drover.record.batch import (
     original_topics,
     with_column,
 )
-from drover.record.json.schemaless import loads
+from drover.record.json.encode import base64_texts, iso_texts, json_texts
+from drover.record.json.form import PLAIN_FOR_DATABASES
+from drover.record.json.schemaless import loads, value_text
 from drover.record.schema import is_schemaless, with_identity
 
 __all__ = [
@@ -33,15 +39,24 @@ __all__ = [
     "ORIGINAL_TOPIC",
     "ORIGIN_COLUMN",
     "PARTITION",
+    "PLAIN_FOR_DATABASES",
     "RAW_COLUMN",
     "TIMESTAMP",
     "TIMESTAMP_COLUMN",
     "TOPIC",
     "TOPIC_COLUMN",
     "VALUE",
+    "base64_texts",
+    "has_decimal",
+    "is_binary",
+    "is_list",
     "is_schemaless",
+    "is_text",
+    "iso_texts",
+    "json_texts",
     "loads",
     "original_topics",
+    "value_text",
     "with_column",
     "with_identity",
 ]

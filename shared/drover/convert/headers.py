@@ -3,23 +3,28 @@
 A header is raw (type null) until somebody looks, so that most headers are never converted.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.convert.converter import Converter
-from drover.convert.json_decode import decode_schemaless, parse_payloads
+from drover.record.arrow import Array, Binaries, Headers, Rows, Texts, offsets_of
 from drover.record.batch import HEADERS_TYPE
 from drover.record.errors import RecordError
-from drover.record.json.encode import json_texts, offsets_of
-from drover.record.json.schema_parser import parse_schema, schema_text
-from drover.record.schema import arrow_field, schema_of
+from drover.record.json.decode import parse_payloads, schemaless_texts
+from drover.record.json.encode import json_texts
+from drover.record.json.form import CONNECT
+from drover.record.json.schema_parser import parse_schema
+from drover.record.json.schema_writer import schema_text
+from drover.record.schema import arrow_field, is_schemaless, schema_of
 
 _ENTRY_FIELDS = list(HEADERS_TYPE.value_type)
+_Made = TypeVar("_Made")
 
 
-def typed_headers(headers: Any, converter: Converter) -> Any:
+def typed_headers(headers: Headers, converter: Converter) -> Headers:
     """The headers with a type each: raw ones are read by the converter.
 
     Raises:
@@ -32,18 +37,18 @@ def typed_headers(headers: Any, converter: Converter) -> Any:
     decoded = _named(keys, raw, lambda: converter.decode(values.take(raw), None))
     parts, said = [], []
     for each in decoded:
-        schema = schema_of(each.field)
-        texts = each.values if schema is None else _texts_or_null(each.values, schema)
+        is_text = is_schemaless(each.field)
+        texts = each.values if is_text else json_texts(each.field, each.values, CONNECT)
         rows = raw if each.rows is None else raw.take(each.rows)
         parts.append((rows, texts.cast(pa.binary())))
-        said.append(pa.repeat(pa.scalar(schema_text(schema)), len(texts)))
+        said.append(pa.repeat(pa.scalar(schema_text(schema_of(each.field))), len(texts)))
     changed = pa.concat_arrays([rows for rows, _ in parts])
     values = _replaced(values, changed, pa.concat_arrays([texts for _, texts in parts]))
     types = _replaced(types, changed, pa.concat_arrays(said))
     return _headers(headers, keys, values, types)
 
 
-def raw_headers(headers: Any, converter: Converter) -> Any:
+def raw_headers(headers: Headers, converter: Converter) -> Headers:
     """The headers as topics have them: those with a type are written by the converter.
 
     Raises:
@@ -62,11 +67,11 @@ def raw_headers(headers: Any, converter: Converter) -> Any:
     return _headers(headers, keys, values, pa.nulls(len(keys), pa.string()))
 
 
-def _written(said: str, values: Any, converter: Converter) -> Any:
+def _written(said: str, values: Binaries, converter: Converter) -> Binaries:
     schema = parse_schema(said)
     field = arrow_field("value", schema)
     if schema is None:
-        return converter.encode(field, decode_schemaless(values)[0].values, None)
+        return converter.encode(field, schemaless_texts(values), None)
     present = parse_payloads(values.drop_null(), schema)
     if values.null_count:
         rows = pc.indices_nonzero(values.is_valid())
@@ -74,40 +79,33 @@ def _written(said: str, values: Any, converter: Converter) -> Any:
     return converter.encode(field, present, None)
 
 
-def _texts_or_null(values: Any, schema: Any) -> Any:
-    texts = json_texts(values.drop_null(), schema)
-    if not values.null_count:
-        return texts
-    return texts.take(_positions(pc.indices_nonzero(values.is_valid()), len(values)))
-
-
-def _positions(rows: Any, length: int) -> Any:
+def _positions(rows: Rows, length: int) -> Rows:
     """For each of ``length`` rows its place among ``rows``; null for the others."""
     places = pa.array(range(len(rows)), pa.int64())
     mask = pc.is_in(pa.array(range(length), pa.int64()), rows.cast(pa.int64()))
     return pc.replace_with_mask(pa.nulls(length, pa.int64()), mask, places)
 
 
-def _replaced(values: Any, rows: Any, found: Any) -> Any:
+def _replaced(values: Array, rows: Rows, found: Array) -> Array:
     """``values`` with those of some rows, in any order, replaced."""
     order = pc.sort_indices(rows)
     mask = pc.is_in(pa.array(range(len(values)), rows.type), rows)
     return pc.replace_with_mask(values, mask, found.take(order))
 
 
-def _entries(headers: Any) -> tuple[Any, Any, Any]:
+def _entries(headers: Headers) -> tuple[Texts, Binaries, Texts]:
     keys, values, types = headers.flatten().cast(HEADERS_TYPE.value_type).flatten()
     return keys, values, types
 
 
-def _headers(old: Any, keys: Any, values: Any, types: Any) -> Any:
+def _headers(old: Headers, keys: Texts, values: Binaries, types: Texts) -> Headers:
     entries = pa.StructArray.from_arrays([keys, values, types], fields=_ENTRY_FIELDS)
     lengths = pc.fill_null(pc.list_value_length(old), 0)
     mask = old.is_null() if old.null_count else None
     return pa.ListArray.from_arrays(offsets_of(lengths), entries, type=HEADERS_TYPE, mask=mask)
 
 
-def _named(keys: Any, rows: Any, convert: Any) -> Any:
+def _named(keys: Texts, rows: Rows, convert: Callable[[], _Made]) -> _Made:
     """What ``convert`` gives; its error names the keys of the headers."""
     try:
         return convert()

@@ -9,13 +9,16 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import Check, InRange, OneOf
 from drover.convert.converter import Converter, Decoded
-from drover.convert.json_decode import decode_envelopes, decode_payloads, decode_schemaless
+from drover.convert.json_envelopes import decode_envelopes, decode_payloads
 from drover.convert.settings import CONVERTER_TYPE
-from drover.convert.tagged import plain_texts
+from drover.record.arrow import Array, Binaries, Texts
 from drover.record.errors import RecordError
-from drover.record.json.encode import json_texts
-from drover.record.json.schema_parser import NO_SCHEMA, parse_schema, schema_text
-from drover.record.schema import schema_of
+from drover.record.json.decode import schemaless_texts
+from drover.record.json.encode import checked_texts, json_texts
+from drover.record.json.form import CONNECT, CONNECT_NUMERIC
+from drover.record.json.schema_parser import parse_schema
+from drover.record.json.schema_writer import NO_SCHEMA, schema_text
+from drover.record.schema import arrow_field, schema_of
 
 _SCHEMAS_ENABLE, _CACHE_SIZE = "schemas.enable", "schemas.cache.size"
 _SCHEMA_CONTENT = "schema.content"
@@ -45,7 +48,8 @@ class JsonConverter(Converter):
     def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
         super().__init__(config, is_key=is_key)
         self._schemas_enabled: bool = config[_SCHEMAS_ENABLE]
-        self._numeric = config[_DECIMAL_FORMAT].upper() == _NUMERIC
+        is_numeric = config[_DECIMAL_FORMAT].upper() == _NUMERIC
+        self._form = CONNECT_NUMERIC if is_numeric else CONNECT
         self._replace_null: bool = config[_REPLACE_NULL]
         # the text, for schemas are not pickled; parsing it again finds it in a cache
         self._fixed_schema: str | None = config[_SCHEMA_CONTENT]
@@ -90,33 +94,33 @@ class JsonConverter(Converter):
             CONVERTER_TYPE,
         )
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter. A null with a schema is an envelope with the payload null, or the text
         null without envelopes; without a schema it stays null, a tombstone.
         """
         schema = schema_of(field)
         before = after = ""
         if self._schemas_enabled:
-            said = schema_text(schema, numeric_decimals=self._numeric)
+            said = schema_text(schema, self._form)
             before, after = f'{{"schema":{said},"payload":', "}"
         if schema is not None:
-            texts = json_texts(
+            texts = checked_texts(
+                field,
                 values,
-                schema,
-                numeric_decimals=self._numeric,
-                replace_null=self._replace_null,
+                self._form,
+                defaults=self._replace_null,
                 before=before,
                 after=after,
             )
         else:
-            texts = plain_texts(values, numeric_decimals=self._numeric)
+            texts = json_texts(field, values, self._form)
             texts = pc.binary_join_element_wise(before, texts, after, "")
         return texts.cast(pa.binary())
 
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter. Null bytes are a null without a schema."""
         if not self._schemas_enabled:
-            return decode_schemaless(values)
+            return [Decoded(None, arrow_field("value", None), schemaless_texts(values))]
         fixed = parse_schema(self._fixed_schema) if self._fixed_schema else None
         if fixed is not None:
             return decode_payloads(values, fixed, replace_null=self._replace_null)

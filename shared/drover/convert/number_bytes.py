@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from drover.record.decimals import byte_counts_of, unscaled_numbers
-
-_EXACT = decimal.Context(prec=1000)
+from drover.record.decimals import (
+    EXACT,
+    byte_counts_of,
+    shortest_bytes,
+    unscaled,
+    unscaled_numbers,
+)
 
 
 def varints(numbers: Any) -> Any:
@@ -57,8 +61,8 @@ def digits_of(values: Any) -> Any:
     numbers = unscaled_numbers(values) if pa.types.is_decimal128(values.type) else None
     if numbers is None:
         scale = values.type.scale
-        unscaled = [int(each.scaleb(scale, _EXACT)) for each in values.to_pylist()]
-        return pa.array([_shortest(each) for each in unscaled], pa.binary())
+        found = [shortest_bytes(unscaled(each, scale)) for each in values.to_pylist()]
+        return pa.array(found, pa.binary())
     lengths = byte_counts_of(numbers)
     big_endian = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
     return of_bytes(big_endian[np.arange(8) >= 8 - lengths[:, None]], lengths)
@@ -108,12 +112,7 @@ def decimals_of(digits: Any, kind: pa.DataType) -> Any:
 
 def _by_python(digits: Any, kind: pa.DataType) -> Any:
     values = [
-        decimal.Decimal(int.from_bytes(each, "big", signed=True)).scaleb(-kind.scale, _EXACT)
+        decimal.Decimal(int.from_bytes(each, "big", signed=True)).scaleb(-kind.scale, EXACT)
         for each in digits.to_pylist()
     ]
     return pa.array(values, kind)
-
-
-def _shortest(unscaled: int) -> bytes:
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)

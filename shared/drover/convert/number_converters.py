@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.settings import CONVERTER_TYPE
+from drover.record.arrow import text_bytes
 from drover.record.errors import RecordError
-from drover.record.json.encode import text_bytes
 from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_field, arrow_type, schema_of
 

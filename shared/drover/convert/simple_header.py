@@ -10,9 +10,9 @@ from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.plain_text import HeaderStyle
 from drover.convert.settings import CONVERTER_TYPE
-from drover.record.json.schema_parser import NO_SCHEMA, schema_text
+from drover.record.json.schema_writer import NO_SCHEMA, schema_text
 from drover.record.json.schemaless import dumps
-from drover.record.literals import Parsed, parse_header
+from drover.record.literals import Parsed, parse_literal
 from drover.record.schema import Schema, Type, arrow_field, schema_of
 
 _BYTES = Schema(Type.BYTES)
@@ -60,7 +60,7 @@ class SimpleHeaderConverter(Converter):
 @lru_cache(maxsize=1000)
 def _parsed(data: bytes) -> tuple[str, Parsed]:
     try:
-        parsed = parse_header(data.decode())
+        parsed = parse_literal(data.decode())
     except UnicodeDecodeError:
         parsed = Parsed(_BYTES, data)
     return schema_text(parsed.schema), parsed

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.convert.plain_converters import ByteArrayConverter, StringConverter
+from drover.record.arrow import is_text
 from drover.record.errors import RecordError
 
 
@@ -13,7 +14,7 @@ class UnchangedConverter(ByteArrayConverter):
 
     def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
         """See Converter."""
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        if is_text(values.type):
             return values.cast(pa.binary())
         try:
             return super().encode(field, values, topics)

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.pipeline.layouts import without_header_types
+from drover.record.arrow import is_binary, is_text
 from drover.record.batch import HEADERS_TYPE as TYPED_HEADERS_TYPE
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -92,14 +93,7 @@ def _binary(batch: Any, name: str) -> Any:
     if values is None or pa.types.is_null(values.type):
         return pa.nulls(batch.num_rows, pa.binary())
     kind = values.type
-    if pa.types.is_binary(kind):
-        return values
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    ):
+    if is_binary(kind) or is_text(kind):
         return values.cast(pa.binary())
     raise FrameError(
         f"column '{name}' must be binary or string, not {kind}: convert it, for instance with "

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from drover.dataplane import payload
 from drover.dataplane.payload import FrameError
+from drover.record.arrow import is_text
 
 
 def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, Any | None]]:
@@ -24,8 +25,9 @@ def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, 
             raise FrameError("the frame has no column 'topic', and the batch names no topic")
         yield default_topic, None
         return
-    if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
+    if not is_text(topics.type):
         raise FrameError(f"column 'topic' must be a topic's name, not {topics.type}")
+    topics = topics.cast(pa.string())
     if default_topic is not None:
         topics = topics.fill_null(default_topic)
     if topics.null_count:

@@ -1,13 +1,17 @@
-"""Decimals and the base64 of their digits, a whole column at once.
+"""Decimals and the bytes of their digits, one by one or a whole column at once.
 
 Only decimals of 128 bits whose digits fit into eight bytes, which are nearly all that databases
-hold, go this way; None says that a column has others.
+hold, are handled by column; functions return None for other columns.
 """
 
-from typing import Any
+import base64
+import decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from drover.record.arrow import Array, Texts
 
 _ALPHABET = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
@@ -20,9 +24,29 @@ _SEXTETS = np.full(256, _NO_SEXTET, np.uint8)
 _SEXTETS[_ALPHABET] = np.arange(64)
 #: From these numbers on one more byte is needed, whose first bit is the sign.
 _FIRST_OF_BYTES = np.array([1 << (8 * count - 1) for count in range(1, 8)], np.int64)
+#: Enough digits for every decimal.
+EXACT = decimal.Context(prec=1000)
+
+Numbers = npt.NDArray[np.int64]
 
 
-def quoted_base64(values: Any, scale: int) -> Any | None:
+def unscaled(value: decimal.Decimal, scale: int) -> int:
+    """The digits of a decimal with so many behind the point, as a whole number."""
+    return int(value.scaleb(scale, EXACT))
+
+
+def shortest_bytes(number: int) -> bytes:
+    """A whole number in two's complement, in as few bytes as possible."""
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def decimal_base64(digits: int) -> str:
+    """The base64 of a decimal's digits."""
+    return base64.b64encode(shortest_bytes(digits)).decode()
+
+
+def quoted_base64(values: Array, scale: int) -> Texts | None:
     """The JSON texts of decimals with that scale: two's complement in as few bytes as possible."""
     if not pa.types.is_decimal128(values.type) or values.type.scale != scale or not len(values):
         return None
@@ -45,7 +69,7 @@ def quoted_base64(values: Any, scale: int) -> Any | None:
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
-def of_base64(texts: Any, kind: pa.DataType) -> Any | None:
+def of_base64(texts: Texts, kind: pa.DataType) -> Array | None:
     """Decimals of that type from the base64 of their digits, null for null."""
     if not pa.types.is_decimal128(kind) or not len(texts) or texts.null_count == len(texts):
         return None
@@ -68,12 +92,12 @@ def of_base64(texts: Any, kind: pa.DataType) -> Any | None:
     return pa.Array.from_buffers(kind, len(texts), [validity, pa.py_buffer(words)])
 
 
-def _has_digits(numbers: Any, count: int) -> bool:
+def _has_digits(numbers: Numbers, count: int) -> bool:
     """Whether none has more."""
     return bool(((-(10**count) < numbers) & (numbers < 10**count)).all())
 
 
-def _numbers_in(characters: Any) -> Any | None:
+def _numbers_in(characters: npt.NDArray[np.uint8]) -> Numbers | None:
     """Of rows of base64 of as many characters each; None where one is not as we write it."""
     length = characters.shape[1]
     if length not in (4, 8, 12):
@@ -99,12 +123,12 @@ def _numbers_in(characters: Any) -> Any | None:
     return numbers
 
 
-def byte_counts_of(numbers: Any) -> Any:
+def byte_counts_of(numbers: Numbers) -> npt.NDArray[np.int64]:
     """How many bytes each number needs in two's complement."""
     return 1 + np.searchsorted(_FIRST_OF_BYTES, numbers ^ (numbers >> 63), side="right")
 
 
-def unscaled_numbers(values: Any) -> Any | None:
+def unscaled_numbers(values: Array) -> Numbers | None:
     """The digits of decimals of 128 bits as eight-byte numbers, 0 for null; None when they do not
     fit.
     """
@@ -116,7 +140,7 @@ def unscaled_numbers(values: Any) -> Any | None:
     return low if np.array_equal(high, low >> 63) else None
 
 
-def _base64(digits: Any) -> Any:
+def _base64(digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Of rows of as many bytes each."""
     missing = -digits.shape[1] % 3
     triples = np.pad(digits, ((0, 0), (0, missing))).reshape(len(digits), -1, 3)

@@ -1,6 +1,5 @@
 """Values of one schema as values of another one that is known already."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record.errors import RecordError
-from drover.record.json_form import from_json
-from drover.record.schema import arrow_type, default_of, is_schemaless, schema_of
+from drover.record.json.values import default_column
+from drover.record.schema import arrow_type, is_schemaless, schema_of
 
 _WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _FLOATING = (pa.float32(), pa.float64())
@@ -107,11 +106,9 @@ class _Fitting:
         return column
 
     def _missing(self, known: pa.Field, row_count: int, place: str) -> pa.Array:
-        default = default_of(known)
+        default = default_column(known, row_count)
         if default is not None:
-            schema = schema_of(known)
-            assert schema is not None
-            return pa.array([from_json(schema, json.loads(default))] * row_count, known.type)
+            return default
         if not known.nullable:
             self.faults.append(f"{place} ({_told(known)}), which was required, is missing")
         return pa.nulls(row_count, known.type)

@@ -1,4 +1,4 @@
-"""What the text of a header says: Kafka Connect's rules for values without a type.
+"""What a text without a type says, by Kafka Connect's rules for headers and literals.
 
 ``null``, ``true``, ``false``, numbers by their range, dates and times in ISO 8601, ``[…]`` and
 ``{…}`` of these; anything else is a string.
@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from drover.record import schema as schemas
-from drover.record.schema import DECIMAL256_DIGITS, PRECISION, SCALE, Schema, Type
+from drover.record.schema import (
+    DECIMAL128_DIGITS,
+    DECIMAL256_DIGITS,
+    PRECISION,
+    SCALE,
+    Schema,
+    Type,
+)
 
 STRING = Schema(Type.STRING)
 BOOLEAN = Schema(Type.BOOLEAN)
@@ -45,10 +52,15 @@ class _MalformedError(Exception):
     """It looks like an array or a map, and is none."""
 
 
-def parse_header(text: str) -> Parsed:
-    """What a text says; never fails, for what says nothing else is a string."""
+def parse_literal(text: str, *, any_decimal: bool = False) -> Parsed:
+    """What a text says; never fails, for what says nothing else is a string.
+
+    ``any_decimal``: a number that no column holds is a decimal all the same.
+    """
     if not text:
         return Parsed(STRING, text)
+    if any_decimal and _NUMBER.fullmatch(text.strip()):
+        return _number(text.strip(), any_decimal=True)
     try:
         tokens = _Tokens(text)
         found = _parse(tokens, 0)
@@ -217,7 +229,7 @@ def _aligned(item: Parsed, schema: Schema) -> Any:
 
 
 def _plain(item: Parsed) -> Any:
-    """As a value without a schema (see drover.record.json.schemaless)."""
+    """As a value without a schema (see ``record.json.schemaless``)."""
     if item.value is None or item.schema is None:
         return item.value
     match item.schema.name:
@@ -235,7 +247,7 @@ def _plain(item: Parsed) -> Any:
     return item.value
 
 
-def _number(text: str) -> Parsed:
+def _number(text: str, *, any_decimal: bool = False) -> Parsed:
     number = decimal.Decimal(text)
     if number == number.to_integral_value() and number.adjusted() < DECIMAL256_DIGITS:
         whole = int(number)
@@ -251,15 +263,11 @@ def _number(text: str) -> Parsed:
             return Parsed(Schema(Type.FLOAT32), float(narrow))
         if np.isfinite(np.float64(text)):
             return Parsed(Schema(Type.FLOAT64), float(text))
-    return _decimal(number)
-
-
-def _decimal(number: decimal.Decimal) -> Parsed:
     digits = len(number.as_tuple().digits)
-    if number.as_tuple().exponent != 0 or digits > DECIMAL256_DIGITS:
+    if not any_decimal and (exponent != 0 or digits > DECIMAL256_DIGITS):
         raise _MalformedError  # no column holds it, and the text does
-    parameters = {SCALE: "0"}
-    if digits > 38:
+    parameters = {SCALE: str(-exponent)}
+    if digits > DECIMAL128_DIGITS:
         parameters[PRECISION] = str(DECIMAL256_DIGITS)
     return Parsed(Schema(Type.BYTES, False, schemas.DECIMAL, 1, parameters=parameters), number)
 

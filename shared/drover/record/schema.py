@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.record.arrow import is_list
 from drover.record.errors import SchemaError
 
 
@@ -255,7 +256,7 @@ def _shape(
     if pa.types.is_map(kind):
         key, value = _inner(kind.key_field), _inner(kind.item_field)
         return Type.MAP, None, (), key, value
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return Type.ARRAY, None, (), None, _inner(kind.value_field)
     if pa.types.is_timestamp(kind):
         return Type.INT64, TIMESTAMP, (), None, None

@@ -1,6 +1,5 @@
 """Cast: fields, or a whole key or value, become another type."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,11 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import All, Check, NonEmpty
 from drover.record import Schema, Type, arrow_field
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.encode import json_texts
+from drover.record.json.form import CONNECT
 from drover.record.json.schemaless import loads
-from drover.record.json_form import from_json, json_column
-from drover.record.schema import LOGICAL_NAMES, default_of, is_schemaless, schema_of, with_default
+from drover.record.json.values import default_column
+from drover.record.schema import LOGICAL_NAMES, is_schemaless, schema_of, with_default
 from drover.transform.cast_values import TARGETS, cast_column, cast_value
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,
@@ -113,15 +114,12 @@ def _whole_field(field: pa.Field, target: Type, default: str | None) -> pa.Field
 
 
 def _cast_default(field: pa.Field, target: Type) -> str | None:
-    text = default_of(field)
-    if text is None:
+    default = default_column(field, 1)
+    if default is None:
         return None
-    schema = schema_of(field)
-    assert schema is not None
-    default = pa.array([from_json(schema, json.loads(text))], field.type)
     changed = cast_column(field, default, target)
-    found: bytes = json_column(pa.field(field.name, changed.type), changed)[0].as_py()
-    return found.decode()
+    text: str = json_texts(pa.field(field.name, changed.type), changed, CONNECT)[0].as_py()
+    return text
 
 
 def _spec_fault(spec: list[str]) -> str | None:

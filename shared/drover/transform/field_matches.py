@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.config.validators import Check, NonEmpty
+from drover.record.arrow import is_text
 from drover.record.batch import KEY, VALUE
 from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
@@ -115,8 +116,9 @@ class FieldMatches(Predicate):
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         kind = column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            matched = self._of_values(column, lambda text, _: pa.scalar(text, kind))
+        if is_text(kind):
+            column = column.cast(pa.string())
+            matched = self._of_values(column, lambda text, _: pa.scalar(text))
             if self._pattern is not None:
                 matched = pc.and_(
                     matched, pc.match_substring_regex(column, pattern=_anchored(self._pattern))

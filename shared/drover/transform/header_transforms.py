@@ -1,5 +1,6 @@
 """DropHeaders, InsertHeader and HeaderFrom: transforms of headers."""
 
+import decimal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,11 +10,13 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty, OneOf
 from drover.record import RecordError
 from drover.record.batch import HEADERS, KEY, VALUE, with_column
-from drover.record.json.schemaless import dumps
-from drover.record.json_form import NO_SCHEMA, json_column, schema_json
-from drover.record.schema import schema_of
+from drover.record.json.encode import json_texts
+from drover.record.json.form import CONNECT
+from drover.record.json.schema_writer import NO_SCHEMA, schema_text
+from drover.record.json.schemaless import dumps, value_text
+from drover.record.literals import Parsed, parse_literal
+from drover.record.schema import arrow_field, schema_of
 from drover.transform.header_columns import header_entries, with_entries, without_keys
-from drover.transform.header_literal import header_form, parse_literal
 from drover.transform.key_or_value import (
     PACKAGE,
     REPLACE_NULL_WITH_DEFAULT,
@@ -69,16 +72,28 @@ class InsertHeader(Transform):
         super().__init__(config)
         self._key: str = config["header"].strip()
         literal = config["value.literal"].strip()
-        self._type: str = NO_SCHEMA
-        self._value: bytes | None = None
-        if literal != "null":
-            self._type, self._value = header_form(*parse_literal(literal))
+        self._type, self._value = _header_form(parse_literal(literal, any_decimal=True))
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """See Transform."""
         values = pa.repeat(pa.scalar(self._value, pa.binary()), batch.num_rows)
         added = header_entries(self._key, values, _repeated(self._type, batch.num_rows))
         return [_with_headers(batch, with_entries(batch.column(HEADERS), added))]
+
+
+def _header_form(literal: Parsed) -> tuple[str, bytes | None]:
+    """Type and value as headers have them (see HEADERS_TYPE)."""
+    schema, value = literal.schema, literal.value
+    if value is None:
+        return NO_SCHEMA, None
+    if schema is None:
+        return NO_SCHEMA, dumps(value).encode()
+    if isinstance(value, decimal.Decimal):
+        text = value_text(value, CONNECT)  # its scale may be more than Arrow has
+    else:
+        field = arrow_field("header", schema)
+        text = json_texts(field, pa.array([value], field.type), CONNECT)[0].as_py()
+    return schema_text(schema), text.encode()
 
 
 class HeaderFrom(FieldTransform):
@@ -121,8 +136,9 @@ class HeaderFrom(FieldTransform):
             if name not in by_name:
                 raise RecordError(f"the {self.side} has no field {name!r}")
             child, column = by_name[name]
-            kinds = _repeated(schema_json(schema_of(child)), batch.num_rows)
-            added.append(header_entries(key, json_column(child, column), kinds))
+            kinds = _repeated(schema_text(schema_of(child)), batch.num_rows)
+            texts = json_texts(child, column, CONNECT).cast(pa.binary())
+            added.append(header_entries(key, texts, kinds))
         if self._moves:
             kept = struct_of([each for each in columns if each[0].name not in self._fields], values)
             batch = with_column(batch, rebuilt_field(field, kept), kept)

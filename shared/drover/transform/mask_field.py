@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty
 from drover.record import RecordError
+from drover.record.arrow import is_binary, is_text
 from drover.record.batch import KEY, VALUE, with_column
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,
@@ -93,14 +94,14 @@ class MaskField(FieldTransform):
     def _scalar(self, field: pa.Field) -> Any:
         kind, text = field.type, self._replacement
         if text is None:
-            if pa.types.is_struct(kind) or _is_bytes(kind):
+            if pa.types.is_struct(kind) or is_binary(kind):
                 raise RecordError(f"field {field.name!r}: {kind} cannot be masked")
             if pa.types.is_nested(kind):
                 return pa.scalar([], kind)
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            if is_text(kind):
                 return pa.scalar("", kind)
             return pa.scalar(0, pa.int32()).cast(kind) if _by_int32(kind) else _zero(kind)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if is_text(kind):
             return pa.scalar(text, kind)
         if pa.types.is_integer(kind):
             return pa.scalar(_wrapped(_number(text), kind.bit_width), kind)
@@ -142,13 +143,6 @@ class MaskField(FieldTransform):
             with_it = "" if text is None else " with a replacement"
             raise RecordError(f"{kind_of(value)} cannot be masked{with_it}")
         return masked
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )  # fmt: skip
 
 
 def _by_int32(kind: pa.DataType) -> bool:

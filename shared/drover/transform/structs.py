@@ -1,6 +1,5 @@
 """Moving the columns of struct arrays; nothing here looks at single rows."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record import RecordError
-from drover.record.json_form import from_json
-from drover.record.schema import default_of, schema_of, with_default
+from drover.record.json.values import default_column
+from drover.record.schema import with_default
 
 Column = tuple[pa.Field, Any]
 
@@ -28,14 +27,11 @@ def columns_of(values: Any, *, replace_nulls: bool = False) -> list[Column]:
 
 def with_defaults(field: pa.Field, column: Any, where: Any = None) -> Any:
     """The column with the default of the field's schema for nulls (``where`` it is true)."""
-    text = default_of(field)
-    if text is None or not column.null_count:
+    default = default_column(field, 1) if column.null_count else None
+    if default is None:
         return column
-    schema = schema_of(field)
-    assert schema is not None
-    default = pa.scalar(from_json(schema, json.loads(text)), column.type)
     missing = pc.is_null(column)
-    return pc.if_else(missing if where is None else pc.and_(missing, where), default, column)
+    return pc.if_else(missing if where is None else pc.and_(missing, where), default[0], column)
 
 
 def struct_of(columns: Sequence[Column], like: Any) -> Any:

@@ -14,7 +14,8 @@ from drover.record import schema as schemas
 from drover.record.batch import HEADERS_TYPE
 from drover.record.errors import RecordError
 from drover.record.java_text import float_text
-from drover.record.json.schema_parser import parse_schema, schema_text
+from drover.record.json.schema_parser import parse_schema
+from drover.record.json.schema_writer import schema_text
 from drover.record.json.values import exact_json, reader_of
 from drover.record.schema import Schema, Type, arrow_field, arrow_type, schema_of
 from tests.support.converter_corpus.cases import Case

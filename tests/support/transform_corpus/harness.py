@@ -49,9 +49,9 @@ _OWN_WAY = {
     "InsertField: no timestamp! into every": "'f' is required: no timestamp is known",
     "InsertField: no partition! into an optional": "'f' is required: no partition is known",
     "InsertField: no timestamp! into an optional": "'f' is required: no timestamp is known",
-    "InsertHeader: '[1,\"a\"]'": "('h', Schema(type=<Type.STRING: 'string'>",
-    "InsertHeader: '[]'": "('h', Schema(type=<Type.ARRAY: 'array'>",
-    "InsertHeader: '{}'": "('h', Schema(type=<Type.MAP: 'map'>",
+    "InsertHeader: '[1,\"a\"]'": "('h', None, [1, 'a'])",
+    "InsertHeader: '[]'": "('h', None, [])",
+    "InsertHeader: '{}'": "('h', None, {})",
 }
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

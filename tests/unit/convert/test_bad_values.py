@@ -8,7 +8,7 @@ import pytest
 
 from drover.record import Field, RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
-from drover.record.json.schema_parser import schema_text
+from drover.record.json.schema_writer import schema_text
 from drover.record.json.schemaless import dumps
 from tests.unit.convert.test_steps import converter
 

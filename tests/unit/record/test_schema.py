@@ -1,15 +1,10 @@
 """A schema and the Arrow field that carries it say the same."""
 
-import datetime
-import decimal
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 from drover.record import Field, Schema, SchemaError, Type, arrow_field, schema_of
 from drover.record import schema as schemas
-from drover.record.json.schemaless import TAG, dumps, loads
 
 DECIMAL = Schema(Type.BYTES, True, schemas.DECIMAL, 1, parameters={"scale": "2"})
 TEXTS = Schema(Type.ARRAY, value_schema=Schema(Type.STRING, True, doc="each"))
@@ -89,17 +84,3 @@ def test_a_schema_without_a_type_in_arrow_is_refused(schema: Schema, fault: str)
 def test_a_type_without_a_schema_is_refused() -> None:
     with pytest.raises(SchemaError, match="'took': values of type duration"):
         schema_of(pa.field("took", pa.duration("s")))
-
-
-def test_schemaless_values_may_hold_what_json_cannot() -> None:
-    value: Any = {
-        "bytes": b"\x00\xff",
-        "list": [decimal.Decimal("1.20"), datetime.date(2024, 2, 29), datetime.time(1, 2, 3)],
-        "at": datetime.datetime(2024, 2, 29, 1, 2, 3, 4000, tzinfo=datetime.UTC),
-    }
-    assert loads(dumps(value)) == value
-    assert loads('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
-
-
-def test_a_user_may_not_smuggle_a_tag_of_unknown_kind() -> None:
-    assert loads(dumps({TAG: ["other", "x"]})) == {TAG: ["other", "x"]}

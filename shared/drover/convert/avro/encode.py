@@ -1,6 +1,5 @@
 """Columns as Avro's bytes: those of whole columns are joined by Arrow's kernels."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,13 @@ import pyarrow.compute as pc
 from drover.convert.avro.connect_schemas import connect_schema
 from drover.convert.avro.schemas import AvroSchema, kind_of, property_of
 from drover.convert.number_bytes import digits_of, fixed_width, padded, varints
+from drover.record.arrow import is_text
 from drover.record.errors import RecordError
-from drover.record.json_form import from_json
+from drover.record.json.values import default_column
 from drover.record.schema import (
     DECIMAL128_DIGITS,
     DECIMAL256_DIGITS,
     arrow_field,
-    arrow_type,
-    default_of,
-    schema_of,
 )
 
 _ARROW = {
@@ -161,9 +158,11 @@ class _Writer:
     def _default(self, each: dict[str, Any], path: str) -> bytes:
         """The bytes of a field's default."""
         schema = connect_schema(AvroSchema(each["type"], self._avro.named), each["default"])
-        found = None if schema.default is None else from_json(schema, json.loads(schema.default))
-        values = pa.array([found], arrow_type(schema))
-        made = self.write(each["type"], arrow_field(each["name"], schema), values, None, path)
+        field = arrow_field(each["name"], schema)
+        values = default_column(field, 1)
+        if values is None:
+            values = pa.nulls(1, field.type)
+        made = self.write(each["type"], field, values, None, path)
         default: bytes = made[0].as_py()
         return default
 
@@ -266,7 +265,7 @@ def _kinds_of(kind: pa.DataType) -> tuple[str, ...]:
         return ("int", "long", "float", "double")
     if pa.types.is_floating(kind):
         return ("double",) if kind.bit_width == 64 else ("float", "double")
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+    if is_text(kind) or pa.types.is_null(kind):
         return ("string", "enum")
     return ("bytes", "fixed")
 
@@ -277,10 +276,9 @@ def _with_length(values: Any) -> Any:
 
 
 def _with_default(field: pa.Field, values: Any) -> Any:
-    text, schema = default_of(field), schema_of(field)
-    if text is None or schema is None:
+    default = default_column(field, 1)
+    if default is None:
         return values
-    default = pa.array([from_json(schema, json.loads(text))], values.type)
     # not if_else, which nested types do not have
     places = pa.array(np.where(np.asarray(values.is_null()), len(values), np.arange(len(values))))
     return pa.concat_arrays([values, default]).take(places)

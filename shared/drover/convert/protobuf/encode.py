@@ -18,6 +18,7 @@ from drover.convert.protobuf.names import (
 )
 from drover.convert.protobuf.proto_schemas import valid_name
 from drover.convert.protobuf.wire import BYTES, FIXED32, FIXED64, VARINT
+from drover.record.arrow import is_binary, is_text
 from drover.record.errors import RecordError
 from drover.record.schema import DECIMAL128_DIGITS, DECIMAL256_DIGITS, schema_of
 
@@ -251,12 +252,8 @@ def _is_alike(kind: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_boolean(target):
         return bool(pa.types.is_boolean(kind))
     if pa.types.is_string(target):
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+        return is_text(kind)
+    return is_binary(kind)
 
 
 def _numbers_of(enum: Any, values: Any) -> Any:

@@ -2,264 +2,307 @@
 
 import base64
 import json
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.record import schema as schemas
-from drover.record.decimals import quoted_base64
+from drover.record.arrow import (
+    Array,
+    Mask,
+    Texts,
+    has_decimal,
+    is_binary,
+    is_list,
+    is_text,
+    offsets_of,
+    text_bytes,
+)
+from drover.record.decimals import decimal_base64, quoted_base64, unscaled
 from drover.record.errors import RecordError
-from drover.record.json.values import decimal_text, exact_json, reader_of
-from drover.record.schema import SCALE, Schema, Type, arrow_type
+from drover.record.json.form import PLAIN, Decimals, JsonForm
+from drover.record.json.schemaless import plain_texts
+from drover.record.json.values import default_column
+from drover.record.schema import SCALE, Schema, arrow_type, default_of, is_schemaless, schema_of
 
-_TEMPORAL = {schemas.DATE: pa.int32(), schemas.TIME: pa.int32(), schemas.TIMESTAMP: pa.int64()}
 _NULL = "null"
-#: A number's text without anything that tells a fraction.
+_NO_TEXT = pa.scalar(None, pa.string())
+#: The text of a number without a fraction.
 _WHOLE = r"^-?[0-9]+$"
 
 
-def json_texts(
-    values: Any,
-    schema: Schema,
+def json_texts(field: pa.Field, values: Array, form: JsonForm = PLAIN) -> Texts:
+    """The JSON of every value, null for null; ``field`` carries their schema.
+
+    Nulls within values are ``null``, whatever their schema says of them. Values without a schema
+    stay as they were written, but for what JSON has no type for (see ``schemaless``).
+    """
+    if is_schemaless(field):
+        return plain_texts(values, form)
+    field, values = _decoded(field, values)
+    texts = _Writer(form, defaults=False, checked=False).texts(field, values)
+    return texts if not values.null_count else pc.if_else(values.is_valid(), texts, _NO_TEXT)
+
+
+def checked_texts(
+    field: pa.Field,
+    values: Array,
+    form: JsonForm,
     *,
-    numeric_decimals: bool = False,
-    replace_null: bool = True,
+    defaults: bool = True,
     before: str = "",
     after: str = "",
-) -> Any:
-    """The JSON of every value, between ``before`` and ``after``; null is the schema's default, else
-    ``null``.
+) -> Texts:
+    """The JSON of every value of the schema that ``field`` carries, between ``before`` and
+    ``after``; null is ``null``.
 
-    ``replace_null``: defaults stand for nulls; ``numeric_decimals``: decimals are numbers instead
-    of base64.
+    ``defaults``: null is the default of its schema, if that has one.
 
     Raises:
         RecordError: a required value is null, and has no default.
     """
-    writer = _Writer(numeric_decimals, replace_null)
-    if schema.type is Type.STRUCT and schema.fields and not values.null_count:
-        return writer.structs(values, schema, before, after)  # spares a copy of every text
-    texts = writer.write(values, schema, None)
+    writer = _Writer(form, defaults=defaults, checked=True)
+    field, values = _decoded(field, values)
+    if pa.types.is_struct(values.type) and values.type.num_fields and not values.null_count:
+        return writer.structs(field, values, before, after)  # spares a copy of every text
+    texts = writer.write(field, values, None)
     if not (before or after):
         return texts
     return pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar(after), pa.scalar(""))
 
 
-def default_text(schema: Schema, *, numeric_decimals: bool) -> str:
-    """The default of a schema that has one, as JSON."""
-    assert schema.default is not None
-    if not (numeric_decimals and has_decimal(schema)):
-        return schema.default
-    value = pa.array([reader_of(schema)(exact_json(schema.default))], arrow_type(schema))
-    return str(json_texts(value, schema, numeric_decimals=True)[0])
+def default_text(field: pa.Field, form: JsonForm) -> str:
+    """The default of the schema that ``field`` carries, which has one, in a form of Kafka
+    Connect's.
+    """
+    default = default_of(field)
+    assert default is not None
+    if form.decimals is Decimals.BASE64 or not has_decimal(field.type):
+        return default
+    text: str = json_texts(field, default_column(field, 1), form)[0].as_py()
+    return text
 
 
-def has_decimal(schema: Schema) -> bool:
-    """Whether there is a decimal in it."""
-    parts = [*(each.schema for each in schema.fields), schema.key_schema, schema.value_schema]
-    return (schema.name == schemas.DECIMAL and schema.type is Type.BYTES) or any(
-        has_decimal(part) for part in parts if part is not None
+def iso_texts(times: Array) -> Texts:
+    """Dates, times and timestamps in ISO 8601, without quotes."""
+    if pa.types.is_timestamp(times.type) and times.type.tz is not None:
+        # as UTC, without asking the machine for time zones
+        unit = times.type.unit
+        texts = times.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.string())
+        texts = pc.binary_join_element_wise(texts, "Z", "")
+    else:
+        texts = times.cast(pa.string())
+    return pc.replace_substring(texts, " ", "T", max_replacements=1)
+
+
+def base64_texts(values: Array) -> Texts:
+    """Bytes as base64, without quotes."""
+    encode = base64.b64encode
+    return pa.array(
+        [None if each is None else encode(each).decode() for each in values.to_pylist()],
+        pa.string(),
     )
 
 
 class _Writer:
-    def __init__(self, numeric_decimals: bool, replace_null: bool) -> None:
-        self._numeric = numeric_decimals
-        self._replace_null = replace_null
+    """``checked``: what the schema does not allow is an error."""
 
-    def write(self, values: Any, schema: Schema, parent: Any) -> Any:
+    def __init__(self, form: JsonForm, *, defaults: bool, checked: bool) -> None:
+        self._form = form
+        self._defaults = defaults
+        self._checked = checked
+
+    def write(self, field: pa.Field, values: Array, parent: Mask | None) -> Texts:
         """``parent``: where the value that these are part of is not null; None for everywhere."""
+        field, values = _decoded(field, values)
         if not values.null_count:
-            return self._texts(values, schema)
+            return self.texts(field, values)
         missing = _NULL
-        if self._replace_null and schema.default is not None:
-            missing = default_text(schema, numeric_decimals=self._numeric)
-        elif not schema.optional:
+        if self._defaults and default_of(field) is not None:
+            missing = default_text(field, self._form)
+        elif self._checked and not field.nullable:
             absent = values.is_null() if parent is None else pc.and_(values.is_null(), parent)
             if pc.any(absent).as_py():
-                raise RecordError(
-                    f"null for a required value of type {schema.type}, which has no default"
-                )
-        return pc.fill_null(self._texts(values, schema), missing)
+                kind = _schema_of(field).type
+                raise RecordError(f"null for a required value of type {kind}, which has no default")
+        return pc.fill_null(self.texts(field, values), missing)
 
-    def _texts(self, values: Any, schema: Schema) -> Any:
-        match schema.type:
-            case Type.STRUCT:
-                return self.structs(values, schema)
-            case Type.ARRAY:
-                return self._arrays(values, schema)
-            case Type.MAP:
-                return self._maps(values, schema)
-            case Type.STRING:
-                return _quoted(values)
-            case Type.BYTES if schema.name == schemas.DECIMAL:
-                return self._decimals(values, schema)
-            case Type.BYTES:
-                return _base64(values)
-            case Type.FLOAT32 | Type.FLOAT64:
-                return _floats(values)
-        temporal = _TEMPORAL.get(schema.name or "")
-        if temporal is not None and not pa.types.is_integer(values.type):
-            return _temporal(values, schema, temporal).cast(pa.string())
-        if pa.types.is_uint64(values.type):
-            values = values.cast(pa.int64())  # an error for what is larger
+    def texts(self, field: pa.Field, values: Array) -> Texts:
+        """The JSON of values; any text for null."""
+        kind, types = values.type, pa.types
+        if types.is_struct(kind):
+            return self.structs(field, values)
+        if is_text(kind):
+            return _quoted(values)
+        if types.is_decimal(kind):
+            return self._decimals(field, values)
+        if types.is_floating(kind):
+            return self._floats(values)
+        if types.is_temporal(kind):
+            return self._times(field, values)
+        if is_binary(kind):
+            return _framed('"', base64_texts(values), '"')
+        if types.is_map(kind):
+            return self._maps(field, values)
+        if is_list(kind):
+            return self._arrays(field, values)
+        if self._checked and types.is_uint64(kind):
+            values = values.cast(pa.int64())  # an error for what no schema has a type for
         return values.cast(pa.string())
 
-    def structs(self, values: Any, schema: Schema, begin: str = "", end: str = "") -> Any:
+    def structs(self, field: pa.Field, values: Array, begin: str = "", end: str = "") -> Texts:
         """Structs as objects, null for null."""
         parent = values.is_valid() if values.null_count else None
-        if not schema.fields:
-            empty = pa.repeat(pa.scalar("{}"), len(values))
-            return empty if parent is None else pc.if_else(parent, empty, None)
-        parts: list[Any] = []
+        if not values.type.num_fields:
+            empty = pa.repeat(pa.scalar(f"{begin}{{}}{end}"), len(values))
+            return empty if parent is None else pc.if_else(parent, empty, _NO_TEXT)
+        parts: list[Texts | pa.Scalar] = []
         before, quote = begin + "{", ""
         # flatten: a child's nulls are the struct's, too, and its slice is
-        for each, child in zip(schema.fields, values.flatten(), strict=True):
+        for each, child in map(_decoded, field.type, values.flatten()):
             # quotes beside texts are part of what is between them, which spares a copy of each
-            quote = '"' if each.schema.type is Type.STRING and not child.null_count else ""
+            quote = '"' if is_text(child.type) and not child.null_count else ""
             try:
-                text = _inner_text(child) if quote else self.write(child, each.schema, parent)
+                text = _inner_text(child) if quote else self.write(each, child, parent)
             except RecordError as error:
                 raise RecordError(f"field {each.name}: {error}") from None
             parts += [pa.scalar(f"{before}{_json(each.name)}:{quote}"), text]
             before = f"{quote},"
         behind = pa.scalar(f"{quote}}}{end}")
         joined = pc.binary_join_element_wise(*parts, behind, pa.scalar(""))
-        return joined if parent is None else pc.if_else(parent, joined, None)
+        return joined if parent is None else pc.if_else(parent, joined, _NO_TEXT)
 
-    def _arrays(self, values: Any, schema: Schema) -> Any:
-        assert schema.value_schema is not None
+    def _arrays(self, field: pa.Field, values: Array) -> Texts:
         if not pa.types.is_list(values.type):
             values = values.cast(pa.list_(values.type.value_type))
-        items = self.write(values.flatten(), schema.value_schema, None)
+        items = self.write(field.type.value_field, values.flatten(), None)
         return _joined(values, items, "[", "]")
 
-    def _maps(self, values: Any, schema: Schema) -> Any:
-        assert schema.key_schema is not None
-        assert schema.value_schema is not None
+    def _maps(self, field: pa.Field, values: Array) -> Texts:
         entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
         keys, items = entries.flatten().flatten()
-        keys = self.write(keys, schema.key_schema, None)
-        items = self.write(items, schema.value_schema, None)
-        if schema.key_schema.type is Type.STRING:
-            pairs = pc.binary_join_element_wise(keys, items, pa.scalar(":"))
+        key_field, keys = _decoded(field.type.key_field, keys)
+        key_texts = self.write(key_field, keys, None)
+        item_texts = self.write(field.type.item_field, items, None)
+        if is_text(keys.type) or self._form.maps_are_objects:
+            names = key_texts if is_text(keys.type) else _as_texts(key_texts)
+            pairs = pc.binary_join_element_wise(names, item_texts, pa.scalar(":"))
             return _joined(entries, pairs, "{", "}")
         pairs = pc.binary_join_element_wise(
-            pa.scalar("["), keys, pa.scalar(","), items, pa.scalar("]"), pa.scalar("")
+            pa.scalar("["), key_texts, pa.scalar(","), item_texts, pa.scalar("]"), pa.scalar("")
         )
         return _joined(entries, pairs, "[", "]")
 
-    def _decimals(self, values: Any, schema: Schema) -> Any:
-        if self._numeric:
+    def _decimals(self, field: pa.Field, values: Array) -> Texts:
+        if self._form.decimals is Decimals.NUMBER:
             return values.cast(pa.string())
-        scale = int(schema.parameters[SCALE])
+        if self._form.decimals is Decimals.TEXT:
+            return _framed('"', values.cast(pa.string()), '"')
+        scale = int(_schema_of(field).parameters[SCALE])
         texts = quoted_base64(values, scale)
         if texts is not None:
             return texts
         return pa.array(
             [
-                None if each is None else f'"{decimal_text(_unscaled(each, scale))}"'
+                None if each is None else f'"{decimal_base64(unscaled(each, scale))}"'
                 for each in values.to_pylist()
             ],
             pa.string(),
         )
 
+    def _floats(self, values: Array) -> Texts:
+        finite = pc.is_finite(values)
+        all_finite = pc.all(finite).as_py() is not False
+        if not all_finite and self._form.non_finite_is_null:
+            values = pc.if_else(finite, values, pa.scalar(None, values.type))
+        texts = values.cast(pa.string())
+        whole = pc.match_substring_regex(texts, _WHOLE)
+        if pc.any(whole).as_py():
+            # else readers without a schema would take it for an integer
+            texts = pc.if_else(whole, _framed("", texts, ".0"), texts)
+        if self._form.non_finite_is_null:
+            return texts if all_finite else texts.fill_null(_NULL)
+        if not all_finite:
+            texts = pc.if_else(pc.is_nan(values), '"NaN"', texts)
+            infinite = pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"')
+            texts = pc.if_else(pc.is_inf(values), infinite, texts)
+        return texts
 
-def _unscaled(value: Any, scale: int) -> int:
-    sign, digits, exponent = value.as_tuple()
-    magnitude: int = int("".join(map(str, digits))) * 10 ** (exponent + scale)
-    return -magnitude if sign else magnitude
+    def _times(self, field: pa.Field, values: Array) -> Texts:
+        if self._form.iso_times:
+            return _framed('"', iso_texts(values), '"')
+        return _counted(field, values).cast(pa.string())
 
 
-def _joined(lists: Any, texts: Any, begin: str, end: str) -> Any:
+def _schema_of(field: pa.Field) -> Schema:
+    schema = schema_of(field)
+    assert schema is not None
+    return schema
+
+
+def _decoded(field: pa.Field, values: Array) -> tuple[pa.Field, Array]:
+    """The values of a dictionary-encoded column, without the encoding."""
+    if not pa.types.is_dictionary(values.type):
+        return field, values
+    return field.with_type(values.type.value_type), values.dictionary_decode()
+
+
+def _counted(field: pa.Field, values: Array) -> Array:
+    """Days or milliseconds; what is finer than a millisecond is cut off."""
+    kind = arrow_type(_schema_of(field))
+    if values.type != kind:
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp(values.type.unit, tz="UTC"), safe=False)
+        values = values.cast(kind, safe=False)
+    return values.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
+
+
+def _joined(lists: Array, texts: Texts, begin: str, end: str) -> Texts:
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     texts_of_rows = pa.ListArray.from_arrays(offsets_of(lengths), texts)
-    joined = pc.binary_join(texts_of_rows, ",")
-    framed = pc.binary_join_element_wise(pa.scalar(begin), joined, pa.scalar(end), pa.scalar(""))
-    return pc.if_else(lists.is_valid(), framed, None) if lists.null_count else framed
+    framed = _framed(begin, pc.binary_join(texts_of_rows, ","), end)
+    return pc.if_else(lists.is_valid(), framed, _NO_TEXT) if lists.null_count else framed
 
 
-def offsets_of(lengths: Any) -> Any:
-    """Where lists of these lengths begin, and where the last one ends."""
-    zero = pa.array([0], pa.int32())
-    return pa.concat_arrays([zero, pc.cumulative_sum(lengths.cast(pa.int32()))])
+def _framed(begin: str, texts: Texts, end: str) -> Texts:
+    return pc.binary_join_element_wise(pa.scalar(begin), texts, pa.scalar(end), pa.scalar(""))
 
 
-def _quoted(values: Any) -> Any:
-    quote = pa.scalar('"')
-    return pc.binary_join_element_wise(quote, _inner_text(values), quote, pa.scalar(""))
+def _as_texts(texts: Texts) -> Texts:
+    """JSON of keys as the names of an object's fields: what is no text becomes one."""
+    is_quoted = pc.starts_with(texts, '"')
+    return pc.if_else(is_quoted, texts, _quoted(texts))
 
 
-def _inner_text(values: Any) -> Any:
+def _quoted(values: Array) -> Texts:
+    return _framed('"', _inner_text(values), '"')
+
+
+def _inner_text(values: Array) -> Texts:
     """What is between the quotes of texts."""
-    values = values.cast(pa.string())
-    special = _special_bytes(values)
-    return _escaped(values, special) if special else values
+    texts = values.cast(pa.string())
+    special = _special_bytes(texts)
+    return _escaped(texts, special) if special else texts
 
 
-def _special_bytes(values: Any) -> bytes:
-    """The first of the bytes among those that JSON escapes; empty for none.
+def _special_bytes(texts: Texts) -> bytes:
+    """A byte that JSON escapes and the texts have: a control character first; empty for none.
 
     It looks at all bytes of the column at once, which costs much less than a regular expression.
     """
-    data = text_bytes(values)
+    data = text_bytes(texts)
     if not ((data < 0x20) | (data == 0x22) | (data == 0x5C)).any():
         return b""
     return b"\0" if (data < 0x20).any() else b'"'
 
 
-def text_bytes(values: Any) -> Any:
-    """The bytes of all texts one after the other, as a numpy array without copying."""
-    _, offsets, data = values.buffers()
-    if data is None:
-        return np.empty(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-
-
-def _escaped(values: Any, special: bytes) -> Any:
+def _escaped(texts: Texts, special: bytes) -> Texts:
     if special == b"\0":
         return pa.array(
-            [None if each is None else _json(each)[1:-1] for each in values.to_pylist()],
+            [None if each is None else _json(each)[1:-1] for each in texts.to_pylist()],
             pa.string(),
         )
-    values = pc.replace_substring(values, "\\", "\\\\")
-    return pc.replace_substring(values, '"', '\\"')
-
-
-def _base64(values: Any) -> Any:
-    encode = base64.b64encode
-    return pa.array(
-        [None if each is None else f'"{encode(each).decode()}"' for each in values.to_pylist()],
-        pa.string(),
-    )
-
-
-def _floats(values: Any) -> Any:
-    texts = values.cast(pa.string())
-    whole = pc.match_substring_regex(texts, _WHOLE)
-    if pc.any(whole).as_py():
-        # a fraction tells readers without a schema that this is no integer
-        texts = pc.if_else(
-            whole, pc.binary_join_element_wise(texts, pa.scalar(".0"), pa.scalar("")), texts
-        )
-    if pc.any(pc.invert(pc.is_finite(values))).as_py():
-        texts = pc.if_else(pc.is_nan(values), '"NaN"', texts)
-        infinite = pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"')
-        texts = pc.if_else(pc.is_inf(values), infinite, texts)
-    return texts
-
-
-def _temporal(values: Any, schema: Schema, wire: pa.DataType) -> Any:
-    """Days or milliseconds; what is finer than a millisecond is cut off."""
-    kind = arrow_type(schema)
-    if values.type != kind:
-        if pa.types.is_timestamp(values.type):
-            values = values.cast(pa.timestamp(values.type.unit, tz="UTC"), safe=False)
-        values = values.cast(kind, safe=False)
-    return values.cast(wire)
+    texts = pc.replace_substring(texts, "\\", "\\\\")
+    return pc.replace_substring(texts, '"', '\\"')
 
 
 def _json(value: object) -> str:

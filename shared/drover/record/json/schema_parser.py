@@ -1,6 +1,5 @@
-"""Schemas as the JSON converter writes them."""
+"""Kafka Connect's schemas from JSON, as its JsonConverter writes them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -10,12 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from drover.record.errors import RecordError, SchemaError
-from drover.record.json.encode import default_text, json_texts
+from drover.record.json.encode import json_texts
+from drover.record.json.form import CONNECT
 from drover.record.json.values import exact_json, reader_of
-from drover.record.schema import Field, Schema, Type, arrow_type
-
-#: The schema of values without one.
-NO_SCHEMA = "null"
+from drover.record.schema import Field, Schema, Type, arrow_field
 
 _CACHED_SCHEMA_COUNT = 1000
 _TYPES = {str(kind): kind for kind in Type}
@@ -23,26 +20,16 @@ _TYPES = {str(kind): kind for kind in Type}
 
 @lru_cache(maxsize=_CACHED_SCHEMA_COUNT)
 def parse_schema(text: str) -> Schema | None:
-    """The schema that a JSON text says; None for NO_SCHEMA.
+    """The schema of a text of ``schema_writer``, or of Kafka Connect's; None for null.
 
     Raises:
-        RecordError: it says none.
+        RecordError: it is none.
     """
     try:
         found = exact_json(text)
     except ValueError as error:
         raise RecordError(f"the schema is no JSON: {error}") from None
     return None if found is None else _parse(found)
-
-
-def schema_text(schema: Schema | None, *, numeric_decimals: bool = False) -> str:
-    """The schema as JSON, in Kafka Connect's order of keys; None is NO_SCHEMA.
-
-    ``numeric_decimals``: defaults of decimals are numbers instead of base64 (decimal.format).
-    """
-    if schema is None:
-        return NO_SCHEMA
-    return _write(schema, None, numeric_decimals)
 
 
 def _parse(found: Any) -> Schema:
@@ -69,8 +56,9 @@ def _parse(found: Any) -> Schema:
     default = found.get("default")
     if default is None:
         return schema
-    value = pa.array([reader_of(schema)(default)], arrow_type(schema))
-    return replace(schema, default=json_texts(value, schema)[0].as_py())
+    field = arrow_field("default", schema)
+    value = pa.array([reader_of(schema)(default)], field.type)
+    return replace(schema, default=json_texts(field, value, CONNECT)[0].as_py())
 
 
 def _parameters(found: Any) -> Mapping[str, str]:
@@ -107,32 +95,6 @@ def _fields(found: dict[str, Any]) -> tuple[Field, ...]:
             raise SchemaError(f"a struct's schema has the field {name!r} twice")
         parsed[name] = Field(name, _parse(each))
     return tuple(parsed.values())
-
-
-def _write(schema: Schema, field_name: str | None, numeric_decimals: bool) -> str:
-    parts = [f'"type":"{schema.type}"']
-    if schema.type is Type.STRUCT:
-        fields = (_write(each.schema, each.name, numeric_decimals) for each in schema.fields)
-        parts.append(f'"fields":[{",".join(fields)}]')
-    if schema.key_schema is not None:
-        parts.append(f'"keys":{_write(schema.key_schema, None, numeric_decimals)}')
-    if schema.value_schema is not None:
-        key = "values" if schema.type is Type.MAP else "items"
-        parts.append(f'"{key}":{_write(schema.value_schema, None, numeric_decimals)}')
-    parts.append(f'"optional":{_json(schema.optional)}')
-    said = {"name": schema.name, "version": schema.version, "doc": schema.doc}
-    parts += [f'"{key}":{_json(value)}' for key, value in said.items() if value is not None]
-    if schema.parameters:
-        parts.append(f'"parameters":{_json(dict(schema.parameters))}')
-    if schema.default is not None:
-        parts.append(f'"default":{default_text(schema, numeric_decimals=numeric_decimals)}')
-    if field_name is not None:
-        parts.append(f'"field":{_json(field_name)}')
-    return "{" + ",".join(parts) + "}"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _short(value: object) -> str:

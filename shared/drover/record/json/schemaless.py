@@ -1,28 +1,39 @@
-"""Values without a schema, as JSON text.
+"""Values without a schema: as batches hold them, and as they are written.
 
-What JSON has no form for (a schemaless map may hold dates or bytes after a transform) is an object
-with the one key TAG, whose value is [kind, text]; converters write it as Kafka Connect does.
+A batch holds JSON texts. What JSON has no type for (a transform may put dates or bytes into such a
+value) is an object with the one key TAG there, whose value is [kind, text], so that ``loads`` gives
+the same value back. Writers replace it by a form of JSON (see ``form``).
 """
 
 import base64
 import datetime
 import decimal
 import json
+import math
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record.arrow import Texts
+from drover.record.decimals import decimal_base64, unscaled
+from drover.record.errors import RecordError
+from drover.record.json.form import PLAIN, Decimals, JsonForm
 
 #: No field of a user's is called so.
 TAG = "\u0000drover"
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+_ESCAPED_TAG = json.dumps(TAG)[1:-1]
 
 
 def dumps(value: object) -> str:
     """A value of dicts with text keys, lists, text, numbers, booleans, None, bytes, decimals, dates
-    and times, as text.
+    and times, as a batch holds it. Numbers that are not finite are NaN and Infinity.
 
     Raises:
         TypeError: something else is in it.
-        ValueError: a number is not finite.
     """
     return _ENCODER.encode(value)
 
@@ -33,9 +44,86 @@ def loads(text: str) -> Any:
     Raises:
         ValueError: it is no JSON.
     """
-    if TAG in text or "\\u0000drover" in text:
+    if TAG in text or _ESCAPED_TAG in text:
         return json.loads(text, object_hook=_untagged)
     return json.loads(text)
+
+
+def plain_texts(texts: Texts, form: JsonForm) -> Texts:
+    """Texts of ``dumps`` without tags. Texts that have none stay as they are.
+
+    Raises:
+        RecordError: a text that seems to have a tag is no JSON.
+    """
+    tagged = pc.fill_null(pc.match_substring(texts, _ESCAPED_TAG), False)
+    if not pc.any(tagged).as_py():
+        return texts
+    plain = [
+        _without_tags(text, form) if is_tagged else text
+        for text, is_tagged in zip(texts.to_pylist(), tagged.to_pylist(), strict=True)
+    ]
+    return pa.array(plain, pa.string())
+
+
+def value_text(value: Any, form: JsonForm = PLAIN) -> str:
+    """A value that ``dumps`` takes as JSON of a form; what else is in it is the text of it."""
+    match value:
+        case dict():
+            fields = (f"{_name(key, form)}:{value_text(each, form)}" for key, each in value.items())
+            return "{" + ",".join(fields) + "}"
+        case list() | tuple():
+            return "[" + ",".join(value_text(each, form) for each in value) + "]"
+        case float() if not math.isfinite(value):
+            return "null" if form.non_finite_is_null else f'"{_JAVA_NAMES[str(value)]}"'
+        case None | bool() | int() | float() | str():
+            return json.dumps(value, ensure_ascii=False)
+        case bytes():
+            return f'"{base64.b64encode(value).decode()}"'
+        case decimal.Decimal():
+            return _decimal_text(value, form)
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return f'"{_iso_text(value)}"' if form.iso_times else str(_counted(value))
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _without_tags(text: str, form: JsonForm) -> str:
+    try:
+        return value_text(loads(text), form)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"a value without a schema is no JSON: {error}") from None
+
+
+def _name(key: object, form: JsonForm) -> str:
+    text = value_text(key, form)
+    return text if text.startswith('"') else json.dumps(text, ensure_ascii=False)
+
+
+def _decimal_text(value: decimal.Decimal, form: JsonForm) -> str:
+    if form.decimals is Decimals.NUMBER:
+        return str(value)
+    if form.decimals is Decimals.TEXT:
+        return f'"{value}"'
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return f'"{decimal_base64(unscaled(value, -exponent))}"'
+
+
+def _iso_text(value: datetime.date | datetime.time) -> str:
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat() + "Z"
+    return value.isoformat()
+
+
+def _counted(value: datetime.date | datetime.time) -> int:
+    """Days since 1970, else milliseconds: of the day or since 1970."""
+    if isinstance(value, datetime.time):
+        value = datetime.datetime.combine(_EPOCH.date(), value, datetime.UTC)
+    if isinstance(value, datetime.datetime):
+        return (value - _EPOCH) // _MILLISECOND
+    return (value - _EPOCH.date()).days
+
+
+_JAVA_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _tagged(value: object) -> dict[str, list[str]]:

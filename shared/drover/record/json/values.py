@@ -1,8 +1,8 @@
-"""Single values: between parsed JSON and what pyarrow makes arrays of.
+"""Single values: from parsed JSON, in Kafka Connect's form, to what pyarrow makes arrays of.
 
-This is the way for rare shapes and for rows that the fast way (``json_decode``) does not take. Both
-give the same values. Where Kafka Connect turns what does not fit into 0, false or null without a
-word (text for a number, 300 for an int8), this is an error.
+``decode`` reads whole columns at once where it can, and leaves rare shapes and faulty rows to this
+module, which gives the same values and names the fault. Where Kafka Connect turns what does not
+fit into 0, false or null without a word (text for a number, 300 for an int8), this is an error.
 """
 
 import base64
@@ -13,9 +13,22 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from drover.record import schema as schemas
+from drover.record.arrow import Array
 from drover.record.errors import RecordError
-from drover.record.schema import DECIMAL128_DIGITS, PRECISION, SCALE, Schema, Type
+from drover.record.schema import (
+    DECIMAL128_DIGITS,
+    PRECISION,
+    SCALE,
+    Schema,
+    Type,
+    arrow_type,
+    default_of,
+    schema_of,
+)
 
 #: From parsed JSON to a value for pyarrow.
 Reader = Callable[[Any], Any]
@@ -60,10 +73,24 @@ def reader_of(schema: Schema, *, replace_null: bool = True) -> Reader:
     return read_or_default
 
 
-def decimal_text(unscaled: int) -> str:
-    """The base64 of a decimal's digits: two's complement in as few bytes as possible."""
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-    return base64.b64encode(unscaled.to_bytes(bits // 8 + 1, "big", signed=True)).decode()
+def default_column(field: pa.Field, count: int) -> Array | None:
+    """The default of the schema that ``field`` carries, ``count`` times; None where it has none.
+
+    Raises:
+        RecordError: the default is no value of the schema.
+    """
+    text = default_of(field)
+    if text is None:
+        return None
+    schema = schema_of(field)
+    assert schema is not None
+    default = pa.array(
+        [reader_of(schema, replace_null=False)(exact_json(text))], arrow_type(schema)
+    )
+    if default.type != field.type:
+        default = default.cast(field.type, safe=False)
+    # take, as pa.repeat does not take nested values
+    return default if count == 1 else default.take(pa.array(np.zeros(count, np.int64)))
 
 
 def bytes_of(found: Any) -> bytes:

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.record.decimals import of_base64, quoted_base64
-from drover.record.json.values import decimal_text
+from drover.record.decimals import decimal_base64, of_base64, quoted_base64
 
 #: Where one byte more is needed, and beside it.
 EDGES = [
@@ -34,7 +33,7 @@ def test_a_column_is_written_and_read_as_each_of_its_decimals(
 ) -> None:
     numbers = [None if index % 5 == 4 else each for index, each in enumerate(EDGES)]
     values = column(numbers, scale).slice(begin, end - begin)
-    texts = [None if each is None else decimal_text(each) for each in numbers]
+    texts = [None if each is None else decimal_base64(each) for each in numbers]
 
     written: Any = quoted_base64(values, scale)
     written.validate(full=True)
@@ -49,7 +48,7 @@ def test_a_column_is_written_and_read_as_each_of_its_decimals(
 @pytest.mark.parametrize("number", TOO_LARGE)
 def test_what_does_not_fit_into_eight_bytes_is_left_to_others(number: int) -> None:
     assert quoted_base64(column([1, number], 2), 2) is None
-    texts = pa.array([decimal_text(1), decimal_text(number)])
+    texts = pa.array([decimal_base64(1), decimal_base64(number)])
     assert of_base64(texts, pa.decimal128(38, 2)) is None
 
 
@@ -71,11 +70,11 @@ def test_what_is_not_as_we_write_it_is_left_to_others(text: str) -> None:
 
 @pytest.mark.parametrize(("number", "fits"), [(99, True), (-99, True), (100, False), (-100, False)])
 def test_a_decimal_of_too_many_digits_is_left_to_others(number: int, fits: bool) -> None:
-    assert (of_base64(pa.array([decimal_text(number)]), pa.decimal128(2, 1)) is not None) is fits
+    assert (of_base64(pa.array([decimal_base64(number)]), pa.decimal128(2, 1)) is not None) is fits
 
 
 def test_the_least_number_of_eight_bytes_has_too_many_digits() -> None:
-    assert of_base64(pa.array([decimal_text(-(2**63))]), pa.decimal128(18, 0)) is None
+    assert of_base64(pa.array([decimal_base64(-(2**63))]), pa.decimal128(18, 0)) is None
 
 
 def test_more_bytes_than_needed_are_read() -> None:

@@ -1,0 +1,71 @@
+"""Names for Arrow's columns, and what several modules ask of a column or of its type.
+
+pyarrow has no type hints, so mypy takes each alias for ``Any``: they are for readers.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: A column of any type, in one piece.
+Array: TypeAlias = pa.Array
+#: A column of text.
+Texts: TypeAlias = pa.StringArray
+#: A column of bytes.
+Binaries: TypeAlias = pa.BinaryArray
+#: A column of booleans, which chooses rows.
+Mask: TypeAlias = pa.BooleanArray
+#: Positions of rows (int64), ascending unless documented otherwise.
+Rows: TypeAlias = pa.Int64Array
+#: Where lists begin (int32), and where the last one ends.
+Offsets: TypeAlias = pa.Int32Array
+#: The headers of records (``batch.HEADERS_TYPE``): for each a list of key, value and type.
+Headers: TypeAlias = pa.ListArray
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are text, however Arrow keeps it."""
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes, however Arrow keeps them."""
+    types = pa.types
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, whose positions Arrow may keep in 32 or 64 bits or not at all."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def has_decimal(kind: pa.DataType) -> bool:
+    """Whether there are decimals in values of the type."""
+    if pa.types.is_decimal(kind):
+        return True
+    return any(has_decimal(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def offsets_of(lengths: Array) -> Offsets:
+    """Where lists of these lengths begin, and where the last one ends."""
+    zero = pa.array([0], pa.int32())
+    return pa.concat_arrays([zero, pc.cumulative_sum(lengths.cast(pa.int32()))])
+
+
+def text_bytes(values: Texts | Binaries) -> npt.NDArray[np.uint8]:
+    """The bytes of all values one after the other, without copying."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return np.empty(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]

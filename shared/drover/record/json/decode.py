@@ -1,0 +1,327 @@
+"""JSON in Kafka Connect's form as columns.
+
+Texts of one schema are read by Arrow's JSON reader at once. It takes only what Kafka Connect takes,
+so where it fails, or could read something else, the texts are read one by one (``values``): they
+give the same values or the error.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from drover.record import schema as schemas
+from drover.record.arrow import (
+    Array,
+    Binaries,
+    Mask,
+    Texts,
+    has_decimal,
+    offsets_of,
+    text_bytes,
+)
+from drover.record.decimals import of_base64
+from drover.record.errors import RecordError, RowsError
+from drover.record.json.values import (
+    bytes_of,
+    check_time,
+    decimal_of,
+    exact_json,
+    reader_of,
+)
+from drover.record.schema import Schema, Type, arrow_type
+
+#: What each line begins with. The end of the line before is part of it, so that the column's bytes
+#: are what the reader reads; and as each line begins with a brace and ends with one, no two broken
+#: lines make a whole one together.
+LINE_START = '\n{"payload":'
+_LEAST_BLOCK_BYTES = 1 << 20
+_MAX_BLOCK_BYTES = (1 << 31) - 1
+
+
+class NotFastError(Exception):
+    """Texts have to be read one by one."""
+
+
+class NeverFastError(NotFastError):
+    """Those of this schema always have to."""
+
+
+def schemaless_texts(values: Binaries) -> Texts:
+    """Any JSON, as texts that stay as they are; ``null`` and no bytes at all are null.
+
+    Raises:
+        RecordError: a text is no JSON.
+    """
+    texts = utf8_texts(values)
+    # orjson only checks: Arrow's reader would not be faster, and takes what is no JSON (NaN)
+    nulls = each_value(
+        lambda text: text == "" or (text is not None and parsed_json(text) is None), texts
+    )
+    return pc.if_else(pa.array(nulls), None, texts) if any(nulls) else texts
+
+
+def parse_payloads(values: Texts | Binaries, schema: Schema, *, replace_null: bool = True) -> Array:
+    """JSON texts (or their bytes), none of them null, as a column of the schema.
+
+    Raises:
+        RecordError: a text is no JSON, or not of the schema.
+    """
+    lines = pc.binary_join_element_wise(
+        pa.scalar(LINE_START), utf8_texts(values), pa.scalar("}"), pa.scalar("")
+    )
+    return parse_lines(lines, schema, replace_null)
+
+
+def each_value(read: Callable[[Any], Any], values: Array) -> list[Any]:
+    """What ``read`` makes of every value.
+
+    Raises:
+        RowsError: of every value for which it raised a RecordError.
+    """
+    found: list[Any] = []
+    errors: dict[int, RecordError] = {}
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            found.append(read(value))
+        except RecordError as error:
+            errors[row] = error
+    if errors:
+        raise RowsError(errors)
+    return found
+
+
+def parse_lines(lines: Texts, schema: Schema, replace_null: bool) -> Array:
+    """The payloads of lines of the form {"payload":…} behind LINE_START, as a column of the schema.
+
+    Raises:
+        RecordError: a line is no JSON, or its payload is not of the schema.
+    """
+    if not len(lines):
+        return pa.array([], arrow_type(schema))
+    try:
+        return parse_fast(lines, schema, replace_null)
+    except NeverFastError:
+        return parse_each(lines, schema, replace_null)
+    except (NotFastError, RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # without lines that are no JSON at all the others may be read at once
+        each_value(_loader(schema), lines)
+        return parse_each(lines, schema, replace_null)
+
+
+def parse_each(lines: Texts, schema: Schema, replace_null: bool) -> Array:
+    """The payloads, line by line.
+
+    Raises:
+        RecordError: a line is no JSON, or its payload is not of the schema.
+    """
+    read = reader_of(schema, replace_null=replace_null)
+    loads = _loader(schema)
+
+    def payload_of(line: str) -> Any:
+        found = loads(line)
+        check_envelope(found, {"payload"})
+        return read(found["payload"])
+
+    return array_of(each_value(payload_of, lines), arrow_type(schema))
+
+
+def check_envelope(found: Any, fields: set[str]) -> None:
+    """Refuse a parsed value that is no object of exactly these fields.
+
+    Raises:
+        RecordError: it has other fields, or is no object.
+    """
+    if not isinstance(found, dict) or set(found) != fields:
+        raise RecordError(
+            'with schemas.enable a value must be a JSON object with the fields "schema" and'
+            ' "payload" and no others; for plain JSON set schemas.enable=false'
+        )
+
+
+def array_of(values: list[Any], kind: pa.DataType) -> Array:
+    """Values that a reader gave, as a column.
+
+    Raises:
+        RecordError: one does not fit into the type.
+    """
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise RecordError(f"a value does not fit into {kind}: {error}") from None
+
+
+def parse_fast(lines: Texts, schema: Schema, replace_null: bool) -> Array:
+    """The payloads of all lines at once; equal to ``parse_each``, or an error.
+
+    Raises:
+        NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError: they have to be read one by one.
+        RecordError: bytes or a decimal are none.
+    """
+    table = _read_lines(lines, pa.schema([("payload", _wire_type(schema))]))
+    column = table.column("payload").combine_chunks()
+    return _from_wire(column, schema, replace_null, None)
+
+
+def _read_lines(lines: Texts, explicit: pa.Schema) -> pa.Table:
+    """The lines, one row for each.
+
+    Raises:
+        pa.ArrowInvalid: they are not of this schema.
+        NotFastError: a line is not one row.
+    """
+    longest = pc.max(pc.binary_length(lines)).as_py()
+    table = pj.read_json(
+        pa.BufferReader(pa.py_buffer(text_bytes(lines))),
+        read_options=pj.ReadOptions(
+            use_threads=False,
+            block_size=min(max(_LEAST_BLOCK_BYTES, longest + 2), _MAX_BLOCK_BYTES),
+        ),
+        parse_options=pj.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="error"),
+    )
+    if table.num_rows != len(lines):
+        raise NotFastError
+    return table
+
+
+def _wire_type(schema: Schema) -> pa.DataType:
+    """What the reader is asked for: numbers, texts, booleans, structs and lists of them."""
+    match schema.type:
+        case Type.STRUCT:
+            return pa.struct([(each.name, _wire_type(each.schema)) for each in schema.fields])
+        case Type.ARRAY:
+            assert schema.value_schema is not None
+            return pa.list_(_wire_type(schema.value_schema))
+        case Type.MAP:
+            raise NeverFastError
+        case Type.BYTES:
+            return pa.string()
+    if schema.name in (schemas.DATE, schemas.TIME, schemas.TIMESTAMP):
+        return pa.int64() if schema.type is Type.INT64 else pa.int32()
+    return arrow_type(schema)
+
+
+def _from_wire(column: Array, schema: Schema, replace_null: bool, parent: Mask | None) -> Array:
+    """``parent``: where the value that this is part of is not null; None for everywhere."""
+    if column.null_count:
+        column = _replaced(column, schema, replace_null, parent)
+    kind = arrow_type(schema)
+    match schema.type:
+        case Type.STRUCT:
+            return _struct_from_wire(column, schema, kind, replace_null)
+        case Type.ARRAY:
+            assert schema.value_schema is not None
+            items = _from_wire(column.flatten(), schema.value_schema, replace_null, None)
+            lengths = pc.fill_null(pc.list_value_length(column), 0)
+            return pa.ListArray.from_arrays(
+                offsets_of(lengths), items, type=kind, mask=_null_mask(column)
+            )
+        case Type.BYTES if schema.name == schemas.DECIMAL:
+            decimals = of_base64(column, kind)
+            if decimals is not None:
+                return decimals
+            return pa.array(
+                [None if each is None else decimal_of(schema, each) for each in column.to_pylist()],
+                kind,
+            )
+        case Type.BYTES:
+            return pa.array(
+                [None if each is None else bytes_of(each) for each in column.to_pylist()], kind
+            )
+        case Type.FLOAT32 | Type.FLOAT64:
+            if not pc.all(pc.is_finite(column)).as_py() and len(column) > column.null_count:
+                raise NotFastError  # the reader takes NaN without quotes, which is no JSON
+    if schema.name == schemas.TIME and len(column) > column.null_count:
+        bounds = pc.min_max(column)
+        check_time(bounds["min"].as_py())
+        check_time(bounds["max"].as_py())
+    return column if column.type == kind else column.cast(kind)
+
+
+def _struct_from_wire(
+    column: Array, schema: Schema, kind: pa.DataType, replace_null: bool
+) -> Array:
+    parent = column.is_valid() if column.null_count else None
+    children = [
+        _from_wire(child, each.schema, replace_null, parent)
+        for each, child in zip(schema.fields, column.flatten(), strict=True)
+    ]
+    if not children:
+        raise NeverFastError  # from_arrays and cast lose which of them are null
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=_null_mask(column))
+
+
+def _null_mask(column: Array) -> Mask | None:
+    return column.is_null() if column.null_count else None
+
+
+def _replaced(column: Array, schema: Schema, replace_null: bool, parent: Mask | None) -> Array:
+    if replace_null and schema.default is not None:
+        if pa.types.is_nested(column.type):
+            raise NotFastError
+        default = json.loads(schema.default)
+        if pa.types.is_floating(column.type):
+            default = float(default)  # "NaN" is text
+        return pc.fill_null(column, pa.scalar(default, column.type))
+    if not schema.optional:
+        absent = column.is_null() if parent is None else pc.and_(column.is_null(), parent)
+        if pc.any(absent).as_py():
+            raise NotFastError  # row by row gives the message
+    return column
+
+
+def utf8_texts(values: Texts | Binaries) -> Texts:
+    """The texts of bytes.
+
+    Raises:
+        RecordError: bytes are no UTF-8.
+    """
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(each_value(_text_of, values), pa.string())
+
+
+def _text_of(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise RecordError("the bytes are no UTF-8, as JSON must be") from None
+
+
+def _loader(schema: Schema) -> Callable[[str], Any]:
+    return parsed_exactly if has_decimal(arrow_type(schema)) else parsed_json
+
+
+def parsed_json(text: str) -> Any:
+    """Parsed JSON.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _no_json(text, error) from None
+
+
+def parsed_exactly(text: str) -> Any:
+    """Parsed JSON, with fractions as decimals.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        return exact_json(text)
+    except ValueError as error:
+        raise _no_json(text, error) from None
+
+
+def _no_json(text: str, error: ValueError) -> RecordError:
+    shown = text.removeprefix(LINE_START)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+    return RecordError(f"it cannot be read as JSON ({error}): {shown!r}")
