@@ -19,8 +19,7 @@ from drover.connector import (
     SinkTask,
     SinkTaskContext,
 )
-from drover.connector.records import KEY, OFFSET, PARTITION, TOPIC, VALUE, is_schemaless
-from drover.connectors.json_lines import json_texts
+from drover.connector.records import KEY, OFFSET, PARTITION, TOPIC, VALUE, json_texts
 
 ROWS_MAX = "rows.max"
 RECORD_MAX_CHARS = "record.max.chars"
@@ -60,12 +59,9 @@ class FirstRows:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[str]:
-    """Keys or values as JSON; those without a schema are JSON already."""
-    column = batch.column(name)
-    if is_schemaless(batch.schema.field(name)):
-        return [each or "null" for each in column.cast(pa.string()).to_pylist()]
-    texts: list[str] = json_texts(column).to_pylist()
-    return texts
+    """Keys or values as JSON."""
+    texts = json_texts(batch.schema.field(name), batch.column(name))
+    return [each or "null" for each in texts.to_pylist()]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from drover.connector.records import is_list
+
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 _TYPES: dict[str, pa.DataType] = {
@@ -243,6 +245,6 @@ def _written(kind: pa.DataType) -> str:
         return f"struct<{inner}>" if fields else "string"
     if pa.types.is_map(kind):
         return f"map<{_written(kind.key_type)}, {_written(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return f"array<{_written(kind.value_type)}>"
     return "string"

@@ -8,6 +8,9 @@ import pyarrow as pa
 import pytest
 
 from drover.connectors.lakehouse.rows import RowSettings, TableError, aligned, changes_of
+from drover.record.batch import with_column
+from drover.record.json.schemaless import dumps
+from drover.record.schema import arrow_field
 from tests.support.lake_records import records
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -88,3 +91,12 @@ def test_decimals_do_not_become_floating_point() -> None:
     exact, rounded = records([{"n": Decimal("0.1")}]), records([{"n": 0.1}], first=1)
     with pytest.raises(TableError, match=r"topic orders: .*'n' is a decimal here"):
         changes_of([exact, rounded], {}, RowSettings(), lambda column: column)
+
+
+def test_fields_without_a_schema_have_the_types_that_transforms_gave_them() -> None:
+    row = {"at": NOON, "raw": b"\xff", "price": Decimal("1.50")}
+    batch = records(pa.array([dumps(row)]))
+    batch = with_column(batch, arrow_field("value", None), batch.column("value"))
+    changes = changes_of([batch], {}, RowSettings(), lambda column: column)
+    assert changes is not None
+    assert changes.rows.to_pylist() == [row]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import PARTITION, TIMESTAMP, TOPIC
+from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
 from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of
 
 #: What the letters of a path.format stand for, as strftime says it.
@@ -82,7 +82,8 @@ class TimeLevels:
 
     def _millis(self, values: Any) -> Any:
         kind = values.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if is_text(kind):
+            values = values.cast(pa.string())
             try:
                 values = values.cast(pa.timestamp("ms", "UTC"))
             except pa.ArrowInvalid:
@@ -118,7 +119,7 @@ class FieldLevel:
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
         values = column_of(self, batch, rows)
-        if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
+        if pa.types.is_nested(values.type) or is_binary(values.type):
             raise ValueError(
                 f"partition.field.name names {self.field!r}, which is of type {values.type}"
             )

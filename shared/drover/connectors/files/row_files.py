@@ -23,10 +23,13 @@ from drover.connector.records import (
     TIMESTAMP,
     TOPIC,
     VALUE,
+    base64_texts,
+    is_binary,
     is_schemaless,
+    iso_texts,
+    json_texts,
     original_topics,
 )
-from drover.connectors.json_lines import base64_texts, iso_texts, json_texts, object_texts
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
@@ -314,7 +317,7 @@ def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, A
 def _level_names(by: PartitionBy, values: Any) -> Any:
     if by.unit is not None:
         texts = _time_texts(by, values)
-    elif pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
+    elif pa.types.is_nested(values.type) or is_binary(values.type):
         raise ValueError(f"partition.by names {by.field!r}, which is of type {values.type}")
     else:
         texts = values.cast(pa.string())
@@ -458,9 +461,9 @@ class _RowFile:
 
 def _single_column(values: Any, value: pa.Field) -> pa.RecordBatch:
     """Values without fields as a column; as JSON, values without a schema are lines themselves."""
-    metadata = _JSON_TEXTS if is_schemaless(value) else None
-    if pa.types.is_struct(values.type):
-        values, metadata = json_texts(values), _JSON_TEXTS
+    metadata = None
+    if is_schemaless(value) or pa.types.is_struct(values.type):
+        values, metadata = json_texts(value, values), _JSON_TEXTS
     return pa.RecordBatch.from_arrays(
         [values], schema=pa.schema([(VALUE, values.type)], metadata=metadata)
     )
@@ -470,21 +473,20 @@ def _json_lines(rows: pa.RecordBatch) -> bytes:
     if rows.schema.metadata == _JSON_TEXTS:
         texts = rows.column(0)
     else:
-        texts = object_texts(rows.schema.names, rows.columns, rows.num_rows)
+        texts = json_texts(pa.field(VALUE, pa.struct(rows.schema)), rows.to_struct_array())
     return "\n".join([*texts.to_pylist(), ""]).encode()
 
 
 def _csv_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with types that csv has a form for."""
     columns = []
-    for column in rows.columns:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
         kind = column.type
         if pa.types.is_nested(kind):
-            nothing = pa.scalar(None, pa.string())
-            columns.append(pc.if_else(column.is_valid(), json_texts(column), nothing))
+            columns.append(json_texts(field, column))
         elif pa.types.is_temporal(kind):
             columns.append(iso_texts(column))
-        elif pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        elif is_binary(kind):
             columns.append(base64_texts(column))
         elif pa.types.is_decimal(kind):
             columns.append(column.cast(pa.string()))

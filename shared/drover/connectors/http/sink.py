@@ -24,7 +24,17 @@ from drover.connector import (
     SinkTaskContext,
     Violation,
 )
-from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, is_schemaless, original_topics
+from drover.connector.records import (
+    KEY,
+    OFFSET,
+    PARTITION,
+    VALUE,
+    is_binary,
+    is_schemaless,
+    is_text,
+    json_texts,
+    original_topics,
+)
 from drover.connectors.aliases import HTTP_SINK
 from drover.connectors.http.allowed_hosts import AllowedHosts
 from drover.connectors.http.settings import (
@@ -34,7 +44,6 @@ from drover.connectors.http.settings import (
     contradictions,
     shown,
 )
-from drover.connectors.json_lines import json_texts
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"
@@ -205,18 +214,13 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
-    column = batch.column(name)
-    kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        found: list[bytes | None] = column.to_pylist()
-        return found
-    if pa.types.is_string(kind) or is_schemaless(batch.schema.field(name)):
-        texts = column.to_pylist()
-    else:
-        valid = column.is_valid().to_pylist()
-        pairs = zip(json_texts(column).to_pylist(), valid, strict=True)
-        texts = [text if present else None for text, present in pairs]
-    return [None if each is None else each.encode() for each in texts]
+    field, column = batch.schema.field(name), batch.column(name)
+    if not is_binary(column.type):
+        as_it_is = is_text(column.type) and not is_schemaless(field)
+        texts = column.cast(pa.string()) if as_it_is else json_texts(field, column)
+        column = texts.cast(pa.binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
 
 
 def _refused(message: Message, reason: str) -> dict[str, Any]:

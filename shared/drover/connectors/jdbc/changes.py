@@ -198,7 +198,7 @@ def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
     """Keys or values as Python has them; JSON of values without a schema is parsed."""
     field = batch.schema.field(name)
-    values: list[Any] = batch.column(name).to_pylist()
+    values: list[Any] = batch.column(name).to_pylist(maps_as_pydicts="lossy")
     if is_schemaless(field):
         return [None if each is None else loads(each) for each in values]
     return values

@@ -1,6 +1,5 @@
 """Types of a sink's columns: those of new ones, and how values get into those that are there."""
 
-import json
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
@@ -11,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
+
+from drover.connector.records import PLAIN_FOR_DATABASES, is_binary, value_text
 
 Row = dict[str, Any]
 #: A text that is part of a primary key needs a length on MySQL.
@@ -43,7 +44,7 @@ def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
         precise = mysql.DATETIME(fsp=6)
         zoned = sa.DateTime(timezone=kind.tz is not None)
         return zoned.with_variant(precise, "mysql", "mariadb")
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if is_binary(kind):
         own = mysql.VARBINARY(_KEY_BYTES) if key else mysql.LONGBLOB()
         return sa.LargeBinary().with_variant(own, "mysql", "mariadb")
     if types.is_nested(kind):
@@ -83,7 +84,7 @@ def json_text(value: Any) -> str:
 
 def compact_json(value: Any) -> str:
     """A struct, list or map as a column of texts has it."""
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+    return value_text(value, PLAIN_FOR_DATABASES)
 
 
 def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
@@ -136,12 +137,3 @@ def _moment(kind: "sa.DateTime", value: Any) -> Any:
     if not isinstance(value, datetime) or value.tzinfo is None or kind.timezone:
         return value
     return value.astimezone(UTC).replace(tzinfo=None)
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can say it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

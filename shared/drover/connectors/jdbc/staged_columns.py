@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import loads
+from drover.connector.records import is_binary, is_list, is_text, loads
 from drover.connectors.jdbc.column_types import compact_json, json_text
 
 _TEXT, _BIGINT, _BOOLEAN, _NUMERIC = "text", "bigint", "boolean", "numeric"
@@ -86,9 +86,9 @@ def _doubled(text: str) -> str:
 def _values_for(array: pa.Array, target: TargetColumn) -> tuple[pa.Array, str]:
     kind = array.type
     if target.base in _JSON:
-        return (array, _TEXT) if _is_text(kind) else (_each(array, json_text), _TEXT)
+        return (array, _TEXT) if is_text(kind) else (_each(array, json_text), _TEXT)
     if pa.types.is_nested(kind):
-        if target.base.endswith("[]") and _is_list(kind):
+        if target.base.endswith("[]") and is_list(kind):
             return _each(array, _array_text), f"{_inner_kind(kind)}[]"
         return _each(array, compact_json), _TEXT
     return _plain_values(array)
@@ -104,7 +104,7 @@ def _plain_values(array: pa.Array) -> tuple[pa.Array, str]:
         return array.cast(pa.float64()), _DOUBLE
     if types.is_timestamp(kind):
         return _utc(array), _plain_kind(kind)
-    if _is_bytes(kind):
+    if is_binary(kind):
         return _each(array, _bytes_text), _BYTES
     if types.is_null(kind):
         return array.cast(pa.string()), _TEXT
@@ -127,7 +127,7 @@ def _plain_kind(kind: pa.DataType) -> str:
         return _TIME
     if types.is_timestamp(kind):
         return _TIMESTAMPTZ if kind.tz is not None else _TIMESTAMP
-    return _BYTES if _is_bytes(kind) else _TEXT
+    return _BYTES if is_binary(kind) else _TEXT
 
 
 def _utc(array: pa.Array) -> pa.Array:
@@ -140,29 +140,13 @@ def _utc(array: pa.Array) -> pa.Array:
 
 def _inner_kind(kind: pa.DataType) -> str:
     inner = kind.value_type
-    while _is_list(inner):
+    while is_list(inner):
         inner = inner.value_type
     return _TEXT if pa.types.is_nested(inner) else _plain_kind(inner)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    )
-
-
 def _each(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
-    values = array.to_pylist()
+    values = array.to_pylist(maps_as_pydicts="lossy")
     return pa.array([None if each is None else write(each) for each in values], pa.string())
 
 

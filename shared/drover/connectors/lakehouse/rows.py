@@ -1,6 +1,5 @@
 """What records of a topic do to its table: rows that are written, keys that are deleted."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,9 @@ from drover.connector.records import (
     PARTITION,
     TOPIC,
     VALUE,
+    is_list,
     is_schemaless,
+    loads,
     original_topics,
 )
 
@@ -191,7 +192,7 @@ def stored_type(
         return pa.struct([pa.field(each.name, stored(each.type)) for each in kind])
     if pa.types.is_map(kind):
         return pa.map_(stored(kind.key_type), stored(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return pa.list_(stored(kind.value_type))
     return kind
 
@@ -228,10 +229,6 @@ def _lacking(name: str, evolve_setting: str) -> str:
     )
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
 def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
     """A table's type with the fields of structs that ``new`` has besides."""
     if pa.types.is_struct(kind) and pa.types.is_struct(new):
@@ -243,7 +240,7 @@ def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
             for each in known.values()
         ]
         return pa.struct([*kept, *(each for each in added if not pa.types.is_null(each.type))])
-    if _is_list(kind) and _is_list(new):
+    if is_list(kind) and is_list(new):
         item = kind.value_field
         return pa.list_(item.with_type(_evolved(item.type, new.value_type)))
     if pa.types.is_map(kind) and pa.types.is_map(new):
@@ -262,7 +259,7 @@ def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | No
                 inner.append((f"{name}.{each.name}", each.type, known[each.name]))
             elif not pa.types.is_null(each.type):
                 return f"{name}.{each.name}"
-    elif _is_list(kind) and _is_list(table):
+    elif is_list(kind) and is_list(table):
         inner.append((f"{name}.element", kind.value_type, table.value_type))
     elif pa.types.is_map(kind) and pa.types.is_map(table):
         inner.append((f"{name}.value", kind.item_type, table.item_type))
@@ -279,7 +276,7 @@ def _same_values(before: pa.Array, after: pa.Array) -> bool:
             for each in before.type
             if after.type.get_field_index(each.name) >= 0
         )
-    if _is_list(before.type):
+    if is_list(before.type):
         return _same_values(before.flatten(), after.flatten())
     if pa.types.is_map(before.type):
         return _same_values(before.keys, after.keys) and _same_values(before.items, after.items)
@@ -314,7 +311,7 @@ def _rows(batch: pa.RecordBatch) -> pa.Table:
 
 def _parsed(batch: pa.RecordBatch) -> pa.Table:
     texts = batch.column(VALUE).to_pylist()
-    rows = [{} if each is None else json.loads(each) for each in texts]
+    rows = [{} if each is None else loads(each) for each in texts]
     for index, each in enumerate(rows):
         if not isinstance(each, dict):
             raise TableError(f"{_place(batch, index)} is no JSON object: its table needs columns")

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
+from drover.connector.records import has_decimal
 from drover.connectors.ddl import TIMESTAMP, parse_ddl
 from drover.connectors.files.formats.text_types import (
     converted,
     field_of,
-    has_decimal,
     has_time,
     read_schema,
     read_type,

@@ -43,13 +43,6 @@ def has_time(kind: pa.DataType) -> bool:
     return any(has_time(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def has_decimal(kind: pa.DataType) -> bool:
-    """Whether decimals are in the type."""
-    if pa.types.is_decimal(kind):
-        return True
-    return any(has_decimal(kind.field(index).type) for index in range(kind.num_fields))
-
-
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Columns as ``read_type`` has them in the types of the schema.
 

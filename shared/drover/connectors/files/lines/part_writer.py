@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector import current_spark_partition
+from drover.connector.records import is_binary, is_text
 
 _SCHEMA = pa.schema(
     [("spark_partition", pa.int32()), ("path", pa.string()), ("size_bytes", pa.int64())]
@@ -55,10 +56,12 @@ def join_lines(values: Any) -> Any:
         ValueError: the values are neither binary nor text.
     """
     kind = values.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise ValueError(f"column 'value' must be binary or string, not {kind}: convert it")
-        values = values.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
+    if not is_binary(kind) and not is_text(kind):
+        raise ValueError(f"column 'value' must be binary or string, not {kind}: convert it")
+    if pa.types.is_large_string(kind):
+        values = values.cast(pa.large_binary())
+    elif not pa.types.is_large_binary(kind):
+        values = values.cast(pa.binary())
     empty = pa.array([b""], values.type)
     lines = pa.concat_arrays([values.fill_null(empty[0]), empty])
     # as one list; a join by element takes four times as long
