@@ -1,6 +1,5 @@
 """How a preview is shown: a table for each step."""
 
-import datetime
 import json
 from collections.abc import Iterator, Sequence
 
@@ -11,9 +10,6 @@ from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, Previewed
 from drover.cli.console import plain
 
 _CELL_MAX_LENGTH = 100
-#: As in drover.record.json.schemaless, whose package needs more than the command has installed.
-_TAG = "\u0000drover"
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _COLUMNS_MAX = 20
 
 
@@ -96,15 +92,7 @@ def _without_schema(record: PreviewedRecord) -> str:
     return f'{{"schema":…,"payload":{payload}}}'
 
 
-def _as_time(milliseconds: str) -> str:
-    moment = _EPOCH + datetime.timedelta(milliseconds=int(milliseconds))
-    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-
-
 def _cell(value: object) -> str:
-    if isinstance(value, dict) and list(value) == [_TAG]:
-        kind, text = value[_TAG]
-        return _short(_as_time(text) if kind == "timestamp" else str(text))
     return _short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 

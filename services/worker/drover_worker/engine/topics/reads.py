@@ -124,8 +124,8 @@ class _Reading:
         for records in self._scan(positions, _SCANNED_MAX):
             if count_only:
                 answer.record_count += records.num_rows
-            for row in range(0 if count_only else records.num_rows):
-                shown = self._query.shown(records, row)
+            left = count_max - answer.record_count if count_max else records.num_rows
+            for shown in self._query.shown(records.slice(0, 0 if count_only else left)):
                 answer.records.append(shown)
                 answer.record_count += 1
                 size_bytes += shown.ByteSize()
@@ -164,8 +164,7 @@ class _Reading:
         found: dict[int, deque[topics_pb2.TopicRecord]] = {}
         size_bytes = 0
         for records in self._scan(positions, _LAST_SCANNED_MAX + len(positions)):
-            for row in range(max(0, records.num_rows - count), records.num_rows):
-                shown = self._query.shown(records, row)
+            for shown in self._query.shown(records.slice(max(0, records.num_rows - count))):
                 kept = found.setdefault(shown.partition, deque())
                 kept.append(shown)
                 size_bytes += shown.ByteSize()

@@ -15,10 +15,10 @@ from drover.convert.steps import DecodeRecords
 from drover.errors import InvalidArgumentError, Violation
 from drover.pipeline.layouts import topic_records
 from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from drover.record.json import schemaless
+from drover.record.json.schemaless import loads, value_text
 from drover.record.schema import arrow_field, is_schemaless
 from drover.transform.conditions import Condition, part_of, split_path
-from drover_worker.engine.topics.shown_records import is_json, json_of, shown_json
+from drover_worker.engine.topics.shown_records import is_json, shown_texts
 
 AUTO, HEX = "auto", "hex"
 _SHORT_NAMES = {
@@ -76,18 +76,25 @@ class RecordQuery:
                 if decoded.num_rows:
                     yield decoded
 
-    def shown(self, batch: pa.RecordBatch, row: int) -> topics_pb2.TopicRecord:
-        """One of ``wanted``."""
+    def shown(self, batch: pa.RecordBatch) -> Iterator[topics_pb2.TopicRecord]:
+        """Records of ``wanted``, in order."""
+        keys = shown_texts(batch, KEY)
+        values = None if self._paths else shown_texts(batch, VALUE)
+        for row, key in enumerate(keys):
+            value = self._selected(batch, row) if values is None else values[row]
+            yield self._shown(batch, row, key, value)
+
+    def _shown(
+        self, batch: pa.RecordBatch, row: int, key: str | None, value: str | None
+    ) -> topics_pb2.TopicRecord:
         shown = topics_pb2.TopicRecord(
             partition=batch.column(PARTITION)[row].as_py(), offset=batch.column(OFFSET)[row].as_py()
         )
         time = batch.column(TIMESTAMP)[row].as_py()
         if time is not None:
             shown.record_time.FromDatetime(time)
-        key = shown_json(batch, KEY, row)
         if key is not None:
             shown.key = _cut(key, shown)
-        value = self._selected(batch, row) if self._paths else shown_json(batch, VALUE, row)
         if value is not None:
             shown.value = _cut(value, shown)
         for each in batch.column(HEADERS)[row].as_py() or ():
@@ -114,10 +121,13 @@ class RecordQuery:
                 yield guessed.append_column(field, pa.array([text], pa.string()))
 
     def _selected(self, batch: pa.RecordBatch, row: int) -> str:
-        record = {name: batch.column(name)[row].as_py() for name in batch.schema.names}
+        record = {
+            name: batch.column(name)[row].as_py(maps_as_pydicts="lossy")
+            for name in batch.schema.names
+        }
         for name in (KEY, VALUE):
             if record[name] is not None and is_schemaless(batch.schema.field(name)):
-                record[name] = schemaless.loads(record[name])
+                record[name] = loads(record[name])
         parts = {
             name: part_of(record, side, path)
             for name, (side, path) in zip(self._names, self._paths, strict=True)
@@ -126,7 +136,7 @@ class RecordQuery:
             name: part.decode(errors="replace") if isinstance(part, bytes) else part
             for name, part in parts.items()
         }
-        return json_of(texts)
+        return value_text(texts)
 
 
 class _Own(Converter):
@@ -164,9 +174,9 @@ class Guess(_Own):
             return json.dumps(f"0x{value.hex()}")
         if text.startswith('{"schema":') and is_json(text):
             envelope = json.loads(text)
-            return (
-                json_of(envelope["payload"]) if envelope.keys() == {"schema", "payload"} else text
-            )
+            if envelope.keys() == {"schema", "payload"}:
+                return value_text(envelope["payload"])
+            return text
         if is_json(text):
             return text
         printable = all(each.isprintable() or each in "\t\r\n" for each in text)

@@ -2,13 +2,14 @@
 
 import base64
 import json
-from typing import Any
 
 import pyarrow as pa
 
 from drover.api.common.v1 import preview_pb2
+from drover.record.arrow import is_binary
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE
-from drover.record.json import schemaless
+from drover.record.json.encode import json_texts
+from drover.record.json.schemaless import value_text
 from drover.record.schema import is_schemaless
 
 _PREVIEWED_MAX_LENGTH = 16 * 1024
@@ -18,7 +19,7 @@ def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_p
     """The one record of a batch, its parts cut to 16 KiB."""
     topic = record.column(TOPIC)[0].as_py() if TOPIC in record.schema.names else None
     shown = preview_pb2.PreviewedRecord(topic=topic or default_topic or "")
-    key, value = shown_json(record, KEY), shown_json(record, VALUE)
+    (key,), (value,) = shown_texts(record, KEY), shown_texts(record, VALUE)
     if key is not None:
         shown.key = key[:_PREVIEWED_MAX_LENGTH]
     if value is not None:
@@ -31,38 +32,26 @@ def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_p
     return shown
 
 
-def shown_json(record: pa.RecordBatch, name: str, row: int = 0) -> str | None:
-    """The key or value of a row as JSON; None for null. Bytes that are no text are base64 in an
-    object.
+def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
+    """The keys or values as JSON; None for null. Bytes that are JSON stay as they are, other texts
+    among them are texts, and the rest is base64 in an object.
     """
-    index = record.schema.get_field_index(name)
-    value = record.column(index)[row].as_py() if index >= 0 else None
-    if value is None:
-        return None
-    if is_schemaless(record.schema.field(index)):
-        return str(value)
-    return json_of(value)
+    index = records.schema.get_field_index(name)
+    if index < 0:
+        return [None] * records.num_rows
+    field, values = records.schema.field(index), records.column(index)
+    if is_binary(field.type):
+        return [None if each is None else _text_of_bytes(each) for each in values.to_pylist()]
+    try:
+        texts: list[str | None] = json_texts(field, values).to_pylist()
+    except pa.ArrowNotImplementedError:  # of types that a connector may make and no schema has
+        texts = [None if each is None else value_text(each) for each in values.to_pylist()]
+    return texts
 
 
 def type_text(field: pa.Field) -> str:
     """The type of a key or value, for people."""
     return "schemaless" if is_schemaless(field) else str(field.type)
-
-
-def json_of(value: Any) -> str:
-    """A value of Python as JSON; text and bytes that are JSON already stay as they are."""
-    if isinstance(value, bytes):
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            return json.dumps({"bytes": base64.b64encode(value).decode()})
-        if is_json(text):
-            return text
-        value = text
-    try:
-        return schemaless.dumps(value)
-    except (TypeError, ValueError):
-        return json.dumps(value, default=str)
 
 
 def is_json(text: str) -> bool:
@@ -72,3 +61,11 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _text_of_bytes(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return json.dumps({"bytes": base64.b64encode(value).decode()})
+    return text if is_json(text) else value_text(text)
