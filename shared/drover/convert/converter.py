@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
+from drover.record.arrow import Array, Binaries, Rows, Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +18,9 @@ class Decoded:
     ``rows`` None stands for all rows.
     """
 
-    rows: Any | None
+    rows: Rows | None
     field: pa.Field
-    values: Any
+    values: Array
 
 
 class Converter(ABC):
@@ -43,7 +44,7 @@ class Converter(ABC):
         """The converter's own settings."""
 
     @abstractmethod
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """Values, of the schema that ``field`` carries, as a binary array; null stays null unless
         the format has a form of its own for it. ``topics`` are the records' topics, None for
         the values of headers.
@@ -53,7 +54,7 @@ class Converter(ABC):
         """
 
     @abstractmethod
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """A binary array as structured values, one entry for each schema that is among them.
 
         Raises:

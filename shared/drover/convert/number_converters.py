@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.settings import CONVERTER_TYPE
-from drover.record.arrow import text_bytes
+from drover.record.arrow import Array, Binaries, Texts, text_bytes
 from drover.record.errors import RecordError
 from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_field, arrow_type, schema_of
@@ -31,7 +32,7 @@ class _FixedWidthConverter(Converter):
         """See Converter."""
         return ConfigDef(CONVERTER_TYPE)
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter. Null stays null."""
         schema = schema_of(field)
         if schema is None:
@@ -50,7 +51,7 @@ class _FixedWidthConverter(Converter):
         encoded = fixed.cast(pa.binary())
         return pc.if_else(values.is_valid(), encoded, None) if values.null_count else encoded
 
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter."""
         width = np.dtype(self.dtype).itemsize
         lengths = pc.binary_length(values)
@@ -69,13 +70,13 @@ class _FixedWidthConverter(Converter):
     def _name(self) -> str:
         return type(self).__name__
 
-    def _numbers(self, values: Any) -> Any:
+    def _numbers(self, values: Array) -> npt.NDArray[Any]:
         return np.asarray(values.fill_null(0) if values.null_count else values)
 
-    def _check(self, numbers: Any) -> None:
+    def _check(self, numbers: npt.NDArray[Any]) -> None:
         """Raises RecordError for bytes of the right length that are no value."""
 
-    def _schemaless(self, texts: Any) -> Any:
+    def _schemaless(self, texts: Texts) -> Array:
         try:
             found = [None if text is None else loads(text) for text in texts.to_pylist()]
             wanted = float if self.dtype.startswith(">f") else int
@@ -130,15 +131,15 @@ class BooleanConverter(_FixedWidthConverter):
     aliases = ("Boolean", f"{_PACKAGE}BooleanConverter")
     type, dtype = Type.BOOLEAN, "u1"
 
-    def _numbers(self, values: Any) -> Any:
+    def _numbers(self, values: Array) -> npt.NDArray[Any]:
         return np.asarray(values.fill_null(False).cast(pa.uint8()))
 
-    def _check(self, numbers: Any) -> None:
+    def _check(self, numbers: npt.NDArray[Any]) -> None:
         wrong = numbers[numbers > 1]
         if wrong.size:
             raise RecordError(f"BooleanConverter reads the bytes 0 and 1, not {wrong[0]}")
 
-    def _schemaless(self, texts: Any) -> Any:
+    def _schemaless(self, texts: Texts) -> Array:
         try:
             found = [None if text is None else loads(text) for text in texts.to_pylist()]
         except ValueError as error:

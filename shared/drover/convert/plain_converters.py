@@ -11,6 +11,7 @@ from drover.config.validators import Check
 from drover.convert.converter import Converter, Decoded
 from drover.convert.plain_text import JavaStyle
 from drover.convert.settings import CONVERTER_TYPE
+from drover.record.arrow import Array, Binaries, Texts
 from drover.record.errors import RecordError
 from drover.record.json.schemaless import TAG, loads
 from drover.record.schema import Schema, Type, arrow_field, schema_of
@@ -56,7 +57,7 @@ class StringConverter(Converter):
             CONVERTER_TYPE,
         )
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""
         schema = schema_of(field)
         if schema is None:
@@ -73,7 +74,7 @@ class StringConverter(Converter):
             pa.binary(),
         )
 
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter. Bytes that are none of the character set become U+FFFD."""
         return [Decoded(None, _STRING, self._decoded(values))]
 
@@ -82,7 +83,7 @@ class StringConverter(Converter):
             return codecs.BOM_UTF16_BE + text.encode("utf-16-be")
         return text.encode(self._encoding, "replace")
 
-    def _decoded(self, values: Any) -> Any:
+    def _decoded(self, values: Binaries) -> Texts:
         if self._encoding == "utf-8":
             try:
                 return values.cast(pa.string())
@@ -108,7 +109,7 @@ class ByteArrayConverter(Converter):
         """See Converter."""
         return ConfigDef(CONVERTER_TYPE)
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""
         schema = schema_of(field)
         if schema is None:
@@ -117,7 +118,7 @@ class ByteArrayConverter(Converter):
             raise RecordError(f"ByteArrayConverter writes bytes, not values of type {schema.type}")
         return values.cast(pa.binary())
 
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter."""
         return [Decoded(None, _BYTES, values.cast(pa.binary()))]
 

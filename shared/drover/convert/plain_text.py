@@ -4,13 +4,14 @@ import base64
 import datetime
 import decimal
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record import schema as schemas
+from drover.record.arrow import Array, Texts
 from drover.record.errors import RecordError
 from drover.record.java_text import date_text, double_text, float_text, utc
 from drover.record.json.schemaless import loads
@@ -48,7 +49,7 @@ class TextStyle(ABC):
     def array(self, items: Sequence[str]) -> str:
         """An array."""
 
-    def column(self, values: Any, schema: Schema, embedded: bool = False) -> list[str | None]:
+    def column(self, values: Array, schema: Schema, embedded: bool = False) -> list[str | None]:
         """The texts of a column; None for null."""
         match schema.type:
             case Type.STRUCT:
@@ -108,14 +109,14 @@ class TextStyle(ABC):
                 return self.temporal(schemas.TIME, round(at.timestamp() * 1000))
         raise RecordError(f"a {type(value).__name__} has no text form")
 
-    def schemaless(self, texts: Any) -> list[str | None]:
+    def schemaless(self, texts: Texts) -> list[str | None]:
         """The texts of a column of JSON; None for null."""
         try:
             return _each(lambda text: self.plain(loads(text)), texts)
         except (ValueError, RecursionError) as error:
             raise RecordError(f"a value without a schema is no JSON: {error}") from None
 
-    def _structs(self, values: Any, schema: Schema) -> list[str | None]:
+    def _structs(self, values: Array, schema: Schema) -> list[str | None]:
         names = [each.name for each in schema.fields]
         children = [
             self.column(child, each.schema, True)
@@ -128,7 +129,7 @@ class TextStyle(ABC):
             for row, is_valid in zip(rows, valid, strict=True)
         ]
 
-    def _maps(self, values: Any, schema: Schema) -> list[str | None]:
+    def _maps(self, values: Array, schema: Schema) -> list[str | None]:
         assert schema.key_schema is not None
         assert schema.value_schema is not None
         entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
@@ -142,7 +143,7 @@ class TextStyle(ABC):
         )
         return [None if each is None else self.mapping(each) for each in _regrouped(entries, pairs)]
 
-    def _parts(self, values: Any, schema: Schema) -> list[str]:
+    def _parts(self, values: Array, schema: Schema) -> list[str]:
         return ["null" if each is None else each for each in self.column(values, schema, True)]
 
 
@@ -216,11 +217,11 @@ class HeaderStyle(TextStyle):
         return f"[{','.join(items)}]"
 
 
-def _each(print_one: Any, values: Any) -> list[str | None]:
+def _each(print_one: Callable[[Any], str], values: Array) -> list[str | None]:
     return [None if value is None else print_one(value) for value in values.to_pylist()]
 
 
-def _regrouped(lists: Any, flat: list[Any]) -> Iterator[list[Any] | None]:
+def _regrouped(lists: Array, flat: list[Any]) -> Iterator[list[Any] | None]:
     start = 0
     for length in pc.list_value_length(lists).to_pylist():
         if length is None:

@@ -10,6 +10,7 @@ from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.plain_text import HeaderStyle
 from drover.convert.settings import CONVERTER_TYPE
+from drover.record.arrow import Array, Binaries, Texts
 from drover.record.json.schema_writer import NO_SCHEMA, schema_text
 from drover.record.json.schemaless import dumps
 from drover.record.literals import Parsed, parse_literal
@@ -33,14 +34,14 @@ class SimpleHeaderConverter(Converter):
         """See Converter."""
         return ConfigDef(CONVERTER_TYPE)
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter. Null stays null."""
         schema = schema_of(field)
         style = HeaderStyle()
         texts = style.schemaless(values) if schema is None else style.column(values, schema)
         return pa.array(texts, pa.string()).cast(pa.binary())
 
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+    def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter. Bytes that are no text stay bytes."""
         groups: dict[str, tuple[Schema | None, list[int], list[Any]]] = {}
         for row, data in enumerate(values.to_pylist()):

@@ -6,10 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from drover.convert.converter import Converter, Decoded
 from drover.convert.headers import raw_headers, typed_headers
+from drover.record.arrow import Headers
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE, with_column
 from drover.record.errors import ErrorStage, failing_at
 from drover.record.schema import is_schemaless
@@ -95,7 +97,9 @@ class _Side:
         return with_column(batch, field, values)
 
 
-def _owners(groups: Sequence[Decoded], is_tombstone: Any) -> tuple[Any, Any]:
+def _owners(
+    groups: Sequence[Decoded], is_tombstone: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For each row its group, and its place there: -1 for tombstones that are with another group.
 
     Tombstones without a schema join the group of the row before them, the first ones that of the
@@ -140,5 +144,5 @@ def _encoded(batch: pa.RecordBatch, name: str, converter: Converter) -> pa.Recor
     return with_column(batch, _BINARY[name], encoded)
 
 
-def _with_headers(batch: pa.RecordBatch, headers: Any) -> pa.RecordBatch:
+def _with_headers(batch: pa.RecordBatch, headers: Headers) -> pa.RecordBatch:
     return with_column(batch, batch.schema.field(HEADERS), headers)

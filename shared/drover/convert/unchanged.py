@@ -1,18 +1,16 @@
 """What stands for a converter where none is set, or none is wanted."""
 
-from typing import Any
-
 import pyarrow as pa
 
 from drover.convert.plain_converters import ByteArrayConverter, StringConverter
-from drover.record.arrow import is_text
+from drover.record.arrow import Array, Binaries, Texts, is_text
 from drover.record.errors import RecordError
 
 
 class UnchangedConverter(ByteArrayConverter):
     """Bytes as they are, and text as its UTF-8."""
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""
         if is_text(values.type):
             return values.cast(pa.binary())
@@ -29,7 +27,7 @@ class UnchangedConverter(ByteArrayConverter):
 class PrintingConverter(StringConverter):
     """Bytes as they are, and all else as StringConverter prints it: for sinks that take bytes."""
 
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+    def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""
         if pa.types.is_binary(values.type):
             return values

@@ -1,9 +1,8 @@
 """Record batches: which columns they have, and how steps make new ones."""
 
-from typing import Any
-
 import pyarrow as pa
 
+from drover.record.arrow import Array, Texts
 from drover.record.schema import Schema, arrow_field, schema_of
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
@@ -39,13 +38,13 @@ _PLAIN_TYPES = {
 }
 
 
-def make_batch(row_count: int, **columns: tuple[pa.Field, Any] | Any) -> pa.RecordBatch:
+def make_batch(row_count: int, **columns: tuple[pa.Field, Array] | Array) -> pa.RecordBatch:
     """A batch of records; key and value are (field, array), a column left out is null.
 
     Further columns (ORIGIN) come last.
     """
     fields: list[pa.Field] = []
-    arrays: list[Any] = []
+    arrays: list[Array] = []
     for name in (*RECORD_COLUMNS, *(each for each in columns if each not in RECORD_COLUMNS)):
         given = columns.get(name)
         if isinstance(given, tuple):
@@ -62,12 +61,12 @@ def make_batch(row_count: int, **columns: tuple[pa.Field, Any] | Any) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def original_topics(batch: pa.RecordBatch) -> Any:
+def original_topics(batch: pa.RecordBatch) -> Texts:
     """The topics that a sink's records are from, whatever transforms call them."""
     return batch.column(ORIGINAL_TOPIC if ORIGINAL_TOPIC in batch.schema.names else TOPIC)
 
 
-def with_column(batch: pa.RecordBatch, field: pa.Field, array: Any) -> pa.RecordBatch:
+def with_column(batch: pa.RecordBatch, field: pa.Field, array: Array) -> pa.RecordBatch:
     """The batch with a column of ``field.name`` replaced, or added as the last one."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
@@ -76,7 +75,7 @@ def with_column(batch: pa.RecordBatch, field: pa.Field, array: Any) -> pa.Record
 
 
 def with_values(
-    batch: pa.RecordBatch, name: str, schema: Schema | None, array: Any
+    batch: pa.RecordBatch, name: str, schema: Schema | None, array: Array
 ) -> pa.RecordBatch:
     """The batch with its key or value replaced by ``array`` of ``schema``; None is schemaless."""
     return with_column(batch, arrow_field(name, schema), array)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+
+from drover.record.arrow import Rows
 
 
 class RecordError(ValueError):
@@ -29,7 +30,7 @@ class RowsError(RecordError):
         """The error of the first row."""
         return next(iter(self.rows.values()))
 
-    def at(self, indices: Any | None) -> "RowsError":
+    def at(self, indices: Rows | None) -> "RowsError":
         """The same errors, of the rows at ``indices``; None leaves them."""
         if indices is None:
             return self
@@ -40,7 +41,7 @@ class RowsError(RecordError):
 
 
 @contextmanager
-def rows_at(indices: Any | None) -> Iterator[None]:
+def rows_at(indices: Rows | None) -> Iterator[None]:
     """Rows that are told inside are those at ``indices``; None leaves them."""
     try:
         yield

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.arrow import offsets_of
 from drover.record.errors import RecordError
 from drover.record.json.values import default_column
 from drover.record.schema import arrow_type, is_schemaless, schema_of
@@ -117,8 +117,7 @@ class _Fitting:
         self, known: pa.DataType, found: pa.DataType, values: pa.Array, path: str
     ) -> pa.Array:
         items = self.column(known.value_field, found.value_field, values.flatten(), f"{path}.item")
-        lengths = np.asarray(values.value_lengths().fill_null(0))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        offsets = offsets_of(values.value_lengths().fill_null(0))
         mask = values.is_null() if values.null_count else None
         return pa.ListArray.from_arrays(offsets, items, type=known, mask=mask)
 

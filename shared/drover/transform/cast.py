@@ -9,6 +9,7 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.config.validators import All, Check, NonEmpty
 from drover.record import Schema, Type, arrow_field
+from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.json.encode import json_texts
 from drover.record.json.form import CONNECT
@@ -71,7 +72,9 @@ class Cast(FieldTransform):
         default = _cast_default(field, self._whole)
         return [with_column(batch, _whole_field(field, self._whole, default), changed)]
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = []
         for child, column in columns_of(values, replace_nulls=self._replace_nulls):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record import RecordError, Type, arrow_type, schema_of
+from drover.record.arrow import Array, Texts
 from drover.transform import java_numbers as java
 from drover.transform.key_or_value import kind_of
 
@@ -41,7 +42,7 @@ _PLAIN_INTEGER, _PLAIN_REAL = r"^-?[0-9]{1,19}$", r"^-?[0-9]{1,300}(\.[0-9]{1,30
 _PLAIN_SCALE_MAX = 6
 
 
-def cast_column(field: pa.Field, values: Any, target: Type) -> Any:
+def cast_column(field: pa.Field, values: Array, target: Type) -> Array:
     """The column, whose schema ``field`` carries, as values of the target type.
 
     Raises:
@@ -102,7 +103,7 @@ def _cast_plain(value: bool | float | str, target: Type) -> Any:
     return java.narrow(value, bits) if isinstance(value, float) else java.wrap(int(value), bits)
 
 
-def plain_column(field: pa.Field, values: Any) -> Any:
+def plain_column(field: pa.Field, values: Array) -> Array:
     """Values as the type that their schema has; connectors may have others of Arrow's.
 
     Raises:
@@ -119,7 +120,7 @@ def plain_column(field: pa.Field, values: Any) -> Any:
     return values.cast(kind, safe=not pa.types.is_temporal(kind))
 
 
-def _cast(values: Any, target: Type) -> Any:
+def _cast(values: Array, target: Type) -> Array:
     kind = values.type
     if pa.types.is_temporal(kind):
         if target is Type.STRING:
@@ -146,7 +147,7 @@ def _cast(values: Any, target: Type) -> Any:
     return _numbers(values, target)
 
 
-def _numbers(values: Any, target: Type) -> Any:
+def _numbers(values: Array, target: Type) -> Array:
     """Between numbers of Arrow, by numpy's conversions, which are C's: they wrap and round."""
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     dtype = _ARROW[target].to_pandas_dtype()
@@ -165,7 +166,7 @@ def _numbers(values: Any, target: Type) -> Any:
     return pa.array(found, _ARROW[target], mask=nulls)
 
 
-def _from_texts(texts: Any, target: Type) -> Any:
+def _from_texts(texts: Texts, target: Type) -> Array:
     arrow = _ARROW[target]
     if target is Type.BOOLEAN:
         return pc.equal(pc.ascii_lower(texts), "true")
@@ -191,7 +192,7 @@ def _text_reader(target: Type) -> Callable[[str], Any]:
     return java.parse_float if target is Type.FLOAT32 else java.parse_double
 
 
-def _from_decimals(values: Any, target: Type) -> Any:
+def _from_decimals(values: Array, target: Type) -> Array:
     arrow = _ARROW[target]
     if target is Type.STRING:
         if 0 <= values.type.scale <= _PLAIN_SCALE_MAX:
@@ -208,7 +209,7 @@ def _from_decimals(values: Any, target: Type) -> Any:
     return _by_row(values, lambda each: java.narrow_decimal(each, bits), arrow)
 
 
-def _real_texts(values: Any) -> Any:
+def _real_texts(values: Array) -> Texts:
     """Arrow writes the shortest digits, too; Java always has a point, and other bounds."""
     size = pc.abs(values)
     kind = values.type
@@ -226,7 +227,7 @@ def _real_texts(values: Any) -> Any:
     return pc.replace_with_mask(texts, others, _by_row(values.filter(others), write, pa.string()))
 
 
-def _moment_texts(values: Any) -> Any:
+def _moment_texts(values: Array) -> Texts:
     """Kafka Connect's choice of forms: times up to the first day, days at midnight, else both."""
     kind = values.type
     if pa.types.is_date(kind):
@@ -247,5 +248,5 @@ def _moment_texts(values: Any) -> Any:
     )
 
 
-def _by_row(values: Any, convert: Callable[[Any], Any], kind: pa.DataType) -> Any:
+def _by_row(values: Array, convert: Callable[[Any], Any], kind: pa.DataType) -> Array:
     return pa.array([None if each is None else convert(each) for each in values.to_pylist()], kind)

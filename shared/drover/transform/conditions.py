@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.arrow import Mask
 from drover.record.batch import HEADERS, KEY, RECORD_COLUMNS, VALUE
 from drover.transform.field_matches import FieldMatches
 from drover.transform.field_path import parse_path
@@ -47,7 +48,7 @@ class Condition:
         self._kept = self._compare(operator, wanted)
         self._excluded = self._compare("=", wanted) if operator in _STRICT else None
 
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """A boolean array without nulls, one for each record."""
         if self.side == HEADERS:
             batch = _with_header(batch, self.path)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import OneOf
+from drover.record.arrow import Array, Mask, Texts
 from drover.record.batch import VALUE, with_column
 from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_field, is_schemaless
@@ -84,7 +85,7 @@ class ExtractNewRecordState(Transform):
             values = batch.column(VALUE)
         return [self._unwrapped(batch, field, values, deletes)] if batch.num_rows else []
 
-    def _kept(self, tombstones: Any, ops: Any, deletes: Any) -> Any:
+    def _kept(self, tombstones: Mask, ops: Texts, deletes: Mask) -> Mask:
         of_no_row = pc.fill_null(pc.is_in(ops, pa.array(_OF_NO_ROW)), False)
         kept = pc.invert(of_no_row)
         if not self._keeps_tombstones:
@@ -92,7 +93,7 @@ class ExtractNewRecordState(Transform):
         return kept if self._keeps_deletions else pc.and_(kept, pc.invert(deletes))
 
     def _unwrapped(
-        self, batch: pa.RecordBatch, field: pa.Field, values: Any, deletes: Any
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array, deletes: Mask
     ) -> pa.RecordBatch:
         row_field = field.type.field(_AFTER)
         rows = pc.struct_field(values, [_AFTER])

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.config.validators import Check, NonEmpty
-from drover.record.arrow import is_text
+from drover.record.arrow import Array, Mask, Texts, is_text
 from drover.record.batch import KEY, VALUE
 from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
@@ -90,7 +90,7 @@ class FieldMatches(Predicate):
         self._min: str | None = config["min"]
         self._max: str | None = config["max"]
 
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """See Predicate."""
         field, values = batch.schema.field(self.side), batch.column(self.side)
         if is_schemaless(field):
@@ -98,7 +98,7 @@ class FieldMatches(Predicate):
         found = _column_at(field, values, self._path)
         return _none(len(values)) if found is None else self._of_column(found)
 
-    def _of_maps(self, values: Any) -> Any:
+    def _of_maps(self, values: Texts) -> Mask:
         found = [
             None if text is None else _at(loads(text), self._path) for text in values.to_pylist()
         ]
@@ -112,7 +112,7 @@ class FieldMatches(Predicate):
             matched = pc.or_(matched, self._of_column(column))
         return matched
 
-    def _of_column(self, column: Any) -> Any:
+    def _of_column(self, column: Array) -> Mask:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         kind = column.type
@@ -144,7 +144,7 @@ class FieldMatches(Predicate):
             return self._of_values(column, lambda text, _: _moment(text, kind))
         return _none(len(column))
 
-    def _of_values(self, column: Any, read: Callable[[str, str], Any]) -> Any:
+    def _of_values(self, column: Array, read: Callable[[str, str], Any]) -> Mask:
         """``read`` makes a scalar of a condition's text ("=", ">=" or "<="): None fits nothing."""
         matched = pc.is_valid(column)
         for texts in self._choices:
@@ -172,7 +172,7 @@ class FieldMatchesKey(FieldMatches):
     aliases = ("FieldMatches$Key",)
 
 
-def _column_at(field: pa.Field, values: Any, path: tuple[str, ...]) -> Any:
+def _column_at(field: pa.Field, values: Array, path: tuple[str, ...]) -> Array | None:
     """The column at a path; None where the schema has no such field."""
     for end in range(1, len(path) + 1):
         # a path through something else than structs leads nowhere
@@ -193,7 +193,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _none(row_count: int) -> Any:
+def _none(row_count: int) -> Mask:
     return pa.repeat(pa.scalar(False), row_count)
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.transform.structs import with_defaults
 
 
@@ -29,7 +30,7 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 
 def find_column(
-    field: pa.Field, values: Any, path: tuple[str, ...], *, replace_nulls: bool
+    field: pa.Field, values: Array, path: tuple[str, ...], *, replace_nulls: bool
 ) -> tuple[pa.Field, Any] | None:
     """The field at a path in structs, null where anything on the way to it is; None when the schema
     has no such field. ``replace_nulls`` gives nulls of the field the default of its schema; structs

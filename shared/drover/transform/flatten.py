@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.schema import default_of, with_default
 from drover.transform.key_or_value import FieldTransform, kind_of, text_key
@@ -35,7 +36,9 @@ class Flatten(FieldTransform):
         super().__init__(config)
         self._delimiter: str = config["delimiter"].strip()
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         default = _default(field)
         columns = list(self._columns(values, "", optional=field.nullable, default=default))

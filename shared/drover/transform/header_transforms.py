@@ -9,6 +9,7 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty, OneOf
 from drover.record import RecordError
+from drover.record.arrow import Array, Headers, Texts
 from drover.record.batch import HEADERS, KEY, VALUE, with_column
 from drover.record.json.encode import json_texts
 from drover.record.json.form import CONNECT
@@ -127,7 +128,9 @@ class HeaderFrom(FieldTransform):
                 f"must be as many as fields: {len(self._keys)} are not {len(self._fields)}",
             )
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = columns_of(values, replace_nulls=self._replace_nulls)
         by_name = {child.name: (child, column) for child, column in columns}
@@ -162,11 +165,11 @@ class HeaderFrom(FieldTransform):
         return _with_headers(batch, with_entries(batch.column(HEADERS), *added))
 
 
-def _with_headers(batch: pa.RecordBatch, headers: Any) -> pa.RecordBatch:
+def _with_headers(batch: pa.RecordBatch, headers: Headers) -> pa.RecordBatch:
     return with_column(batch, batch.schema.field(HEADERS), headers)
 
 
-def _repeated(text: str, row_count: int) -> Any:
+def _repeated(text: str, row_count: int) -> Texts:
     return pa.repeat(pa.scalar(text, pa.string()), row_count)
 
 

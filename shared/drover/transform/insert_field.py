@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.record.batch import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE, with_column
 from drover.record.schema import TIMESTAMP as TIMESTAMP_SCHEMA
 from drover.record.schema import Schema, Type, arrow_field
@@ -87,7 +88,9 @@ class InsertField(FieldTransform):
         if config["static.field"] is not None and static is None:
             raise SettingError("static.value", "is required with static.field")
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = columns_of(values, replace_nulls=self._replace_nulls)
         for each in self._insertions:
@@ -115,7 +118,7 @@ class InsertField(FieldTransform):
                     found[each.name] = value
         return self.with_maps(batch, maps)
 
-    def _values(self, batch: pa.RecordBatch, insertion: _Insertion) -> Any:
+    def _values(self, batch: pa.RecordBatch, insertion: _Insertion) -> Array:
         if insertion.what == _STATIC:
             return pa.repeat(pa.scalar(self._static, pa.string()), batch.num_rows)
         column = batch.column(insertion.what)

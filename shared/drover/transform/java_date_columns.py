@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.arrow import Array, Texts
 from drover.transform.java_calendar import CUTOVER_DAY, DAY_MS
 from drover.transform.java_dates import DateFormat
 
@@ -32,7 +33,7 @@ class DateColumns:
         self._width = 0
         self._is_fixed = self._lay_out()
 
-    def parse(self, texts: Any) -> Any:
+    def parse(self, texts: Texts) -> Array:
         """Milliseconds (int64) of a column of texts; null for null.
 
         Raises:
@@ -52,7 +53,7 @@ class DateColumns:
         rest = pa.array(~done)
         return pc.replace_with_mask(pa.array(numbers), rest, self._parse_rows(texts.filter(rest)))
 
-    def format(self, ms: Any) -> Any:
+    def format(self, ms: Array) -> Texts:
         """The texts of a column of milliseconds (int64); null for null."""
         if not self._is_fixed or not len(ms):
             return self._format_rows(ms)
@@ -83,7 +84,7 @@ class DateColumns:
             previous = part.letter
         return bool(self._places)
 
-    def _parse_fixed(self, texts: Any) -> tuple[Any, Any]:
+    def _parse_fixed(self, texts: Texts) -> tuple[Any, Any]:
         """Milliseconds of texts of the right length, and which of them are what they should be."""
         characters = _matrix(texts, self._width)
         is_date = np.ones(len(texts), bool)
@@ -107,7 +108,7 @@ class DateColumns:
                 ms = ms + numbers[letter] * unit_ms
         return np.broadcast_to(ms, (len(texts),)), is_date
 
-    def _format_fixed(self, ms: Any) -> Any:
+    def _format_fixed(self, ms: Array) -> Texts:
         characters = np.empty((len(ms), self._width), np.uint8)
         for at, char in self._literals:
             characters[:, at] = char
@@ -133,7 +134,7 @@ class DateColumns:
             len(ms), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(characters))
         )
 
-    def _parse_rows(self, texts: Any) -> Any:
+    def _parse_rows(self, texts: Texts) -> Array:
         found = []
         for text in texts.to_pylist():
             try:
@@ -144,7 +145,7 @@ class DateColumns:
                 ) from error
         return pa.array(found, pa.int64())
 
-    def _format_rows(self, ms: Any) -> Any:
+    def _format_rows(self, ms: Array) -> Texts:
         texts = [None if each is None else self.dates.format(each) for each in ms.to_pylist()]
         return pa.array(texts, pa.string())
 
@@ -153,7 +154,7 @@ def _all(mask: Any) -> bool:
     return bool(pc.all(mask).as_py())
 
 
-def _matrix(texts: Any, width: int) -> Any:
+def _matrix(texts: Texts, width: int) -> Any:
     """The bytes of texts that all have this width, a row for each."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.record.batch import VALUE, with_column
 from drover.record.json.schemaless import dumps, loads
 from drover.record.schema import is_schemaless
@@ -65,7 +66,9 @@ class FieldTransform(KeyOrValue):
         return [self.change_structs(batch, field, values)]
 
     @abstractmethod
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """The batch after the change; ``values`` is a struct array, ``field`` its field."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty
 from drover.record import RecordError
-from drover.record.arrow import is_binary, is_text
+from drover.record.arrow import Array, is_binary, is_text
 from drover.record.batch import KEY, VALUE, with_column
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,
@@ -59,7 +59,9 @@ class MaskField(FieldTransform):
         self._replacement: str | None = None if replacement is None else replacement.strip()
         self._replace_nulls: bool = config[REPLACE_NULL_WITH_DEFAULT.name]
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = [
             self._masked(child, column) if child.name in self._fields else (child, column)
@@ -77,7 +79,7 @@ class MaskField(FieldTransform):
                 each |= {name: self._masked_value(each.get(name)) for name in self._fields}
         return self.with_maps(batch, maps)
 
-    def _masked(self, field: pa.Field, column: Any) -> Column:
+    def _masked(self, field: pa.Field, column: Array) -> Column:
         if pa.types.is_dictionary(field.type):
             field = field.with_type(field.type.value_type)
             column = column.cast(field.type)

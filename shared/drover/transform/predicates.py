@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty
+from drover.record.arrow import Mask
 from drover.record.batch import HEADERS, VALUE
 from drover.transform.header_columns import have_key
 from drover.transform.key_or_value import PACKAGE, text_key
@@ -30,7 +31,7 @@ class HasHeaderKey(Predicate):
         super().__init__(config)
         self._key: str = config["name"].strip()
 
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """See Predicate."""
         return have_key(batch.column(HEADERS), self._key)
 
@@ -45,6 +46,6 @@ class RecordIsTombstone(Predicate):
         """See Predicate."""
         return ConfigDef()
 
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """See Predicate."""
         return pc.is_null(batch.column(VALUE))

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.config.validators import All, Check, NonEmpty
+from drover.record.arrow import Mask
 from drover.record.batch import TOPIC
 from drover.transform.java_regex import JavaRegex
 from drover.transform.key_or_value import PACKAGE, text_key
@@ -36,6 +37,6 @@ class TopicNameMatches(Predicate):
         super().__init__(config)
         self._regex = JavaRegex(config["pattern"].strip())
 
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """See Predicate."""
         return pc.fill_null(by_topic(batch.column(TOPIC), self._regex.matches, pa.bool_()), False)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.config.validators import Check
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,
@@ -58,7 +59,9 @@ class ReplaceField(FieldTransform):
         self._old_names = {new: old for old, new in self._renames.items()}
         self._replace_nulls: bool = config[REPLACE_NULL_WITH_DEFAULT.name]
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = []
         for child, column in columns_of(values, replace_nulls=self._replace_nulls):

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.arrow import Mask
 from drover.record.errors import rows_at
 from drover.transform.transform import Predicate, Transform
 
@@ -52,7 +53,7 @@ class TransformStep:
         # a transform that does not keep unknown columns
         return self._by_runs(batch, chosen)
 
-    def _by_runs(self, batch: pa.RecordBatch, chosen: Any) -> Iterator[pa.RecordBatch]:
+    def _by_runs(self, batch: pa.RecordBatch, chosen: Mask) -> Iterator[pa.RecordBatch]:
         start = 0
         for is_chosen, end in _runs(chosen):
             part = batch.slice(start, end - start)

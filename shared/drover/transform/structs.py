@@ -1,19 +1,19 @@
 """Moving the columns of struct arrays; nothing here looks at single rows."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record import RecordError
+from drover.record.arrow import Array, Mask
 from drover.record.json.values import default_column
 from drover.record.schema import with_default
 
-Column = tuple[pa.Field, Any]
+Column = tuple[pa.Field, Array]
 
 
-def columns_of(values: Any, *, replace_nulls: bool = False) -> list[Column]:
+def columns_of(values: Array, *, replace_nulls: bool = False) -> list[Column]:
     """The fields of a struct array; ``replace_nulls`` gives nulls the default of their schema.
 
     Where the struct itself is null a column has any value.
@@ -25,7 +25,7 @@ def columns_of(values: Any, *, replace_nulls: bool = False) -> list[Column]:
     return found
 
 
-def with_defaults(field: pa.Field, column: Any, where: Any = None) -> Any:
+def with_defaults(field: pa.Field, column: Array, where: Mask | None = None) -> Array:
     """The column with the default of the field's schema for nulls (``where`` it is true)."""
     default = default_column(field, 1) if column.null_count else None
     if default is None:
@@ -34,7 +34,7 @@ def with_defaults(field: pa.Field, column: Any, where: Any = None) -> Any:
     return pc.if_else(missing if where is None else pc.and_(missing, where), default[0], column)
 
 
-def struct_of(columns: Sequence[Column], like: Any) -> Any:
+def struct_of(columns: Sequence[Column], like: Array) -> Array:
     """A struct array of these columns, null where ``like`` is.
 
     Raises:
@@ -58,7 +58,7 @@ def struct_of(columns: Sequence[Column], like: Any) -> Any:
     )
 
 
-def rebuilt_field(field: pa.Field, values: Any) -> pa.Field:
+def rebuilt_field(field: pa.Field, values: Array) -> pa.Field:
     """The field of changed structs: name, version, doc and parameters of the schema stay.
 
     The schema is required and has no default, as those that Kafka Connect rebuilds; a null among

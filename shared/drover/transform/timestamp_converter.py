@@ -11,6 +11,7 @@ from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import OneOf
 from drover.record import RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
+from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.json.schemaless import loads
 from drover.transform.cast_values import plain_column
@@ -99,7 +100,9 @@ class TimestampConverter(FieldTransform):
         changed = self._convert(field, values)
         return [with_column(batch, self._target_field(field), changed)]
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = [
             (self._target_field(child), self._convert(child, column))
@@ -122,7 +125,7 @@ class TimestampConverter(FieldTransform):
     def _target_field(self, field: pa.Field) -> pa.Field:
         return arrow_field(field.name, _TARGETS[self._target]).with_nullable(field.nullable)
 
-    def _convert(self, field: pa.Field, values: Any) -> Any:
+    def _convert(self, field: pa.Field, values: Array) -> Array:
         try:
             values = plain_column(field, values)
             kind = values.type
@@ -141,7 +144,7 @@ class TimestampConverter(FieldTransform):
         except ValueError as error:
             raise RecordError(f"field {field.name!r}: {error}") from error
 
-    def _to_ms(self, values: Any) -> Any:
+    def _to_ms(self, values: Array) -> Array:
         kind = values.type
         if pa.types.is_string(kind):
             if values.null_count == len(values):
@@ -158,7 +161,7 @@ class TimestampConverter(FieldTransform):
         # towards zero, as Java divides
         return pc.divide(values, _PER_MS[self._unit])
 
-    def _from_ms(self, ms: Any) -> Any:
+    def _from_ms(self, ms: Array) -> Array:
         match self._target:
             case "string":
                 return self._reader().format(ms)
@@ -228,7 +231,7 @@ def _cut(number: int, by: int) -> int:
     return number // by if number >= 0 else -(-number // by)
 
 
-def _floor_divide(values: Any, by: int) -> Any:
+def _floor_divide(values: Array, by: int) -> Array:
     """pc.divide cuts towards zero."""
     quotients = pc.divide(values, by)
     too_high = pc.greater(pc.multiply(quotients, by), values)

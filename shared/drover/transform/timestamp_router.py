@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
 from drover.record import RecordError
+from drover.record.arrow import Texts
 from drover.record.batch import TIMESTAMP, TOPIC, with_column
 from drover.transform.java_date_columns import DateColumns
 from drover.transform.key_or_value import PACKAGE, text_key
@@ -55,7 +56,7 @@ class TimestampRouter(Transform):
         names = self._names(batch.column(TOPIC), texts)
         return [with_column(batch, batch.schema.field(TOPIC), names)]
 
-    def _names(self, topics: Any, texts: Any) -> Any:
+    def _names(self, topics: Texts, texts: Texts) -> Texts:
         pieces: list[Any] = []
         for at, around in enumerate(self._format.split(_TOPIC)):
             if at:

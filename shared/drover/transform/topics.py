@@ -5,8 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.record.arrow import Array, Texts
 
-def by_topic(topics: Any, convert: Callable[[str], Any], kind: pa.DataType) -> Any:
+
+def by_topic(topics: Texts, convert: Callable[[str], Any], kind: pa.DataType) -> Array:
     """What ``convert`` makes of every topic, called once for each name; null for null."""
     encoded = topics.dictionary_encode()
     made = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], kind)

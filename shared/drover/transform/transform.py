@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef, SettingError
+from drover.record.arrow import Mask
 
 
 class Transform(ABC):
@@ -63,7 +64,7 @@ class Predicate(ABC):
         """The predicate's own settings."""
 
     @abstractmethod
-    def matches(self, batch: pa.RecordBatch) -> Any:
+    def matches(self, batch: pa.RecordBatch) -> Mask:
         """A boolean array without nulls, one for each record.
 
         Raises:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.config.validators import NonEmpty
 from drover.record import RecordError
+from drover.record.arrow import Array
 from drover.record.batch import KEY, with_column
 from drover.record.schema import arrow_field
 from drover.transform.key_or_value import (
@@ -40,7 +41,9 @@ class ValueToKey(FieldTransform):
         self._fields: list[str] = list(dict.fromkeys(config["fields"]))
         self._replace_nulls: bool = config[REPLACE_NULL_WITH_DEFAULT.name]
 
-    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+    def change_structs(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Array
+    ) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = {
             child.name: (child, column)
