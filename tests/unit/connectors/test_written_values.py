@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from drover.connectors.console_sink import FirstRows
 from drover.connectors.http.sink import messages_of
 from drover.connectors.jdbc.column_types import compact_json
 from drover.connectors.jdbc.json_columns import with_columns
 from drover.connectors.jdbc.staged_columns import TargetColumn, staged_column
-from drover.connectors.looking_sinks import FirstRows
 from drover.record.batch import VALUE, make_batch
 from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field

@@ -10,7 +10,7 @@ import pytest
 from drover.record.batch import VALUE
 from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
-from drover_worker.engine.shown_records import shown_record, shown_texts
+from drover_worker.engine.topics.shown_records import shown_record, shown_texts
 
 AT = datetime(2024, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
