@@ -6,12 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drover.transform.java_date_columns import DateColumns
+from drover.transform.java_dates import DateFormat
 
 _PATTERNS = (
     "yyyy-MM-dd'T'HH:mm:ss", "yyyyMMdd", "yyyy-MM-dd HH:mm:ss.SSSX", "HH:mm", "dd.MM.yyyy Z",
     "yyyy-M-d", "EEE, dd MMM yyyy",
 )  # fmt: skip
 _COLUMNS = {pattern: DateColumns(pattern) for pattern in _PATTERNS}
+#: Of these each letter's digits are always at the same places.
+_FIXED = _PATTERNS[:5]
 #: From the year -900 to 13000: Julian years, and those of five digits, are among them.
 _MOMENTS = st.none() | st.integers(-90_000_000_000_000, 350_000_000_000_000)
 _NOISE = st.sampled_from(["", "x", " ", "1", "-"])
@@ -51,6 +54,35 @@ def test_a_column_is_read_as_its_texts(
     found = columns.parse(pa.array(["", *readable], pa.string())[1:])
     assert found.to_pylist() == [
         None if each is None else columns.dates.parse(each) for each in readable
+    ]
+
+
+class _NoSingleTexts(DateFormat):
+    """Refuses to read and write texts one by one."""
+
+    def format(self, ms: int) -> str:
+        raise AssertionError(f"{ms} is written alone")
+
+    def parse(self, text: str) -> int:
+        raise AssertionError(f"{text!r} is read alone")
+
+
+@settings(deadline=None)
+@given(
+    pattern=st.sampled_from(_FIXED),
+    # from the first day of the Gregorian calendar to years of four digits
+    moments=st.lists(st.none() | st.integers(-12_219_292_800_000, 253_402_300_799_999)),
+)
+def test_columns_of_fixed_patterns_are_written_and_read_at_once(
+    pattern: str, moments: list[int | None]
+) -> None:
+    alone = DateFormat(pattern)
+    columns = DateColumns(pattern)
+    columns.dates = _NoSingleTexts(pattern)
+    texts = [None if each is None else alone.format(each) for each in moments]
+    assert columns.format(pa.array(moments, pa.int64())).to_pylist() == texts
+    assert columns.parse(pa.array(texts, pa.string())).to_pylist() == [
+        None if each is None else alone.parse(each) for each in texts
     ]
 
 
