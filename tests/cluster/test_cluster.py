@@ -219,7 +219,9 @@ def test_a_new_version_takes_over_step_by_step(cluster: ComposeCluster, flow: Fl
 def test_no_process_told_of_a_bug(cluster: ComposeCluster, flow: Flow) -> None:
     del flow
     for service in (*SERVICES, "worker", "gateway"):
-        for container in cluster.containers(service):
+        containers = cluster.containers(service)
+        assert containers, f"{service} has no container"
+        for container in containers:
             assert [line for line in container.log() if tells_of_a_bug(line)] == [], service
 
 

@@ -1,7 +1,7 @@
 """Watches of clients that do not read, vanish, come back, or want too many of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -178,14 +178,16 @@ async def test_a_member_gets_eight_watches_and_another_one_when_one_ends(
         assert await member.heartbeat() is False
 
 
-async def cancel_at_once(call: Any) -> None:
+async def cancel_at_once(call: Any) -> bool:
     await asyncio.sleep(0)
     call.cancel()
+    return False
 
 
-async def cancel_when_it_began(call: Any) -> None:
-    await call.read()
+async def cancel_when_it_began(call: Any) -> bool:
+    began = bool((await call.read()).created)
     call.cancel()
+    return began
 
 
 @pytest.mark.parametrize("leave", [cancel_at_once, cancel_when_it_began])
@@ -193,15 +195,18 @@ async def test_watches_that_come_and_go_leave_nothing_behind(
     coordinator: RunningCoordinator,
     member: GroupMember,
     inside: Inside,
-    leave: Callable[[Any], Any],
+    leave: Callable[[Any], Awaitable[bool]],
 ) -> None:
     async with channel(coordinator.address) as connection:
         stub: Any = pb_grpc.CoordinatorServiceStub(connection)
+        began_count = 0
         for _ in range(10):
             calls = [stub.WatchGroup(watch_request(member)) for _ in range(20)]
             for call in calls:
+                # a member gets eight at a time
                 with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
-                    await leave(call)
+                    began_count += await leave(call)
+    assert (began_count >= WATCHES_PER_MEMBER_MAX - 1) == (leave is cancel_when_it_began)
     await wait_until_async(lambda: inside.watcher_count() == 1)
     await wait_until_async(lambda: inside.watch_count(member.member_id) == 1)
     assert await member.heartbeat() is False

@@ -28,7 +28,6 @@ from drover.model.status import (
 )
 from drover.testing import raises_reason
 from tests.support.status_place import (
-    FaultyFollowedLog,
     StatusPlace,
     in_memory,
     in_shared_memory,
@@ -447,10 +446,14 @@ async def test_an_offset_of_another_log_is_not_taken_for_one_of_this(place: Stat
     assert len(await changes(place, 0, log_id=snapshot.log_id)) == 1
     await place.restart()
     after = await place.client.get_snapshot()
-    if after.log_id != snapshot.log_id:
-        assert isinstance(place.log, FaultyFollowedLog)
+    # each process numbers the records of several partitions its own way
+    is_another = isinstance(place.log.log, KafkaLog)
+    assert (after.log_id != snapshot.log_id) == is_another
+    if is_another:
         with raises_reason(Reason.REVISION_COMPACTED):
             await changes(place, snapshot.end_offset, snapshot.log_id)
+    else:
+        assert len(await changes(place, 0, snapshot.log_id)) == 1
 
 
 async def test_a_write_that_fails_says_so(place: StatusPlace) -> None:

@@ -74,6 +74,7 @@ def test_a_leader_that_is_behind_a_member_assigns_nothing() -> None:
     parts = perform_assignment(
         members=members(a=5, b=9), leader_id="a", task_counts={"c1": 1}, config_offset=5
     )
+    assert set(parts) == {"a", "b"}
     for part in parts.values():
         assert part.error is AssignmentError.CONFIG_MISMATCH
         assert part.config_offset == 9

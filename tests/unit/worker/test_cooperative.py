@@ -196,8 +196,8 @@ def test_a_leader_that_is_behind_moves_nothing(leader: HerderDriver) -> None:
         generation=2, others={"member-b": MemberMetadata(OTHER, leader.offset + 1, held=())}
     )
     (sync,) = leader.find(instructions.SyncGroup)
-    for data in sync.assignments.values():
-        assert decode_assignment(data).error is AssignmentError.CONFIG_MISMATCH
+    errors = [decode_assignment(data).error for data in sync.assignments.values()]
+    assert errors == [AssignmentError.CONFIG_MISMATCH] * 2
     leader.sync()
     assert leader.stage == "CATCHING_UP"
     assert not stops(leader)

@@ -215,8 +215,8 @@ def test_join_leader_cannot_assign(herder: HerderDriver) -> None:
     ahead = {"member-b": MemberMetadata(OTHER, 9)}
     herder.join(generation=1, others=ahead)
     call = herder.sync()
-    for data in call.assignments.values():
-        assert decode_assignment(data).error is AssignmentError.CONFIG_MISMATCH
+    errors = [decode_assignment(data).error for data in call.assignments.values()]
+    assert errors == [AssignmentError.CONFIG_MISMATCH] * 2
     assert herder.stage == "CATCHING_UP"
     read = herder.take(instructions.ReadConfigsToEnd)
     herder.step(events.ConfigsChanged([], 9))

@@ -83,17 +83,18 @@ def _is_read_at_once(schema: Schema, values: Any) -> bool:
         case Type.MAP:
             return False
         case Type.STRUCT:
-            parts = zip((each.schema for each in schema.fields), values.flatten(), strict=True)
+            fields = values.flatten()
+            parts = [(f.schema, column) for f, column in zip(schema.fields, fields, strict=True)]
         case Type.ARRAY:
-            parts = zip((schema.value_schema,), (values.flatten(),), strict=True)
+            assert schema.value_schema is not None
+            parts = [(schema.value_schema, values.flatten())]
         case Type.FLOAT32 | Type.FLOAT64:
             return all(value is None or math.isfinite(value) for value in values.to_pylist())
         case _:
             return True
     if schema.default is not None and values.null_count:
         return False
-    found = [_is_read_at_once(part, column) for part, column in parts if part is not None]
-    return bool(found) and all(found)
+    return bool(parts) and all(_is_read_at_once(part, column) for part, column in parts)
 
 
 def _outcome(parse: Callable[[Any, Schema, bool], Any], lines: Any, schema: Schema) -> Any:
