@@ -1,6 +1,5 @@
 """Processes of the config store, without their gRPC, on one log of any kind."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from drover.errors import Reason, UnavailableError
 from drover.log.log import FollowedLog, Log, LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.model.config import ConfigChange, ConfigMap, ConnectorEntry, TargetState
@@ -31,6 +29,7 @@ from drover_config_store.core.events import (
 from drover_config_store.core.machine import ConfigMachine
 from drover_config_store.core.records import ConfigRecord
 from drover_config_store.server import decode_record, encode_record
+from tests.support.faulty_log import FaultyLog
 from tests.support.kafka.logs import LogOnKafka
 
 _numbers = count(1)
@@ -42,7 +41,7 @@ class ConfigProcess:
 
     log: Log
     clock: ManualClock
-    faults: "ScriptedLog"
+    faults: FaultyLog
     epoch: int = 0
 
     def __post_init__(self) -> None:
@@ -153,7 +152,7 @@ class ConfigProcesses:
         """One more process, or the next one, which has read the log."""
         if self._running and not isinstance(self._running[-1].log, FollowedLog):
             await self.stop()
-        log = ScriptedLog(await self._open_log())
+        log = FaultyLog(await self._open_log())
         process = ConfigProcess(cast("Log", log), self.clock, log)
         self._running.append(process)
         if load:
@@ -189,38 +188,6 @@ class ConfigProcesses:
             process = self._running.pop()
             await process.runtime.close()
             await process.log.close()
-
-
-class ScriptedLog:
-    """A log of any kind whose appends are refused, or wait, when a test says so."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._gate = asyncio.Event()
-        self._gate.set()
-        self.refuse_next = False
-        self.waiting_count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def hold(self) -> None:
-        """Let appends wait until ``release``."""
-        self._gate.clear()
-
-    def release(self) -> None:
-        """Let them go on."""
-        self._gate.set()
-
-    async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
-        """As the log, unless a test says otherwise."""
-        self.waiting_count += 1
-        await self._gate.wait()
-        self.waiting_count -= 1
-        if self.refuse_next:
-            self.refuse_next = False
-            raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "the disk is full (scripted)")
-        return await self._log.append(records, epoch)
 
 
 @asynccontextmanager

@@ -1,102 +1,26 @@
 """A status store in this process, real gRPC, on whichever kind of log; faults by script."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from drover.client import StatusStoreClient, channel
 from drover.clock import SystemClock
-from drover.errors import Reason, UnavailableError
 from drover.log.kafka.log import KafkaLogSpec
 from drover.log.kafka.topics import status_topic
-from drover.log.log import FollowedLog, Log, LogRecord, StoredRecord
+from drover.log.log import FollowedLog, Log, LogRecord
 from drover.log.memory import MemoryLog
 from drover.log.sqlite import SqliteLog
-from drover.model.ids import Term
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
 from drover_status_store.core.records import AnyRecord
 from drover_status_store.server import wire
+from tests.support.faulty_log import FaultyLog
 from tests.support.kafka.logs import LogOnKafka, storage_on
 
 Reopen = Callable[[], Awaitable[Log]]
-
-
-class FaultyLog:
-    """Any log, with appends that fail or wait.
-
-    ``fail_next`` refuses one append; with ``written`` its records are in the log all the same, as
-    when an answer is lost. ``hold`` lets appends wait, which ``held`` tells, until ``release``.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.held = asyncio.Event()
-        self._failure: bool | None = None
-        self._gate = asyncio.Event()
-        self._gate.set()
-
-    @property
-    def log_id(self) -> str:
-        """The log's."""
-        return self.log.log_id
-
-    def fail_next(self, *, written: bool = False) -> None:
-        """Let the next append fail."""
-        self._failure = written
-
-    def hold(self) -> None:
-        """Let appends wait."""
-        self._gate.clear()
-
-    def release(self) -> None:
-        """Let them go on."""
-        self._gate.set()
-
-    async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
-        """As the log's, if nothing was scripted."""
-        if not self._gate.is_set():
-            self.held.set()
-            await self._gate.wait()
-        if self._failure is None:
-            return await self.log.append(records, epoch)
-        written, self._failure = self._failure, None
-        if written:
-            await self.log.append(records, epoch)
-        raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "no answer (scripted)")
-
-    def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
-        """As the log's."""
-        return self.log.read(start_offset)
-
-    async def end_offset(self) -> int:
-        """As the log's."""
-        return await self.log.end_offset()
-
-    async def claim(self, owner: str, term: Term) -> int:
-        """As the log's."""
-        return await self.log.claim(owner, term)
-
-    async def compact(
-        self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
-    ) -> int:
-        """As the log's."""
-        return await self.log.compact(keep_offsets=keep_offsets, below_offset=below_offset)
-
-    async def close(self) -> None:
-        """As the log's."""
-        await self.log.close()
-
-
-class FaultyFollowedLog(FaultyLog):
-    """The same for a log that has other writers."""
-
-    def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
-        """As the log's."""
-        assert isinstance(self.log, FollowedLog)
-        return self.log.tail(start_offset)
 
 
 @dataclass
@@ -134,7 +58,7 @@ class StatusPlace:
     async def write_raw(self, *records: tuple[bytes, bytes | None]) -> None:
         """What another program writes into the log, once the store has seen it."""
         await self.log.log.append([LogRecord(key, value) for key, value in records])
-        if not isinstance(self.log, FaultyFollowedLog):
+        if not isinstance(self.log, FollowedLog):
             await self.restart()
             return
         end_offset = await self.log.end_offset()
@@ -143,9 +67,9 @@ class StatusPlace:
     @classmethod
     async def _start(cls, log: Log, reopen: Reopen) -> "StatusPlace":
         async with AsyncExitStack() as stack:
-            faulty = FaultyFollowedLog(log) if isinstance(log, FollowedLog) else FaultyLog(log)
+            faulty = FaultyLog(log)
             server = RpcServer(listen="127.0.0.1:0", internal=True)
-            runtime = wire(faulty, SystemClock(), server)
+            runtime = wire(cast("Log", faulty), SystemClock(), server)
             stack.push_async_callback(runtime.close)
             stack.push_async_callback(server.drain, 0)
             address = await server.start()
@@ -244,15 +168,3 @@ async def status_log(bootstrap: str, prefix: str) -> AsyncIterator[LogOnKafka]:
     topics = [status_topic(storage)]
     async with LogOnKafka.opened(bootstrap, prefix, spec=spec, topics=topics) as kafka:
         yield kafka
-
-
-__all__ = [
-    "StatusPlace",
-    "in_memory",
-    "in_shared_memory",
-    "on_kafka",
-    "on_sqlite",
-    "status_log",
-    "two_in_shared_memory",
-    "two_on_kafka",
-]

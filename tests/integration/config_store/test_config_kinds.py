@@ -1,7 +1,6 @@
 """The rest of the config store's API: histories, session keys, logger levels, sets in parts."""
 
 import asyncio
-from contextlib import aclosing
 from pathlib import Path
 
 import grpc
@@ -12,13 +11,7 @@ from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.client import ConfigStoreClient
 from drover.client import multipart as client_module
-from drover.errors import (
-    AbortedError,
-    InvalidArgumentError,
-    NotFoundError,
-    OutOfRangeError,
-    Reason,
-)
+from drover.errors import AbortedError, InvalidArgumentError, NotFoundError, Reason
 from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
@@ -35,8 +28,6 @@ from drover.rpc.status import from_rpc_error
 from drover_config_store.server import wire
 from tests.support.config_store import lead, read_until, store
 from tests.support.log_services import running_service
-
-MEBIBYTE = 1024 * 1024
 
 
 @pytest.fixture
@@ -157,8 +148,8 @@ async def test_what_is_wrong_is_told_all_at_once(path: Path) -> None:
 # sets in parts
 
 
-async def test_ten_thousand_tasks_of_two_kilobytes_are_one_set(path: Path) -> None:
-    configs = [{"t": str(number), "x": "x" * 2_000} for number in range(10_000)]
+async def test_a_set_larger_than_several_messages_is_one_set(path: Path) -> None:
+    configs = [{"t": str(number), "x": "x" * 20_000} for number in range(500)]
     async with store(path) as client:
         epoch = await lead(client)
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
@@ -267,13 +258,3 @@ async def test_a_set_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # the sequence that offsets count in
-
-
-async def test_an_offset_of_another_log_is_refused(path: Path) -> None:
-    async with store(path) as client:
-        snapshot = await client.get_snapshot()
-        async with aclosing(client.watch(snapshot.end_offset, snapshot.log_id)) as batches:
-            await anext(batches)
-        with pytest.raises(OutOfRangeError) as error:
-            await anext(client.watch(snapshot.end_offset, "another log"))
-        assert error.value.reason is Reason.REVISION_COMPACTED

@@ -103,12 +103,6 @@ async def test_a_watch_waits_for_a_store_that_is_behind(
             assert (await first).end_offset == written.end_offset
 
 
-async def test_an_offset_of_another_log_is_refused(client: ConfigStoreClient) -> None:
-    with raises_reason(Reason.REVISION_COMPACTED, "another topic"):
-        async for _ in client.watch(0, "another topic"):
-            pass
-
-
 async def test_a_repeated_request_is_recognised_by_the_other_store(
     stores: Replicas, client: ConfigStoreClient
 ) -> None:

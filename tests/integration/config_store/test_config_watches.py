@@ -10,25 +10,12 @@ import pytest
 
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
-from drover.client import ConfigStoreClient, EventsRead, SnapshotRead, follow
+from drover.client import ConfigStoreClient, EventsRead
 from drover.clock import Clock
 from drover.codec.config_store import encode_watch_responses
-from drover.errors import (
-    InvalidArgumentError,
-    OutOfRangeError,
-    Reason,
-    ResourceExhaustedError,
-    UnavailableError,
-)
+from drover.errors import Reason, ResourceExhaustedError
 from drover.log.log import Log
-from drover.model.config import (
-    ConfigEvent,
-    ConnectorConfigRemoved,
-    ConnectorConfigUpdated,
-    TargetState,
-    TargetStateChanged,
-    TaskConfigsUpdated,
-)
+from drover.model.config import ConnectorConfigUpdated, TargetState, TaskConfigsUpdated
 from drover.rpc import interceptors
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.multipart import PartsInProgress
@@ -81,26 +68,6 @@ def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 1
     return wired
 
 
-async def test_a_watch_begins_with_its_position_and_follows_every_write(path: Path) -> None:
-    async with store(path) as client:
-        epoch = await lead(client)
-        async with asyncio.timeout(30), aclosing(client.watch(0)) as batches:
-            assert await anext(batches) == EventsRead([], 0)
-            await client.put_connector_config(name="a", config={"x": "1"}, writer_epoch=epoch)
-            batch = await anext(batches)
-            assert batch.end_offset == 1
-            (event,) = batch.events
-            assert isinstance(event.change, ConnectorConfigUpdated)
-            assert event.change.connector.config == {"x": "1"}
-            end_offset = await client.put_task_configs(
-                connector="a", task_configs=[{"t": "0"}, {"t": "1"}], writer_epoch=epoch
-            )
-            batch = await anext(batches)
-            assert batch.end_offset == end_offset
-            assert isinstance(batch.events[0].change, TaskConfigsUpdated)
-            assert len(batch.events[0].change.task_configs) == 2
-
-
 async def test_a_write_that_changes_nothing_still_moves_the_watchers_end(path: Path) -> None:
     """Readers to the end wait for it."""
     async with store(path) as client:
@@ -117,31 +84,6 @@ async def test_a_quiet_watch_gives_signs_of_life(path: Path) -> None:
     async with store(path, wiring) as client, aclosing(client.watch(0)) as batches:
         for _ in range(3):
             assert await asyncio.wait_for(anext(batches), 30) == EventsRead([], 0)
-
-
-async def test_a_watch_resumes_where_it_was_after_a_restart(path: Path) -> None:
-    async with store(path) as client:
-        epoch = await lead(client)
-        seen = (
-            await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
-        ).end_offset
-        await client.put_target_state(name="a", target_state=TargetState.PAUSED)
-    async with store(path) as client:
-        end_offset = await client.delete_connector(name="a", writer_epoch=epoch)
-        events = await read_until(client, seen, end_offset)
-    assert events == [
-        ConfigEvent(1, TargetStateChanged("a", TargetState.PAUSED)),
-        ConfigEvent(2, ConnectorConfigRemoved("a")),
-    ]
-
-
-async def test_a_watch_ahead_of_the_log_is_told_to_read_again(path: Path) -> None:
-    async with store(path) as client:
-        with pytest.raises(OutOfRangeError) as error:
-            await anext(client.watch(7))
-        assert error.value.reason is Reason.REVISION_COMPACTED
-        with pytest.raises(InvalidArgumentError):
-            await anext(client.watch(-1))
 
 
 async def test_a_large_set_of_tasks_comes_in_fragments(path: Path) -> None:
@@ -239,16 +181,6 @@ async def _read_all(
         messages.append(await anext(stream))
 
 
-async def test_follow_sees_everything_across_a_restart(path: Path) -> None:
-    async with store(path) as client:
-        epoch = await lead(client)
-        await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
-        async with asyncio.timeout(30):
-            read = await anext(follow(client, name="test"))
-        assert isinstance(read, SnapshotRead)
-        assert set(read.snapshot.connectors) == {"a"}
-
-
 async def test_two_hundred_watchers_see_a_write(path: Path) -> None:
     async with store(path) as client:
         epoch = await lead(client)
@@ -261,14 +193,3 @@ async def test_two_hundred_watchers_see_a_write(path: Path) -> None:
     assert len(seen) == 200
     assert all(events == seen[0] for events in seen)
     assert isinstance(seen[0][0].change, ConnectorConfigUpdated)
-
-
-async def test_watches_end_promptly_when_the_server_drains(path: Path) -> None:
-    async with running_service(path, wire) as service:
-        batches = ConfigStoreClient(service.channel).watch(0)
-        await anext(batches)
-        next_batch = asyncio.ensure_future(anext(batches))
-        await service.server.drain(30)
-        with pytest.raises(UnavailableError) as error:
-            await asyncio.wait_for(next_batch, 30)
-    assert error.value.reason is Reason.DRAINING

@@ -8,18 +8,11 @@ import json
 
 from drover.errors import Reason
 from drover.log.log import FollowedLog
-from drover.model.config import (
-    ConnectorConfigRemoved,
-    ConnectorConfigUpdated,
-    TargetState,
-    TargetStateChanged,
-    TaskConfigsUpdated,
-)
-from drover.model.ids import TaskId, Term
+from drover.model.config import ConnectorConfigRemoved, ConnectorConfigUpdated, TargetState
+from drover.model.ids import Term
 from drover.testing import raises_reason
 from drover_config_store.core.records import VALUE_MAX_BYTES
 from tests.support.config_processes import ConfigProcesses
-from tests.support.waiting import wait_until_async
 
 
 def properties(**settings: str) -> str:
@@ -40,23 +33,6 @@ async def test_nothing_is_served_before_the_log_was_read(processes: ConfigProces
         await process.level("a", "INFO")
 
 
-async def test_a_snapshot_stays_as_it_was_and_changing_it_changes_nothing(
-    processes: ConfigProcesses,
-) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {"v": "1"})
-    await leader.tasks("c", "one")
-    snapshot = leader.machine.snapshot()
-    await leader.put("c", {"v": "2"})
-    await leader.tasks("c", "two", "three")
-    await leader.delete("c")
-    assert snapshot.connectors["c"].config == {"v": "1"}
-    assert snapshot.task_configs == {TaskId("c", 0): {"t": "one"}}
-    taken = leader.machine.snapshot()
-    taken.connectors["c"] = snapshot.connectors["c"]  # type: ignore[index]
-    assert leader.machine.snapshot().connectors == {}
-
-
 # connector configs
 
 
@@ -75,21 +51,11 @@ async def test_a_config_is_seen_by_all_once_it_is_written(processes: ConfigProce
         assert [type(change) for change in told] == [ConnectorConfigUpdated] * 2
 
 
-async def test_an_initial_state_is_there_with_the_config(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {"v": "1"}, TargetState.STOPPED)
-    for process in await processes.after(leader):
-        assert process.entry("c").target_state is TargetState.STOPPED
-        (told,) = process.changes()
-        assert isinstance(told, ConnectorConfigUpdated)
-        assert told.connector.target_state is TargetState.STOPPED
-
-
 async def test_a_write_that_fails_leaves_nothing_and_may_be_repeated(
     processes: ConfigProcesses,
 ) -> None:
     leader = await processes.leader()
-    leader.faults.refuse_next = True
+    leader.faults.fail_next()
     with raises_reason(Reason.STORAGE_UNAVAILABLE):
         await leader.put("c", {"v": "1"}, request_id="same")
     assert leader.machine.snapshot().connectors == {}
@@ -107,7 +73,7 @@ async def test_who_gives_up_on_a_slow_write_hears_its_outcome_by_asking_again(
     await leader.put("c", {"v": "1"})
     leader.faults.hold()
     call = asyncio.create_task(leader.delete("c", request_id="same"))
-    await wait_until_async(lambda: leader.faults.waiting_count)
+    await leader.faults.held.wait()
     call.cancel()
     await asyncio.wait([call])
     leader.faults.release()
@@ -116,33 +82,6 @@ async def test_who_gives_up_on_a_slow_write_hears_its_outcome_by_asking_again(
     for process in await processes.after(leader):
         assert process.machine.snapshot().connectors == {}
         assert process.changes().count(ConnectorConfigRemoved("c")) == 1
-
-
-async def test_a_removal_takes_the_config_and_its_tasks(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {"v": "1"}, TargetState.PAUSED)
-    await leader.tasks("c", "one")
-    await leader.delete("c")
-    for process in await processes.after(leader):
-        snapshot = process.machine.snapshot()
-        assert (snapshot.connectors, snapshot.task_configs) == ({}, {})
-        assert process.changes()[-1] == ConnectorConfigRemoved("c")
-
-
-async def test_a_removal_by_another_takes_half_a_set_too(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {"v": "1"})
-    await processes.foreign(
-        leader, ("task-c-0", properties(t="one")), ("connector-c", None), ("target-state-c", None)
-    )
-    for process in await processes.after(leader):
-        assert process.machine.snapshot().connectors == {}
-        assert process.changes()[-1] == ConnectorConfigRemoved("c")
-    leader = await processes.leader()
-    await leader.put("c", {"v": "2"})
-    await processes.foreign(leader, ("commit-c", '{"tasks":1}'))
-    for process in await processes.after(leader):
-        assert process.entry("c").inconsistent
 
 
 # who may write
@@ -231,92 +170,7 @@ async def test_a_start_finds_every_kind_of_record_and_the_last_of_each_key_count
     assert len(ends) == 1
 
 
-async def test_a_start_finds_target_states_of_both_versions(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    states = {
-        "v0": ('{"state":"PAUSED"}', TargetState.PAUSED),
-        "v1": ('{"state":"PAUSED","state.v2":"STOPPED"}', TargetState.STOPPED),
-        "newer": ('{"state":"PAUSED","state.v2":"FROZEN"}', TargetState.PAUSED),
-        "unknown": ('{"state":"FROZEN"}', TargetState.STARTED),
-    }
-    for name, (value, _) in states.items():
-        await leader.put(name, {})
-        await processes.foreign(leader, (f"target-state-{name}", value))
-    for process in await processes.after(leader):
-        for name, (_, state) in states.items():
-            assert process.entry(name).target_state is state
-
-
-async def test_a_target_state_that_is_gone_means_started(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {}, TargetState.PAUSED)
-    start = leader.machine.end_offset
-    await processes.foreign(leader, ("target-state-c", None))
-    for process in await processes.after(leader):
-        assert process.entry("c").target_state is TargetState.STARTED
-        assert process.changes(start) == []
-
-
-async def test_of_a_removed_connector_a_start_finds_nothing(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    # what compaction leaves behind of one that was deleted long ago
-    await processes.foreign(
-        leader,
-        ("task-old-0", properties(t="one")),
-        ("commit-old", '{"tasks":1}'),
-        ("connector-gone", properties(v="1")),
-        ("task-gone-0", properties(t="one")),
-        ("commit-gone", '{"tasks":1}'),
-        ("connector-gone", None),
-        ("target-state-gone", None),
-    )
-    for process in await processes.after(leader):
-        snapshot = process.machine.snapshot()
-        assert (snapshot.connectors, snapshot.task_configs) == ({}, {})
-        assert not any(
-            isinstance(each, TaskConfigsUpdated) and each.connector.name == "old"
-            for each in process.changes()
-        )
-
-
-async def test_a_start_finds_that_a_connector_has_no_tasks_any_more(
-    processes: ConfigProcesses,
-) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {"v": "1"})
-    await leader.tasks("c", "one", "two")
-    await leader.put("c", {"v": "2"})
-    await leader.tasks("c")
-    for process in await processes.after(leader):
-        assert process.entry("c").task_count == 0
-        assert not process.entry("c").inconsistent
-        assert process.task_texts("c") == []
-        assert process.entry("c").applied_config == {"v": "2"}
-
-
 # target states
-
-
-async def test_a_target_state_is_told_when_another_writes_it(processes: ConfigProcesses) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {})
-    start = leader.machine.end_offset
-    await processes.foreign(leader, ("target-state-c", '{"state":"PAUSED"}'))
-    await processes.foreign(leader, ("target-state-nobody", '{"state":"PAUSED"}'))
-    for process in await processes.after(leader):
-        assert process.changes(start) == [TargetStateChanged("c", TargetState.PAUSED)]
-
-
-async def test_a_target_state_that_it_has_is_written_and_not_told(
-    processes: ConfigProcesses,
-) -> None:
-    leader = await processes.leader()
-    await leader.put("c", {})
-    start = leader.machine.end_offset
-    answer = await leader.state("c", TargetState.STARTED)
-    assert answer.end_offset > start
-    for process in await processes.after(leader):
-        assert process.changes(start) == []
 
 
 # the history

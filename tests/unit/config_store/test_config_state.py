@@ -139,11 +139,6 @@ def test_a_set_of_no_tasks_is_complete() -> None:
     assert fold.changes[3] == TaskConfigsUpdated(fold.entry(), {})
 
 
-def test_zero_tasks_from_the_start() -> None:
-    fold = Fold().read(connector(), commit(0))
-    assert (fold.entry().task_count, fold.entry().task_config_generation) == (0, 2)
-
-
 def test_applied_config_is_the_one_under_which_tasks_were_committed() -> None:
     fold = Fold().read(connector("1"), task(0), commit(1), connector("2"))
     assert fold.entry().config == {"version": "2"}

@@ -9,7 +9,7 @@ import pytest
 from drover.errors import InvalidArgumentError, Reason
 from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
+from drover.model.status import RecordCounts, RunState, Status, StatusEvent, StatusKey, StatusWrite
 from drover_status_store.core.events import PutStatuses, WriteOutcome
 from drover_status_store.core.validate import TRACE_MAX_BYTES
 from tests.support.status_store import StatusDriver as Driver
@@ -68,12 +68,6 @@ def test_an_identical_status_is_not_written_again(driver: Driver) -> None:
     assert len(driver.log) == 1
     put(driver, status(RunState.RUNNING, generation=2))
     assert len(driver.log) == 2
-
-
-def test_an_identical_status_is_answered_though_nothing_is_appended(driver: Driver) -> None:
-    for _ in range(2):
-        assert put(driver, status(RunState.RUNNING)) == (WRITTEN,)
-    assert len(driver.log) == 1
 
 
 # put safe
@@ -166,10 +160,10 @@ def test_generations_of_another_group_say_nothing(driver: Driver, state: RunStat
 # removal
 
 
-def test_destroyed_removes_a_task(driver: Driver) -> None:
-    put(driver, status(RunState.RUNNING))
+def test_destroyed_removes_a_task_alone(driver: Driver) -> None:
+    put(driver, status(RunState.RUNNING), status(RunState.RUNNING, "c"))
     assert put(driver, status(RunState.DESTROYED)) == (WRITTEN,)
-    assert get(driver) is None
+    assert set(driver.statuses) == {"c"}
     assert (driver.log[-1].key, driver.log[-1].value) == (b"status-task-c-0", None)
 
 
@@ -253,6 +247,10 @@ def test_all_faults_of_a_batch_are_told_at_once(driver: Driver) -> None:
             status(RunState.FAILED),
             failures=FailureHistory(0, (Failure(0, FailureCause.PLUGIN, "w", ""),) * 22, 22),
         ),
+        replace(status(RunState.RUNNING), counts=RecordCounts(skipped_count=-1)),
+        replace(status(RunState.RUNNING), counts=RecordCounts(read_count=2**53)),
+        replace(status(RunState.RUNNING), figures={"lag": 1, "a_ms": 2**53}),
+        replace(status(RunState.RUNNING), figures={f"a{n}_ms": 1 for n in range(17)}),
     ]
     with pytest.raises(InvalidArgumentError) as error:
         put(driver, *bad)
@@ -268,6 +266,11 @@ def test_all_faults_of_a_batch_are_told_at_once(driver: Driver) -> None:
         "writes[4].status.failures",
         "writes[4].status.failures",
         "writes[5].status.failures.failures",
+        "writes[6].status.counts",
+        "writes[7].status.counts",
+        "writes[8].status.figures",
+        "writes[8].status.figures",
+        "writes[9].status.figures",
     ]
     assert driver.log == []
 
