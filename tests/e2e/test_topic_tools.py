@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Finished, run_drover
+from tests.support.cluster import run_drover
+from tests.support.forked import Finished
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from tests.support.forked import ForkedProcess, may_fork
 from tests.support.freezing import suspend
 from tests.support.waiting import wait_until
 
@@ -37,22 +39,13 @@ class ChildProcess:
         self.log_path = log_path
         self._environment = {**os.environ, **(environment or {})}
         self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def start(self, *, ready: Callable[[], object]) -> None:
         """Returns once ``ready`` says something true; a process that ends before that is shown."""
         assert not self.is_alive, f"{self.name} runs already"
-        launch = [sys.executable, "-m", "drover.local.launch", str(os.getpid()), *self._command]
         with self.log_path.open("ab") as log:
-            self._process = _starter.submit(
-                subprocess.Popen,
-                launch,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we stop it in order
-            ).result()
+            self._process = self._launched(log)
 
         def is_ready() -> object:
             assert self.is_alive, f"{self.name} ended at its start: {self.shown_log()}"
@@ -63,6 +56,21 @@ class ChildProcess:
         except BaseException:
             self.kill()
             raise
+
+    def _launched(self, log: IO[bytes]) -> "subprocess.Popen[bytes] | ForkedProcess":
+        python, *arguments = self._command
+        if python == sys.executable and may_fork(self._environment):
+            return ForkedProcess(arguments, env=self._environment, out=log, err=log)
+        launch = [sys.executable, "-m", "drover.local.launch", str(os.getpid()), *self._command]
+        return _starter.submit(
+            subprocess.Popen,
+            launch,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us; we stop it in order
+        ).result()
 
     def stop(self) -> int | None:
         """In good order (SIGTERM); returns the exit code, or None where it did not run.
@@ -76,7 +84,7 @@ class ChildProcess:
         self._process.send_signal(signal.SIGCONT)
         try:
             return self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, TimeoutError):
             self.kill()
             raise AssertionError(f"{self.name} did not stop: {self.shown_log()}") from None
 
@@ -117,7 +125,7 @@ class ChildProcess:
         """Where its log is, and the log's end."""
         return f"see {self.log_path}, which ends with:\n{self.log()[-_SHOWN_BYTES:]}"
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
         assert self._process is not None
         assert self.is_alive, f"{self.name} does not run: {self.shown_log()}"
         return self._process

@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from drover.local.process import (
     wait_until_gone,
 )
 from drover.local.supervisor import Supervisor
+from tests.support.forked import Finished, run_forked
 from tests.support.waiting import wait_until_async
 
 #: A Spark session takes minutes to start where many others want the same cores.
@@ -166,27 +165,10 @@ async def running_cluster(
     assert not left, f"left over: {left}"
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command said."""
-
-    exit_code: int
-    out: str
-    err: str
-
-
 async def run_drover(
     *arguments: str, cwd: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> Finished:
     """Run the ``drover`` command as a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "drover.cli.main", *arguments),
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", "DROVER_PORT_BASE": "0", **(env or {})},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(stdin), 120)
-    assert process.returncode is not None
-    return Finished(process.returncode, out.decode(), err.decode())
+    present = {**os.environ, "COLUMNS": "200", "DROVER_PORT_BASE": "0", **(env or {})}
+    command = ("-m", "drover.cli.main", *arguments)
+    return await asyncio.to_thread(run_forked, command, cwd=cwd, env=present, stdin=stdin)

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from drover.rpc.server import STORAGE_HEALTH
 from tests.support.addresses import free_address
 from tests.support.child_process import ChildProcess
-from tests.support.cluster import Finished
+from tests.support.forked import Finished, run_forked
 from tests.support.waiting import wait_until
 
 SERVICES = ("coordinator", "config-store", "status-store", "worker")
@@ -88,24 +88,15 @@ async def run_to_its_end(
     service: str, directory: Path, env: Mapping[str, str] | None = None
 ) -> Finished:
     """Start a service on ``directory``; its log events are left out of what it says."""
-    process = await asyncio.create_subprocess_exec(
-        *command_of(service),
+    done = await asyncio.to_thread(
+        run_forked,
+        ("-m", module_of(service)),
         env={**service_environment(service, directory), **(env or {})},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        timeout_s=END_TIMEOUT_S,
     )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), END_TIMEOUT_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    text = err.decode()
-    assert "Traceback" not in text, text
-    said = [line for line in text.splitlines() if line and not line.startswith("{")]
-    return Finished(process.returncode, out.decode(), "\n".join(said))
+    assert "Traceback" not in done.err, done.err
+    said = [line for line in done.err.splitlines() if line and not line.startswith("{")]
+    return done._replace(err="\n".join(said))
 
 
 def service_environment(service: str, directory: Path) -> dict[str, str]:
@@ -119,7 +110,12 @@ def service_environment(service: str, directory: Path) -> dict[str, str]:
 
 def command_of(service: str) -> list[str]:
     """What starts it."""
-    return [sys.executable, "-m", f"drover_{service.replace('-', '_')}"]
+    return [sys.executable, "-m", module_of(service)]
+
+
+def module_of(service: str) -> str:
+    """What Python runs."""
+    return f"drover_{service.replace('-', '_')}"
 
 
 def limited(command: Sequence[str], open_files: int) -> list[str]:

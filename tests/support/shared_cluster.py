@@ -17,8 +17,9 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.errors import DroverError
 from drover.local.process import ProcessPhase
-from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, run_drover
+from tests.support.cluster import EmbeddedCluster, embedded_cluster, run_drover
 from tests.support.flow import Flow
+from tests.support.forked import Finished
 from tests.support.tutorial import write_package
 
 ROOT = Path(__file__).parents[2]

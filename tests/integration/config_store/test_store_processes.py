@@ -47,7 +47,7 @@ async def test_a_request_repeated_after_kill_9_gets_the_same_answer(tmp_path: Pa
         assert await create(store.address) == first
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, "coordinator"])
 def test_sigterm_ends_it_in_good_order(store: str, tmp_path: Path) -> None:
     with running(store, tmp_path) as service:
         assert service.process.stop() == 0

@@ -1,8 +1,7 @@
 """Members over real gRPC: join, sync, watch, vanish; the coordinator stops and comes back."""
 
 import asyncio
-import signal
-import sys
+import os
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,14 @@ from drover.model.group import (
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups.events import WatchEnded
+from tests.support.coordinator_process import CoordinatorProcess, coordinator_process
+from tests.support.forked import ForkedProcess
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 
 
 async def three_members(
-    coordinator: RunningCoordinator, stack: AsyncExitStack
+    coordinator: RunningCoordinator | CoordinatorProcess, stack: AsyncExitStack
 ) -> list[GroupMember]:
     members = [
         await stack.enter_async_context(GroupMember(coordinator.address, name)) for name in "abc"
@@ -227,6 +228,8 @@ async def test_a_watch_that_is_too_old_ends_and_says_nothing_of_the_member(
 
 MEMBER_PROGRAM = """
 import asyncio, sys
+from tests.support.coordinator_process import CoordinatorProcess, coordinator_process
+from tests.support.forked import ForkedProcess
 from tests.support.group_members import GroupMember
 
 async def main() -> None:
@@ -243,72 +246,36 @@ asyncio.run(main())
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_killed_process_is_out_within_the_grace(
-    coordinator: RunningCoordinator, number: signal.Signals
+    coordinator: RunningCoordinator, tmp_path: Path
 ) -> None:
     async with GroupMember(coordinator.address, "survivor") as survivor:
         await form_group(survivor)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            MEMBER_PROGRAM,
-            coordinator.address,
-            cwd=Path(__file__).parents[3],
-            env={},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        try:
-            assert process.stdout is not None
+        with (tmp_path / "out").open("w") as out:
+            program = ("-c", MEMBER_PROGRAM, coordinator.address)
+            process = ForkedProcess(program, env=os.environ, out=out, err=out)
             await survivor.wait_until_rejoin_needed()
             await survivor.join()
             await survivor.sync()
-            assert await process.stdout.readline() == b"watching\n"
-            assert await process.stdout.readline() == b"synced\n"
+            await wait_until_async(lambda: (tmp_path / "out").read_text() == "watching\nsynced\n")
             # what is seen after that is of the process's end
             await survivor.wait_until(lambda: survivor.seen[-1].state is GroupState.STABLE)
-            process.send_signal(number)
-            await process.wait()
+            process.kill()
             await survivor.wait_until_rejoin_needed()
-            group = await survivor.client.describe(GROUP)
-            assert [each.client_id for each in group.members] == ["survivor"]
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        group = await survivor.client.describe(GROUP)
+        assert [each.client_id for each in group.members] == ["survivor"]
 
 
 @pytest.mark.e2e
 async def test_kill_9_of_the_coordinator_keeps_generation_and_members(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    probe = RunningCoordinator(tmp_path)
-    env = {
-        "DROVER_STORAGE_URL": f"sqlite://{tmp_path}",
-        "DROVER_COORDINATOR_LISTEN": probe.address,
-        "DROVER_INITIAL_REBALANCE_DELAY_MS": "50",
-    }
-
-    async def start() -> asyncio.subprocess.Process:
-        started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "drover_coordinator", cwd=root, env=env
-        )
-        await wait_until_async(probe.serves, timeout_s=60)
-        return started
-
-    process = await start()
-    try:
-        async with AsyncExitStack() as stack:
-            members = await three_members(probe, stack)
-            before = await members[0].client.describe(GROUP)
-            process.kill()
-            await process.wait()
-            process = await start()
-            for member in members:
-                assert await member.heartbeat() is False
-            assert await members[0].client.describe(GROUP) == before
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+    async with coordinator_process(tmp_path) as coordinator, AsyncExitStack() as stack:
+        members = await three_members(coordinator, stack)
+        before = await members[0].client.describe(GROUP)
+        await coordinator.kill()
+        await coordinator.start()
+        for member in members:
+            assert await member.heartbeat() is False
+        assert await members[0].client.describe(GROUP) == before
 
 
 async def test_an_unknown_member_cannot_watch(coordinator: RunningCoordinator) -> None:

@@ -3,11 +3,12 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+from tests.support.forked import ForkedProcess, text_of
 
 pytestmark = pytest.mark.e2e
 
@@ -41,25 +42,28 @@ class Service:
         self, before: str = "pass", after: str = "pass", stop_max_s: int = 60, **environment: str
     ) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("DROVER_")}
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-c"),
-                PROGRAM.format(before=before, after=after, stop_max_s=stop_max_s),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**clean, "DROVER_LOG_LEVEL": "WARNING", **environment},
-        )
+        program = PROGRAM.format(before=before, after=after, stop_max_s=stop_max_s)
+        reading, writing = os.pipe()
+        self._out = os.fdopen(reading)
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - until its end
+        with os.fdopen(writing, "w") as out:
+            self.process = ForkedProcess(
+                ("-c", program),
+                env={**clean, "DROVER_LOG_LEVEL": "WARNING", **environment},
+                out=out,
+                err=self._err,
+            )
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
 
     def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self._out.readline().strip()
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, the rest of stdout, stderr."""
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
+        with self._out, self._err:
+            return self.process.wait(60), self._out.read(), text_of(self._err)
 
 
 @pytest.fixture
@@ -79,9 +83,9 @@ def test_a_signal_drains_and_exits_with_0(number: signal.Signals) -> None:
 def test_a_second_signal_exits_at_once() -> None:
     service = Service(after='print("stuck", flush=True); await asyncio.Event().wait()')
     service.line()
-    service.process.terminate()
+    service.terminate()
     assert service.line() == "stuck"
-    service.process.terminate()
+    service.terminate()
     assert service.end() == (128 + signal.SIGTERM, "", "")
 
 
@@ -97,7 +101,7 @@ def test_a_second_signal_exits_at_once() -> None:
 def test_one_that_does_not_end_tells_where_it_is_and_exits(after: str, told: list[str]) -> None:
     service = Service(before="import threading", after=after, stop_max_s=2)
     service.line()
-    service.process.terminate()
+    service.terminate()
     code, _, err = service.end()
     assert code == 1
     assert [text for text in told if text not in err] == []
@@ -160,5 +164,5 @@ def test_a_child_process_does_not_disturb_grpc() -> None:
         )
     )
     service.line()
-    service.process.terminate()
+    service.terminate()
     assert service.end() == (0, "child\ndrained\n", "")

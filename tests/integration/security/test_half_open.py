@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 import psutil
 import pytest
+import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.client import channel
@@ -27,7 +28,7 @@ from tests.support.repository import REPOSITORY
 from tests.support.service_process import limited
 from tests.support.waiting import wait_until_async
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 ANSWER_S = 60.0
 #: What a process may have open in the small tests, and how many come to each.
@@ -161,41 +162,43 @@ async def recovered(victims: Victims) -> None:
     assert [victims.cluster.process(name).start_count for name in VICTIMS] == [1, 1]
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[False, True], ids=["plain", "tls"]
+)
+async def those(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Victims]:
+    directory = tmp_path_factory.mktemp("victims")
+    async with victims(directory, tls=request.param, open_files=OPEN_FILES) as found:
+        yield found
+
+
 async def test_a_crowd_that_takes_every_place_takes_nothing_from_those_who_are_there(
-    tmp_path: Path, tls: bool
+    those: Victims,
 ) -> None:
-    async with victims(tmp_path, tls=tls, open_files=OPEN_FILES) as those:
-        for kind in ("silent", "stuck", "slow"):
-            with crowd(those, kind, [FEW]):
-                await those.wait_until_there(150)
-                for _ in range(20):
-                    await those.answer_those_who_were_there()
-                    # each has some left for its own
-                    assert max(map(those.open_files, VICTIMS)) < OPEN_FILES - 20
-            await recovered(those)
-        assert "Too many open files" not in those.cluster.log("worker-1")
+    for kind in ("silent", "stuck", "slow"):
+        with crowd(those, kind, [FEW]):
+            await those.wait_until_there(150)
+            for _ in range(20):
+                await those.answer_those_who_were_there()
+                # each has some left for its own
+                assert max(map(those.open_files, VICTIMS)) < OPEN_FILES - 20
+        await recovered(those)
+    assert "Too many open files" not in those.cluster.log("worker-1")
 
 
-async def test_who_does_not_get_on_with_the_handshake_is_cut_off(tmp_path: Path) -> None:
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "tls").mkdir()
+async def test_who_does_not_get_on_with_the_handshake_is_cut_off(those: Victims) -> None:
+    text = first_message(tls=those.tls)
+    host, _, port = those.address("worker-1").rpartition(":")
     with ExitStack() as stack:
-        async with (
-            victims(tmp_path / "plain", tls=False) as plain,
-            victims(tmp_path / "tls", tls=True) as tls,
-        ):
-            connections = []
-            for those in (plain, tls):
-                text = first_message(tls=those.tls)
-                host, _, port = those.address("worker-1").rpartition(":")
-                for sent in (b"", text[: len(text) // 2]):
-                    connection = socket.create_connection((host, int(port)), timeout=ANSWER_S)
-                    stack.enter_context(connection).sendall(sent)
-                    connections.append(connection)
-            for connection in connections:
-                while connection.recv(4096):  # in plaintext a server begins to talk
-                    pass
+        connections = []
+        for sent in (b"", text[: len(text) // 2]):
+            connection = socket.create_connection((host, int(port)), timeout=ANSWER_S)
+            stack.enter_context(connection).sendall(sent)
+            connections.append(connection)
+        for connection in connections:
+            while connection.recv(4096):  # in plaintext a server begins to talk
+                pass
 
 
 @pytest.mark.faults("coordinator")

@@ -1,8 +1,6 @@
 """``drover apply`` at a real worker: twice is once, a fault anywhere changes nothing."""
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,13 @@ import pytest
 from drover.client import ConnectClient
 from drover.errors import AbortedError, InvalidArgumentError
 from drover.model.secrets import MASK
+from tests.support.cluster import run_drover
 from tests.support.fake_engine import SINK, SOURCE
+from tests.support.forked import Finished
 from tests.support.worker_cluster import WorkerCluster
 
 #: Runs the command; its exit code, stdout and stderr.
-Run = Callable[..., Coroutine[Any, Any, tuple[int, str, str]]]
+Run = Callable[..., Coroutine[Any, Any, Finished]]
 
 LINES = f"name: lines\nconnector.class: {SOURCE}\ntopic: t\ndb.login: s3cret\n"
 COPIES = f"name: copies\nconnector.class: {SINK}\ntopic: t\n"
@@ -38,16 +38,9 @@ async def client(address: str) -> AsyncIterator[ConnectClient]:
 
 
 @pytest.fixture
-def drover(address: str) -> Run:
-    async def run(*arguments: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "drover.cli.main", *arguments, "--address", address),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+def drover(address: str, tmp_path: Path) -> Run:
+    async def run(*arguments: str) -> Finished:
+        return await run_drover(*arguments, "--address", address, cwd=tmp_path)
 
     return run
 

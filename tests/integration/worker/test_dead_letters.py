@@ -16,8 +16,9 @@ from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets, TopicPartition
 from drover.model.sink_offsets import sink_offset
-from tests.support.cluster import Finished, run_drover
+from tests.support.cluster import run_drover
 from tests.support.fake_engine import SINK
+from tests.support.forked import Finished
 from tests.support.stored_topics import store_records
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
