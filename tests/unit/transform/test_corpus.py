@@ -3,12 +3,10 @@
 See tests/support/transform_corpus: how it is made, and the form of a case.
 """
 
-from collections.abc import Sequence
-
 import pytest
 
+from tests.support.each import by, check_each
 from tests.support.transform_corpus.harness import (
-    Case,
     assert_alone,
     assert_together,
     grouped,
@@ -16,7 +14,8 @@ from tests.support.transform_corpus.harness import (
 )
 
 CASES = load_cases()
-GROUPS = grouped(CASES)
+CASES_BY_CLASS = by(CASES, lambda case: case.class_name)
+GROUPS_BY_CLASS = by(grouped(CASES), lambda cases: cases[0].class_name)
 
 
 def test_the_corpus_is_there() -> None:
@@ -25,11 +24,11 @@ def test_the_corpus_is_there() -> None:
     assert len({each.class_name.partition("$")[0] for each in CASES}) == 19
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_record_alone(case: Case) -> None:
-    assert_alone(case)
+@pytest.mark.parametrize("name", sorted(CASES_BY_CLASS))
+def test_a_record_alone(name: str) -> None:
+    check_each(CASES_BY_CLASS[name], assert_alone, lambda case: case.id)
 
 
-@pytest.mark.parametrize("cases", GROUPS, ids=lambda cases: cases[0].id)
-def test_records_in_one_batch(cases: Sequence[Case]) -> None:
-    assert_together(cases)
+@pytest.mark.parametrize("name", sorted(GROUPS_BY_CLASS))
+def test_records_in_one_batch(name: str) -> None:
+    check_each(GROUPS_BY_CLASS[name], assert_together, lambda cases: cases[0].id)

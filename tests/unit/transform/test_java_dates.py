@@ -6,13 +6,20 @@ import pytest
 
 from drover.transform import java_calendar
 from drover.transform.java_dates import DateFormat
-from tests.support.transform_corpus.harness import java_answers
+from tests.support.each import by, check_each
+from tests.support.transform_corpus.harness import JavaAnswer, java_answers
 
-_ANSWERS = [each for each in java_answers() if each.function.startswith("SimpleDateFormat.")]
+_ANSWERS = by(java_answers(), lambda each: each.function)
 
 
-@pytest.mark.parametrize("asked", _ANSWERS, ids=lambda each: each.id)
-def test_the_jvm_says_the_same(asked: Any) -> None:
+@pytest.mark.parametrize("function", ["format", "parse"])
+def test_the_jvm_says_the_same(function: str) -> None:
+    asked = _ANSWERS[f"SimpleDateFormat.{function}"]
+    assert asked
+    check_each(asked, _check, lambda each: each.id)
+
+
+def _check(asked: JavaAnswer) -> None:
     if asked.fails:
         with pytest.raises(ValueError):
             _port(asked)
@@ -20,7 +27,7 @@ def test_the_jvm_says_the_same(asked: Any) -> None:
         assert _port(asked) == asked.answer
 
 
-def _port(asked: Any) -> Any:
+def _port(asked: JavaAnswer) -> Any:
     pattern, what = asked.arguments
     dates = DateFormat(pattern)
     return dates.format(what) if asked.function.endswith("format") else dates.parse(what)
