@@ -24,7 +24,9 @@ from drover_coordinator.settings import CoordinatorSettings
 from drover_status_store.__main__ import serve as serve_status_store
 from drover_status_store.settings import StatusStoreSettings
 from drover_worker.adapters.signed_calls import SignedCalls
+from drover_worker.core.herder import Herder
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.herder_loop import HerderLoop
 from drover_worker.worker import Worker
 from tests.support.addresses import free_address, free_addresses
 from tests.support.certificates import files_of, tls_settings
@@ -62,12 +64,12 @@ class RunningWorker:
     """A worker with its engine and a client of its admin API."""
 
     def __init__(self, settings: WorkerSettings, connect: Connect = plaintext) -> None:
-        self.engine: FakeEngine | None = None
+        self._engine: FakeEngine | None = None
         self._connect = connect
 
         def make_engine(s: WorkerSettings, on_report: Any, on_exit: Any) -> FakeEngine:
-            self.engine = FakeEngine(s, on_report, on_exit)
-            return self.engine
+            self._engine = FakeEngine(s, on_report, on_exit)
+            return self._engine
 
         self.worker = Worker(settings, make_engine=make_engine)
         self.service = Service(self.worker.run)
@@ -82,6 +84,23 @@ class RunningWorker:
         return self.worker.internal_address
 
     @property
+    def engine(self) -> FakeEngine:
+        """The present one."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def loop(self) -> HerderLoop:
+        """Where its herder runs."""
+        assert self.worker.loop is not None
+        return self.worker.loop
+
+    @property
+    def herder(self) -> Herder:
+        """What decides for it."""
+        return self.loop.herder
+
+    @property
     def stage(self) -> str:
         return self.worker.loop.herder.membership.stage.name if self.worker.loop else ""
 
@@ -91,7 +110,7 @@ class RunningWorker:
 
     @property
     def tasks(self) -> set[TaskId]:
-        return set(self.engine.running_tasks) if self.engine else set()
+        return set(self._engine.running_tasks) if self._engine else set()
 
     @property
     def stub(self) -> "ConnectServiceAsyncStub":
@@ -100,14 +119,16 @@ class RunningWorker:
 
     def sign(self, method: str, body: bytes) -> tuple[tuple[str, str], ...]:
         """As this worker signs its calls of others."""
-        assert self.worker.loop is not None
-        return SignedCalls(self.worker.loop.herder.signatures, SystemClock()).sign(method, body)
+        return SignedCalls(self.herder.signatures, SystemClock()).sign(method, body)
+
+    async def status(self, name: str) -> pb.ConnectorStatus:
+        """What it says of a connector."""
+        request = pb.GetConnectorStatusRequest(name=name)
+        return (await self.stub.GetConnectorStatus(request, timeout=20)).status
 
     async def internal_channel(self) -> grpc.aio.Channel:
         """To the port for the other workers; its calls are signed as this worker's."""
-        loop = self.worker.loop
-        assert loop is not None
-        await wait_until_async(lambda: loop.herder.session_keys.current is not None)
+        await wait_until_async(lambda: self.herder.session_keys.current is not None)
         return grpc.aio.insecure_channel(self.internal_address, interceptors=[_Signing(self)])
 
     async def start(self) -> None:
@@ -226,6 +247,12 @@ class WorkerCluster:
         await running.start()
         return running
 
+    async def settled_workers(self, count: int, **settings: Any) -> list[RunningWorker]:
+        """Add workers and wait until they are settled; the leader comes first."""
+        added = [await self.add_worker(**settings) for _ in range(count)]
+        await self.settled(*added)
+        return sorted(added, key=lambda worker: not worker.leads)
+
     async def settled(self, *workers: RunningWorker) -> None:
         """Wait until these workers are settled in one generation."""
 
@@ -261,8 +288,7 @@ class WorkerCluster:
         last: list[pb.ConnectorStatus] = []
 
         async def reached() -> bool:
-            request = pb.GetConnectorStatusRequest(name=name)
-            status = (await via.stub.GetConnectorStatus(request, timeout=10)).status
+            status = await via.status(name)
             last[:] = [status]
             states = [pb.RunState.Name(task.state) for task in status.tasks]
             return (

@@ -31,9 +31,10 @@ def connector_name_violations(name: str, field: str = "name") -> list[Violation]
         faults.append(
             f"must have at most {CONNECTOR_NAME_MAX_CHARS} characters, this one has {len(name)}"
         )
-    if any(unicodedata.category(char) in _CONTROL_CATEGORIES for char in name):
+    start = name[:CONNECTOR_NAME_MAX_CHARS]  # a request may bring megabytes
+    if any(unicodedata.category(char) in _CONTROL_CATEGORIES for char in start):
         faults.append("must not contain control characters")
-    if not _FORBIDDEN.isdisjoint(name):
+    if not _FORBIDDEN.isdisjoint(start):
         faults.append("must not contain slashes or backslashes")
     if name != name.strip():
         faults.append("must not start or end with white space")

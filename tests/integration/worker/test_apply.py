@@ -1,11 +1,10 @@
 """``drover apply`` at a real worker: twice is once, a fault anywhere changes nothing."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
 
 from drover.client import ConnectClient
@@ -14,7 +13,7 @@ from drover.model.secrets import MASK
 from tests.support.cluster import run_drover
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.forked import Finished
-from tests.support.worker_cluster import WorkerCluster
+from tests.support.worker_cluster import RunningWorker
 
 #: Runs the command; its exit code, stdout and stderr.
 Run = Callable[..., Coroutine[Any, Any, Finished]]
@@ -24,23 +23,9 @@ COPIES = f"name: copies\nconnector.class: {SINK}\ntopic: t\n"
 
 
 @pytest.fixture
-async def address(tmp_path: Path) -> AsyncIterator[str]:
-    async with WorkerCluster(tmp_path / "cluster") as cluster:
-        worker = await cluster.add_worker()
-        await cluster.settled(worker)
-        yield worker.address
-
-
-@pytest.fixture
-async def client(address: str) -> AsyncIterator[ConnectClient]:
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield ConnectClient(channel)
-
-
-@pytest.fixture
-def drover(address: str, tmp_path: Path) -> Run:
+def drover(worker: RunningWorker, tmp_path: Path) -> Run:
     async def run(*arguments: str) -> Finished:
-        return await run_drover(*arguments, "--address", address, cwd=tmp_path)
+        return await run_drover(*arguments, "--address", worker.address, cwd=tmp_path)
 
     return run
 

@@ -1,11 +1,9 @@
 """``drover dlq`` at a real worker: which letters there are, and which are replayed."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -20,18 +18,10 @@ from tests.support.cluster import run_drover
 from tests.support.fake_engine import SINK
 from tests.support.forked import Finished
 from tests.support.stored_topics import store_records
-from tests.support.worker_cluster import RunningWorker, WorkerCluster
+from tests.support.worker_cluster import RunningWorker
 
 CONFIG = {"connector.class": SINK, "topics": "t", DEAD_LETTER_TOPIC: "dead"}
 PREFIX = "__connect.errors."
-
-
-@pytest.fixture
-async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
-    async with WorkerCluster(tmp_path) as cluster:
-        worker = await cluster.add_worker()
-        await cluster.settled(worker)
-        yield worker
 
 
 @pytest.fixture
@@ -40,11 +30,10 @@ def store(tmp_path: Path, worker: RunningWorker) -> EmbeddedStore:
 
 
 @pytest.fixture
-async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
-    async with grpc.aio.insecure_channel(worker.address) as channel:
-        client = ConnectClient(channel)
-        await client.create_connector("c", CONFIG)
-        yield client
+async def client(client: ConnectClient) -> ConnectClient:
+    """With the connector."""
+    await client.create_connector("c", CONFIG)
+    return client
 
 
 def store_letters(store: EmbeddedStore, count: int, *, partition: int = 0) -> None:

@@ -1,8 +1,6 @@
 """Draining workers through the admin API, over real services; only the engines do nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -17,18 +15,11 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 TASKS = 6
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
 async def workers_with_work(
     cluster: WorkerCluster, count: int, **settings: str
 ) -> list[RunningWorker]:
     """The leader, then the others; they run a connector."""
-    workers = [await cluster.add_worker(**settings) for _ in range(count)]
-    await cluster.settled(*workers)
+    workers = await cluster.settled_workers(count, **settings)
     config = {"connector.class": SOURCE, "tasks.max": str(TASKS)}
     create = pb.CreateConnectorRequest(name="numbers", config=config)
     await workers[0].stub.CreateConnector(create, timeout=20)

@@ -74,14 +74,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
 
 async def start(cluster: WorkerCluster) -> list[RunningWorker]:
     cluster.start()
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
-    return pair
-
-
-async def described(worker: RunningWorker, name: str) -> pb.ConnectorStatus:
-    request = pb.GetConnectorStatusRequest(name=name)
-    return (await worker.stub.GetConnectorStatus(request, timeout=10)).status
+    return await cluster.settled_workers(2)
 
 
 async def test_connectors_without_a_plugin_fail_with_a_clear_word_and_disturb_no_other(
@@ -98,16 +91,14 @@ async def test_connectors_without_a_plugin_fail_with_a_clear_word_and_disturb_no
     await cluster.state(workers[0], "good", "RUNNING", "RUNNING", 1)
     for name in names:
         await cluster.state(workers[0], name, "FAILED", "FAILED", 1)
-        shown = await described(workers[0], name)
+        shown = await workers[0].status(name)
         assert JAVA in shown.connector.trace
         assert "is installed" in shown.tasks[0].trace
         addresses = {worker.address for worker in workers}
         assert {shown.connector.worker_id, shown.tasks[0].worker_id} <= addresses
 
     def generation() -> int:
-        loop = workers[0].worker.loop
-        assert loop is not None
-        return loop.herder.context.generation
+        return workers[0].herder.context.generation
 
     # the two workers came, and the good connector's task config was written anew
     assert generation() <= 4
@@ -136,9 +127,7 @@ async def test_statuses_of_connect_workers_give_way_to_those_of_drovers(
     workers = await start(cluster)
     await cluster.state(workers[0], "c", "RUNNING", "RUNNING", 1)
     await cluster.state(workers[0], "j", "FAILED", "FAILED", 1)
-    loop = workers[0].worker.loop
-    assert loop is not None
-    statuses = loop.herder.context.statuses
+    statuses = workers[0].herder.context.statuses
     await wait_until_async(
         lambda: CONNECT_WORKER not in {each.worker_id for each in statuses.values()}
     )

@@ -1,6 +1,5 @@
 """Connectors whose set of task configs is not whole in the log, over real services."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,8 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
+    pair = await cluster.settled_workers(2)
     request = pb.CreateConnectorRequest(
         name="c", config={"connector.class": SOURCE, "tasks.max": "2"}
     )
@@ -81,11 +73,10 @@ async def test_a_marker_without_its_tasks_is_healed_while_the_workers_run(
     await cluster.config_store.stop()
     await write(tmp_path, CommitRecord("c", 3))
     cluster.config_store.start()
-    loops = [worker.worker.loop for worker in workers if worker.worker.loop]
-    before = max(loop.herder.context.view.tasks_offset("c") for loop in loops)
+    before = max(worker.herder.context.view.tasks_offset("c") for worker in workers)
 
     async def healed() -> bool:
-        views = [loop.herder.context.view for loop in loops]
+        views = [worker.herder.context.view for worker in workers]
         return all(view.tasks_offset("c") > before and view.tasks("c") for view in views)
 
     await wait_until_async(healed)

@@ -1,6 +1,6 @@
 """Health checks hear whether a worker has joined and its herder turns, not only that it answers."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ import structlog
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.local.health import Health, HealthChannel
 from drover_worker.shell import health_reporter
-from drover_worker.shell.herder_loop import HerderLoop
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -20,36 +19,20 @@ SERVICES = ("", "drover.api.connect.v1.ConnectService")
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 async def pair(cluster: WorkerCluster) -> list[RunningWorker]:
     """The leader, then the follower; one that stands still stays in the group."""
-    workers = [
-        await cluster.add_worker(herder_stale_ms=STALE_MS, session_timeout_ms=300_000)
-        for _ in range(2)
-    ]
-    await cluster.settled(*workers)
-    return sorted(workers, key=lambda worker: not worker.leads)
+    return await cluster.settled_workers(2, herder_stale_ms=STALE_MS, session_timeout_ms=300_000)
 
 
 @contextmanager
 def standing_still(worker: RunningWorker) -> Iterator[None]:
     """The herder handles no event: as other parts see a step that does not end."""
-    loop = loop_of(worker)
+    loop = worker.loop
     loop._stepping = True
     try:
         yield
     finally:
         loop._stepping = False
-
-
-def loop_of(worker: RunningWorker) -> HerderLoop:
-    assert worker.worker.loop is not None
-    return worker.worker.loop
 
 
 async def statuses(worker: RunningWorker) -> set[str]:
@@ -111,11 +94,11 @@ async def test_a_herder_that_has_nothing_to_do_serves_on(
 ) -> None:
     worker = await cluster.add_worker(herder_stale_ms=STALE_MS, heartbeat_interval_ms=15_000)
     await cluster.settled(worker)
-    end_s = loop_of(worker)._turned_s + 3 * STALE_MS / 1000
+    end_s = worker.loop._turned_s + 3 * STALE_MS / 1000
 
     async def serves_to_the_end() -> bool:
         assert "NOT_SERVING" not in await statuses(worker)
-        return loop_of(worker)._turned_s > end_s
+        return worker.loop._turned_s > end_s
 
     await wait_until_async(serves_to_the_end)
 
@@ -165,7 +148,7 @@ async def test_a_worker_serves_from_its_first_join_on_and_says_what_it_waits_for
         # a group that is lost later is no reason
         await cluster.coordinator.kill()
         await wait_until_async(lambda: worker.stage != "SETTLED")
-        loop = loop_of(worker)
+        loop = worker.loop
         turned_s = loop._turned_s
         await wait_until_async(lambda: loop._turned_s > turned_s + STALE_MS / 1000)
         assert await statuses(worker) == {"SERVING"}

@@ -1,11 +1,8 @@
 """History, rollback, topics and loggers over real services."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import grpc
-import grpc.aio
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -13,33 +10,12 @@ from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover.model.ids import TaskId
 from drover.model.secrets import MASK
-from tests.support.fake_engine import LOGGER, SOURCE, FakeEngine
+from tests.support.fake_engine import LOGGER, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 FIRST = {"connector.class": SOURCE, "topic": "a", "db.login": "s3cret"}
 SECOND = {"connector.class": SOURCE, "topic": "b", "db.login": "0ther", "tasks.max": "2"}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
-    """The leader, then the follower."""
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
-    return sorted(pair, key=lambda worker: not worker.leads)
-
-
-@pytest.fixture
-async def follower(workers: list[RunningWorker]) -> AsyncIterator[ConnectClient]:
-    """Asks the worker that does not lead, in the name of ann."""
-    async with grpc.aio.insecure_channel(workers[1].address) as channel:
-        yield ConnectClient(channel, author="ann@host")
 
 
 def configs(changes: list[pb.ConnectorChange]) -> list[pb.ConnectorChange]:
@@ -88,7 +64,6 @@ async def test_a_rollback_writes_the_old_config_with_its_secrets(
     assert not answer.created
     await cluster.running("c", 1, *workers)
     (owner,) = [worker for worker in workers if worker.tasks]
-    assert owner.engine is not None
     assert owner.engine.started[TaskId("c", 0)].connector_config["db.login"] == "s3cret"
     again = await follower.rollback_connector("c", first.revision, request_id="mine")
     assert again.connector.revision == answer.connector.revision
@@ -124,7 +99,6 @@ async def test_topics_are_seen_forgotten_and_gone_with_their_connector(
     await follower.create_connector("c", FIRST)
     await cluster.running("c", 1, *workers)
     (owner,) = [worker for worker in workers if worker.tasks]
-    assert owner.engine is not None
     assert await follower.get_connector_topics("c") == []
     owner.engine.use_topics(TaskId("c", 0), "b", "a")
 
@@ -142,9 +116,7 @@ async def test_topics_are_seen_forgotten_and_gone_with_their_connector(
     await follower.delete_connector("c")
     with pytest.raises(NotFoundError):
         await follower.get_connector_topics("c")
-    loop = workers[1].worker.loop
-    assert loop is not None
-    await wait_until_async(lambda: loop.herder.topics.of("c") == [])
+    await wait_until_async(lambda: workers[1].herder.topics.of("c") == [])
 
 
 @pytest.fixture
@@ -182,15 +154,10 @@ async def test_engines_follow_the_levels_of_the_cluster_and_of_their_worker(
     assert LOGGER.name in [each.name for each in await follower.list_loggers()]
     assert await follower.set_logger_level("acme", "ERROR") == [LOGGER.name]
     await follower.set_logger_level(LOGGER.name, "debug", cluster_scope=True)
-    leading, following = (_engine(worker) for worker in workers)
+    leading, following = (worker.engine for worker in workers)
     for_all = (LOGGER.name, "DEBUG")
     await wait_until_async(lambda: leading.logger_levels == [for_all])
     await wait_until_async(lambda: following.logger_levels == [("acme", "ERROR"), for_all])
     following.die()
     following.come_back()
     await wait_until_async(lambda: following.logger_levels == [("acme", "ERROR"), for_all])
-
-
-def _engine(worker: RunningWorker) -> FakeEngine:
-    assert worker.engine is not None
-    return worker.engine

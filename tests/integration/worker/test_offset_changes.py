@@ -2,19 +2,12 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
-from drover.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-    Reason,
-)
+from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.secrets import MASK
@@ -28,34 +21,12 @@ FILE, OTHER_FILE = '{"filename":"/f"}', '{"filename":"/g"}'
 PLACE = '{"kafka_topic":"t","kafka_partition":0}'
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
-    """The leader, then the follower."""
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
-    return sorted(pair, key=lambda worker: not worker.leads)
-
-
-@pytest.fixture
-async def client(workers: list[RunningWorker]) -> AsyncIterator[ConnectClient]:
-    """Asks the worker that does not lead."""
-    async with grpc.aio.insecure_channel(workers[1].address) as channel:
-        yield ConnectClient(channel)
-
-
 async def owner_of(
     cluster: WorkerCluster, workers: list[RunningWorker], name: str = "c"
 ) -> FakeEngine:
     """The engine that runs the connector's one task."""
     await cluster.running(name, 1, *workers)
     (owner,) = [each for each in workers if TaskId(name, 0) in each.tasks]
-    assert owner.engine is not None
     return owner.engine
 
 
@@ -66,16 +37,16 @@ async def committed(engine: FakeEngine, partition: str, offset: str) -> str:
     return engine.commit_results[call_id].message
 
 
-async def offsets_of(client: ConnectClient, name: str = "c") -> dict[str, str]:
+async def offsets_of(follower: ConnectClient, name: str = "c") -> dict[str, str]:
     return {
-        each.partition_json: each.offset_json for each in await client.get_connector_offsets(name)
+        each.partition_json: each.offset_json for each in await follower.get_connector_offsets(name)
     }
 
 
-async def lags_of(client: ConnectClient, name: str = "c") -> dict[str, tuple[int, int]]:
+async def lags_of(follower: ConnectClient, name: str = "c") -> dict[str, tuple[int, int]]:
     return {
         each.partition_json: (each.end_offset, each.lag)
-        for each in await client.get_connector_offsets(name)
+        for each in await follower.get_connector_offsets(name)
         if each.HasField("end_offset")
     }
 
@@ -85,10 +56,10 @@ def offset(partition_json: str, offset_json: str | None = None) -> pb.ConnectorO
 
 
 async def test_a_patch_leaves_the_other_settings_and_secrets_as_they_are(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG | {"padding": "3"})
-    patched = await client.patch_connector_config(
+    await follower.create_connector("c", CONFIG | {"padding": "3"})
+    patched = await follower.patch_connector_config(
         "c", settings={"topic": "b", "tasks.max": "1"}, remove=["padding", "never.there"]
     )
     assert dict(patched.config) == {
@@ -107,80 +78,76 @@ async def test_a_patch_leaves_the_other_settings_and_secrets_as_they_are(
     await wait_until_async(restarted)
 
 
-async def test_a_patch_that_is_repeated_is_done_once(client: ConnectClient) -> None:
-    await client.create_connector("c", CONFIG)
-    await tasks_are_there(client, "c")
+async def test_a_patch_that_is_repeated_is_done_once(follower: ConnectClient) -> None:
+    await follower.create_connector("c", CONFIG)
+    await tasks_are_there(follower, "c")
     answers = [
-        await client.patch_connector_config("c", settings={"topic": "b"}, request_id="mine")
+        await follower.patch_connector_config("c", settings={"topic": "b"}, request_id="mine")
         for _ in range(2)
     ]
     assert answers[0] == answers[1]
 
 
-async def test_patches_at_the_same_time_all_take_effect(client: ConnectClient) -> None:
-    await client.create_connector("c", CONFIG)
+async def test_patches_at_the_same_time_all_take_effect(follower: ConnectClient) -> None:
+    await follower.create_connector("c", CONFIG)
     settings = {"topic": "b", "padding": "7", "tasks": "1", "restart.policy": "never"}
     await asyncio.gather(
-        *(client.patch_connector_config("c", settings={k: v}) for k, v in settings.items())
+        *(follower.patch_connector_config("c", settings={k: v}) for k, v in settings.items())
     )
-    assert dict((await client.get_connector("c")).config).items() >= settings.items()
+    assert dict((await follower.get_connector("c")).config).items() >= settings.items()
 
 
-@pytest.mark.parametrize(
-    ("settings", "remove", "fields"),
-    [
+async def test_a_faulty_patch_changes_nothing(follower: ConnectClient) -> None:
+    before = await follower.create_connector("c", CONFIG)
+    faulty: tuple[tuple[dict[str, str], list[str], list[str]], ...] = (
         ({}, [], ["set"]),
         ({"topic": "b", "padding": "1"}, ["padding", "topic"], ["remove[0]", "remove[1]"]),
         ({"tasks.max": "0", "unknown": "1"}, [], ['config["tasks.max"]', 'config["unknown"]']),
         ({"name": "d"}, [], ['config["name"]']),
         ({"db.login": MASK}, [], ['config["db.login"]']),
         ({}, ["connector.class"], ['config["connector.class"]']),
-    ],
-)
-async def test_a_faulty_patch_changes_nothing(
-    client: ConnectClient, settings: dict[str, str], remove: list[str], fields: list[str]
-) -> None:
-    before = await client.create_connector("c", CONFIG)
-    with pytest.raises(InvalidArgumentError) as caught:
-        await client.patch_connector_config("c", settings=settings, remove=remove)
-    assert [each.field for each in caught.value.violations] == fields
-    assert (await client.get_connector("c")).revision == before.revision
+    )
+    for settings, remove, fields in faulty:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await follower.patch_connector_config("c", settings=settings, remove=remove)
+        assert [each.field for each in caught.value.violations] == fields
+    assert (await follower.get_connector("c")).revision == before.revision
 
 
 async def test_offsets_of_a_stopped_connector_are_changed_and_taken_up_on_resume(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG)
+    await follower.create_connector("c", CONFIG)
     engine = await owner_of(cluster, workers)
     assert not await committed(engine, FILE, '{"position":9}')
     assert not await committed(engine, OTHER_FILE, '{"position":9}')
-    await client.stop_connector("c")
-    message = await client.alter_connector_offsets(
+    await follower.stop_connector("c")
+    message = await follower.alter_connector_offsets(
         "c", [offset(FILE, '{ "position": 3 }'), offset(OTHER_FILE)]
     )
     assert "in other systems" in message
-    assert await offsets_of(client) == {FILE: '{ "position": 3 }'}
+    assert await offsets_of(follower) == {FILE: '{ "position": 3 }'}
     leader = workers[0].engine
     assert leader is not None
     assert leader.altered_offsets == [
         [CommittedOffset(FILE, '{ "position": 3 }'), CommittedOffset(OTHER_FILE, None)]
     ]
-    await client.resume_connector("c")
+    await follower.resume_connector("c")
     engine = await owner_of(cluster, workers)
     assert [each.offset_json for each in engine.started[TASK].offsets] == ['{ "position": 3 }']
     assert not await committed(engine, FILE, '{"position":4}')
 
 
 async def test_a_reset_tells_the_plugin_what_goes_and_is_done_again_without_harm(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG)
+    await follower.create_connector("c", CONFIG)
     engine = await owner_of(cluster, workers)
     await committed(engine, FILE, '{"position":9}')
-    await client.stop_connector("c")
+    await follower.stop_connector("c")
     for _ in range(2):
-        await client.reset_connector_offsets("c")
-    assert await offsets_of(client) == {}
+        await follower.reset_connector_offsets("c")
+    assert await offsets_of(follower) == {}
     leader = workers[0].engine
     assert leader is not None
     # a call whose answer is late is made again
@@ -189,16 +156,16 @@ async def test_a_reset_tells_the_plugin_what_goes_and_is_done_again_without_harm
 
 
 async def test_a_sinks_offsets_are_written_as_its_tasks_write_them(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", {"connector.class": SINK, "topic": "t"})
+    await follower.create_connector("c", {"connector.class": SINK, "topic": "t"})
     await committed(await owner_of(cluster, workers), PLACE, '{"kafka_offset":9}')
-    await client.stop_connector("c")
+    await follower.stop_connector("c")
     texts = offset('{"kafka_partition":"0","kafka_topic":"t"}', '{"kafka_offset":"4"}')
-    await client.alter_connector_offsets("c", [texts])
-    assert await offsets_of(client) == {PLACE: '{"kafka_offset":4}'}
+    await follower.alter_connector_offsets("c", [texts])
+    assert await offsets_of(follower) == {PLACE: '{"kafka_offset":4}'}
     with pytest.raises(InvalidArgumentError) as caught:
-        await client.alter_connector_offsets("c", [offset(FILE, "{}")])
+        await follower.alter_connector_offsets("c", [offset(FILE, "{}")])
     assert [each.field for each in caught.value.violations] == [
         "offsets[0].partition_json",
         "offsets[0].offset_json",
@@ -206,58 +173,49 @@ async def test_a_sinks_offsets_are_written_as_its_tasks_write_them(
 
 
 async def test_offsets_of_a_connector_that_runs_stay(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG)
+    await follower.create_connector("c", CONFIG)
     engine = await owner_of(cluster, workers)
     await committed(engine, FILE, '{"position":9}')
     for call in (
-        client.alter_connector_offsets("c", [offset(FILE)]),
-        client.reset_connector_offsets("c"),
+        follower.alter_connector_offsets("c", [offset(FILE)]),
+        follower.reset_connector_offsets("c"),
     ):
         with pytest.raises(FailedPreconditionError) as caught:
             await call
         assert caught.value.reason is Reason.CONNECTOR_NOT_STOPPED
         assert "drover connector stop c" in caught.value.message
-    assert await offsets_of(client) == {FILE: '{"position":9}'}
+    assert await offsets_of(follower) == {FILE: '{"position":9}'}
     assert not await committed(engine, FILE, '{"position":10}')
 
 
-@pytest.mark.parametrize(
-    ("offsets", "fields"),
-    [
-        ([], ["offsets"]),
-        (
-            [offset("7", "[]"), offset(FILE, "?")],
-            ["offsets[0].partition_json", "offsets[0].offset_json", "offsets[1].offset_json"],
-        ),
-        ([offset(FILE), offset('{ "filename":"/f"}', "{}")], ["offsets[1].partition_json"]),
-    ],
-)
-async def test_misshapen_offsets_are_told_with_every_fault(
-    client: ConnectClient, offsets: list[pb.ConnectorOffset], fields: list[str]
-) -> None:
+async def test_misshapen_offsets_are_told_with_every_fault(follower: ConnectClient) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        await client.alter_connector_offsets("c", offsets)
-    assert [each.field for each in caught.value.violations] == fields
+        await follower.alter_connector_offsets("c", [offset("7", "[]"), offset(FILE, "?")])
+    assert [each.field for each in caught.value.violations] == [
+        "offsets[0].partition_json",
+        "offsets[0].offset_json",
+        "offsets[1].offset_json",
+    ]
 
 
 async def test_what_the_plugin_refuses_stays_as_it_is(
-    workers: list[RunningWorker], client: ConnectClient
+    workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG)
-    await client.stop_connector("c")
+    await follower.create_connector("c", CONFIG)
+    await follower.stop_connector("c")
     with pytest.raises(FailedPreconditionError) as caught:
-        await client.alter_connector_offsets("c", [offset('{"refuse":1}', "{}")])
+        await follower.alter_connector_offsets("c", [offset('{"refuse":1}', "{}")])
     assert caught.value.reason is Reason.OFFSETS_REFUSED
     assert caught.value.message == "the plugin refuses"
-    assert await offsets_of(client) == {}
+    assert await offsets_of(follower) == {}
 
 
 async def test_offsets_of_topics_are_shown_with_their_lag(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", {**CONFIG, "connector.class": SINK})
+    await follower.create_connector("c", {**CONFIG, "connector.class": SINK})
     owner = await owner_of(cluster, workers)
     asked = workers[1].engine
     assert asked is not None
@@ -266,17 +224,17 @@ async def test_offsets_of_topics_are_shown_with_their_lag(
         assert not await committed(owner, place, f'{{"kafka_offset":{position}}}')
     asked.end_offsets = {("t", 0): 10, ("t", 1): 3}
     first, second, _ = places
-    assert await lags_of(client) == {first: (10, 3), second: (3, 0)}
+    assert await lags_of(follower) == {first: (10, 3), second: (3, 0)}
     asked.end_offsets = None
-    assert await lags_of(client) == {}
-    assert len(await offsets_of(client)) == len(places)
+    assert await lags_of(follower) == {}
+    assert len(await offsets_of(follower)) == len(places)
 
 
 async def test_a_sources_offsets_have_no_lag(
-    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
 ) -> None:
-    await client.create_connector("c", CONFIG)
+    await follower.create_connector("c", CONFIG)
     owner = await owner_of(cluster, workers)
     assert not await committed(owner, FILE, '{"position":1}')
-    assert await offsets_of(client) == {FILE: '{"position":1}'}
-    assert await lags_of(client) == {}
+    assert await offsets_of(follower) == {FILE: '{"position":1}'}
+    assert await lags_of(follower) == {}

@@ -1,10 +1,8 @@
 """``drover connector plan`` and ``apply --plan`` at a real worker."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from drover.client import ConnectClient
@@ -12,24 +10,10 @@ from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.secrets import MASK
 from tests.support.cluster import run_drover
 from tests.support.fake_engine import SOURCE
-from tests.support.worker_cluster import RunningWorker, WorkerCluster, tasks_are_there
+from tests.support.worker_cluster import RunningWorker, tasks_are_there
 
 FIRST = {"connector.class": SOURCE, "topic": "a", "db.login": "s3cret"}
 SECOND = {**FIRST, "topic": "b", "db.login": "0ther", "tasks.max": "2"}
-
-
-@pytest.fixture
-async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
-    async with WorkerCluster(tmp_path / "cluster") as cluster:
-        worker = await cluster.add_worker()
-        await cluster.settled(worker)
-        yield worker
-
-
-@pytest.fixture
-async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
-    async with grpc.aio.insecure_channel(worker.address) as channel:
-        yield ConnectClient(channel)
 
 
 async def test_a_plan_tells_what_changes_and_hides_secrets(client: ConnectClient) -> None:

@@ -1,10 +1,5 @@
 """What fails is tried again by itself, over real services."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from drover.api.common.v1.failures_pb2 import FAILURE_CAUSE_ENGINE, FAILURE_CAUSE_PLUGIN
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.ids import TaskId
@@ -13,19 +8,6 @@ from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 TASK = TaskId("c", 0)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
-    return pair
 
 
 async def create(worker: RunningWorker, name: str = "c", **settings: str) -> None:
@@ -37,13 +19,11 @@ async def create(worker: RunningWorker, name: str = "c", **settings: str) -> Non
 
 def engine_of(workers: list[RunningWorker]) -> FakeEngine:
     (owner,) = [worker for worker in workers if TASK in worker.tasks]
-    assert owner.engine is not None
     return owner.engine
 
 
 async def shown(worker: RunningWorker) -> pb.TaskState:
-    request = pb.GetConnectorStatusRequest(name="c")
-    return (await worker.stub.GetConnectorStatus(request, timeout=20)).status.tasks[0]
+    return (await worker.status("c")).tasks[0]
 
 
 async def reached(worker: RunningWorker, state: int, *, failure_count: int) -> pb.TaskState:

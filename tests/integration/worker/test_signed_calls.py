@@ -1,10 +1,6 @@
 """Workers sign what they ask of each other, over real gRPC; only the engines do nothing."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.calls import channel
@@ -23,31 +19,15 @@ from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-def key_of(worker: RunningWorker) -> SessionKey | None:
-    assert worker.worker.loop is not None
-    return worker.worker.loop.herder.session_keys.current
-
-
-def protocol_of(worker: RunningWorker) -> str:
-    assert worker.worker.loop is not None
-    return worker.worker.loop.herder.membership.protocol_name
-
-
 async def key_on(*workers: RunningWorker, other_than: SessionKey | None = None) -> SessionKey:
     """Wait until these workers have read one key."""
 
     def one() -> bool:
-        keys = {key_of(worker) for worker in workers}
+        keys = {worker.herder.session_keys.current for worker in workers}
         return len(keys) == 1 and not keys & {None, other_than}
 
     await wait_until_async(one)
-    key = key_of(workers[0])
+    key = workers[0].herder.session_keys.current
     assert key is not None
     return key
 
@@ -92,10 +72,8 @@ async def create_by(worker: RunningWorker, name: str) -> None:
 async def test_calls_between_workers_are_let_in_by_their_signature_alone(
     cluster: WorkerCluster,
 ) -> None:
-    workers = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*workers)
-    assert {protocol_of(worker) for worker in workers} == {"sessioned"}
-    leader, follower = sorted(workers, key=lambda worker: not worker.leads)
+    leader, follower = workers = await cluster.settled_workers(2)
+    assert {worker.herder.membership.protocol_name for worker in workers} == {"sessioned"}
     key = await key_on(leader, follower)
     await create_by(follower, "numbers")  # which the follower forwards, as its task configs
     await cluster.running("numbers", 2, *workers)
@@ -153,10 +131,7 @@ async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
 
 
 async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> None:
-    settings = {"inter_worker_key_ttl_ms": 1_000}
-    workers = [await cluster.add_worker(**settings), await cluster.add_worker(**settings)]
-    await cluster.settled(*workers)
-    leader, follower = sorted(workers, key=lambda worker: not worker.leads)
+    leader, follower = workers = await cluster.settled_workers(2, inter_worker_key_ttl_ms=1_000)
     key = await key_on(leader, follower)
     seen = {key.key}
     for number in range(2):
@@ -168,27 +143,24 @@ async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> No
 
 
 async def test_a_group_signs_while_all_its_workers_can(cluster: WorkerCluster) -> None:
-    new = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*new)
+    new = await cluster.settled_workers(2)
     await key_on(*new)
     old = await cluster.add_worker(connect_protocol="compatible")
     await cluster.settled(*new, old)
-    assert {protocol_of(worker) for worker in (*new, old)} == {"compatible"}
+    assert {worker.herder.membership.protocol_name for worker in (*new, old)} == {"compatible"}
     assert await answer_to(new[0], unsigned) is None
     for number, worker in enumerate((*new, old)):
         await create_by(worker, f"mixed{number}")
         await cluster.running(f"mixed{number}", 2, *new, old)
     await old.service.stop()
     await cluster.settled(*new)
-    assert {protocol_of(worker) for worker in new} == {"sessioned"}
+    assert {worker.herder.membership.protocol_name for worker in new} == {"sessioned"}
     assert isinstance(await answer_to(new[0], unsigned), UnauthenticatedError)
     for worker in new:
         await create_by(worker, f"alone{new.index(worker)}")
 
 
-async def test_no_client_sees_the_key(cluster: WorkerCluster) -> None:
-    worker = await cluster.add_worker()
-    await cluster.settled(worker)
+async def test_no_client_sees_the_key(worker: RunningWorker) -> None:
     messages: list[str] = []
     watch = worker.stub.WatchConnectors(pb.WatchConnectorsRequest())
 

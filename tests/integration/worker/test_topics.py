@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
 
 from drover.api.common.v1.topics_pb2 import RecordQuery
@@ -19,26 +17,12 @@ from drover_worker.admin import topics
 from tests.support.fake_engine import SINK
 from tests.support.stored_topics import store_records
 from tests.support.waiting import wait_until_async
-from tests.support.worker_cluster import RunningWorker, WorkerCluster
-
-
-@pytest.fixture
-async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
-    async with WorkerCluster(tmp_path) as cluster:
-        worker = await cluster.add_worker()
-        await cluster.settled(worker)
-        yield worker
+from tests.support.worker_cluster import RunningWorker
 
 
 @pytest.fixture
 def store(tmp_path: Path, worker: RunningWorker) -> EmbeddedStore:
     return EmbeddedStore(tmp_path / "data.db")
-
-
-@pytest.fixture
-async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
-    async with grpc.aio.insecure_channel(worker.address) as channel:
-        yield ConnectClient(channel)
 
 
 def asked(**wanted: Any) -> pb.WatchTopicRequest:
@@ -95,7 +79,6 @@ async def test_a_follower_gets_what_comes_and_outlives_an_engine(
 
     following = asyncio.create_task(follow())
     await wait_until_async(lambda: seen == [2, 3])
-    assert worker.engine is not None
     worker.engine.die()
     store_numbers(store, 4, 5, 6)
     worker.engine.come_back()

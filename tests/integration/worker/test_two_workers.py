@@ -1,8 +1,6 @@
 """Two workers, real stores and a real coordinator; only the engines do nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -16,28 +14,9 @@ from drover.client.worker import WorkerClient
 from drover.errors import AbortedError, Reason
 from drover.model.ids import TaskId
 from drover.rpc.status import from_rpc_error
-from tests.support.fake_engine import SOURCE, UNLISTED, FakeEngine
+from tests.support.fake_engine import SOURCE, UNLISTED
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    async with WorkerCluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
-    """The leader, then the follower."""
-    pair = [await cluster.add_worker(), await cluster.add_worker()]
-    await cluster.settled(*pair)
-    return sorted(pair, key=lambda worker: not worker.leads)
-
-
-def _engine(worker: RunningWorker) -> FakeEngine:
-    assert worker.engine is not None
-    return worker.engine
 
 
 def create(name: str, **settings: str) -> pb.CreateConnectorRequest:
@@ -68,8 +47,8 @@ async def test_task_configs_larger_than_a_message_reach_the_leader(
         await follower.stub.CreateConnector(create(name, **large), timeout=20)
     for name in ("a", "b"):
         await cluster.running(name, 6, leader, follower)
-    assert [len(_engine(worker).running_connectors) for worker in workers] == [1, 1]
-    starts = [start for worker in workers for start in _engine(worker).started.values()]
+    assert [len(worker.engine.running_connectors) for worker in workers] == [1, 1]
+    starts = [start for worker in workers for start in worker.engine.started.values()]
     assert {len(start.task_config["padding"]) for start in starts} == {900_000}
     assert len(starts) == 12
 
@@ -139,9 +118,7 @@ async def test_a_burst_of_connectors_costs_few_generations(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:
     def generation() -> int:
-        loop = workers[0].worker.loop
-        assert loop is not None
-        return loop.herder.context.generation
+        return workers[0].herder.context.generation
 
     names = [f"c{index}" for index in range(50)]
     before = generation()
@@ -164,9 +141,7 @@ async def test_a_deleted_connector_stops_and_its_statuses_go(
     await cluster.running("numbers", 4, leader, follower)
     await follower.stub.DeleteConnector(pb.DeleteConnectorRequest(name="numbers"), timeout=20)
     await cluster.running("numbers", 0, leader, follower)
-    loop = follower.worker.loop
-    assert loop is not None
-    await wait_until_async(lambda: not loop.herder.context.statuses)
+    await wait_until_async(lambda: not follower.herder.context.statuses)
 
 
 async def test_pause_keeps_tasks_where_they_are_and_resume_goes_on(
@@ -215,13 +190,11 @@ async def test_tasks_of_a_killed_worker_that_cannot_start_are_not_shown_as_runni
     await leader.stub.CreateConnector(create("numbers"), timeout=20)
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
     lost = {task.task for task in follower.tasks}
-    assert leader.engine is not None
     leader.engine.die()
     await follower.service.kill()
 
     async def nobody_runs_them() -> bool:
-        request = pb.GetConnectorStatusRequest(name="numbers")
-        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        status = await leader.status("numbers")
         return {t.task for t in status.tasks if t.state == pb.RUN_STATE_UNASSIGNED} == lost
 
     await wait_until_async(nobody_runs_them)
@@ -285,8 +258,6 @@ async def test_a_restart_through_the_worker_that_does_not_own_the_task(
     leader, follower = workers
     await leader.stub.CreateConnector(create("numbers"), timeout=20)
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    assert leader.engine is not None
-    assert follower.engine is not None
     theirs = min(leader.tasks)
     before = leader.engine.running_tasks[theirs]
     await follower.stub.RestartTask(
@@ -305,14 +276,12 @@ async def test_only_what_failed_restarts(
     leader, follower = workers
     await leader.stub.CreateConnector(create("numbers"), timeout=20)
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    assert follower.engine is not None
     failed = min(follower.tasks)
     follower.engine.fail_task(failed, "Traceback: the file is gone")
-    others = {w.address: dict(w.engine.running_tasks) for w in workers if w.engine}
+    others = {w.address: dict(w.engine.running_tasks) for w in workers}
 
     async def shows_failure() -> bool:
-        request = pb.GetConnectorStatusRequest(name="numbers")
-        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        status = await leader.status("numbers")
         return status.tasks[failed.task].trace == "Traceback: the file is gone"
 
     await wait_until_async(shows_failure)
@@ -325,7 +294,6 @@ async def test_only_what_failed_restarts(
     assert states == {**expected, failed.task: "RUN_STATE_RESTARTING"}
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
     for worker in workers:
-        assert worker.engine is not None
         for task, run_id in worker.engine.running_tasks.items():
             assert (run_id == others[worker.address][task]) == (task != failed)
 
@@ -336,13 +304,11 @@ async def test_tasks_come_back_with_their_engine(
     leader, follower = workers
     await leader.stub.CreateConnector(create("numbers"), timeout=20)
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    assert follower.engine is not None
     lost = follower.tasks
     follower.engine.die()
 
     async def lost_tasks_failed() -> bool:
-        request = pb.GetConnectorStatusRequest(name="numbers")
-        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        status = await leader.status("numbers")
         failed = {t.task for t in status.tasks if t.state == pb.RUN_STATE_FAILED}
         return failed == {task.task for task in lost}
 
@@ -382,7 +348,6 @@ async def test_workers_wait_for_stores_that_are_away(
     before = {w.address: w.tasks for w in workers}
     await cluster.config_store.stop()
     await cluster.status_store.stop()
-    assert follower.engine is not None
     follower.engine.fail_task(min(follower.tasks), "failed while the status store was away")
     restart = follower.stub.PauseConnector(pb.PauseConnectorRequest(name="numbers"), timeout=30)
     cluster.config_store.start()
@@ -392,8 +357,7 @@ async def test_workers_wait_for_stores_that_are_away(
     assert {w.address: w.tasks for w in workers} == before
 
     async def failure_arrived() -> bool:
-        request = pb.GetConnectorStatusRequest(name="numbers")
-        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        status = await leader.status("numbers")
         return any(t.state == pb.RUN_STATE_FAILED for t in status.tasks)
 
     await wait_until_async(failure_arrived)
