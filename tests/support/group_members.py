@@ -1,14 +1,17 @@
 """Members of a group over real gRPC, and a coordinator in this process to be members of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.client import CoordinatorClient, channel
 from drover.errors import DroverError, NotFoundError
 from drover.model.group import (
@@ -21,6 +24,8 @@ from drover.model.group import (
     Synced,
     WatchedGroup,
 )
+from drover.model.ids import TaskId, Term
+from drover.rpc.status import from_rpc_error
 from drover_coordinator.__main__ import serve
 from drover_coordinator.settings import CoordinatorSettings
 from tests.support.addresses import free_address
@@ -88,6 +93,30 @@ class RunningCoordinator:
         """A client on a connection of its own."""
         async with channel(self.address) as connection:
             yield CoordinatorClient(connection)
+
+
+def join_request(**changes: Any) -> pb.JoinGroupRequest:
+    """A join that is good but for the changes."""
+    good: dict[str, Any] = {
+        "group_id": "odd",
+        "client_id": "c",
+        "session_timeout": Duration(seconds=10),
+        "rebalance_timeout": Duration(seconds=60),
+        "protocol_type": "connect",
+        "protocols": [pb.GroupProtocol(name="default", metadata=b"x")],
+    }
+    return pb.JoinGroupRequest(**{**good, **changes})
+
+
+async def failure(call: Awaitable[Any]) -> DroverError:
+    """The error that a raw call ends with, fit for a caller to read."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert "Traceback" not in (caught.value.details() or "")
+    error = from_rpc_error(caught.value)
+    assert error.code != "INTERNAL"
+    assert len(error.message) <= 1_100
+    return error
 
 
 class GroupMember:
@@ -194,6 +223,19 @@ class GroupMember:
             generation=self.joined.generation,
             instance_id=self.instance_id,
             timeout_s=CALL_S,
+        )
+
+    async def claim(self, task: TaskId, **changes: Any) -> Term:
+        """Claim a task of its generation."""
+        return await self.client.claim_task(
+            **{
+                "group_id": self.group_id,
+                "member_id": self.member_id,
+                "generation": self.joined.generation if self.joined else 0,
+                "task": task,
+                "task_config_generation": 1,
+                **changes,
+            }
         )
 
     async def wait_until_rejoin_needed(self) -> None:

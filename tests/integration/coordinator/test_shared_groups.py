@@ -233,26 +233,15 @@ async def test_claims_hold_across_a_move_and_a_slow_starter_takes_nothing_back(
         a, b = await members(pair, stack, "a", "b")
         assert a.joined is not None
         generation = a.joined.generation
-        first = await claim(a, task, generation, "1")
+        first = await a.claim(task, request_id="1")
         owner_address = (await pair.owners())[SHARD]
         owner = next(each for each in pair.each if each.address == owner_address)
         await owner.stop()
-        assert await claim(a, task, generation, "1") == first, "the same request, repeated"
-        later = await claim(b, task, generation, "2")
+        assert await a.claim(task, request_id="1") == first, "the same request, repeated"
+        later = await b.claim(task, request_id="2")
         assert later > first
-        error = await refusal(claim(a, task, generation - 1, "3"))
+        error = await refusal(a.claim(task, generation=generation - 1, request_id="3"))
         assert error.reason is Reason.ILLEGAL_GENERATION
-
-
-async def claim(member: FollowingMember, task: TaskId, generation: int, request: str) -> Term:
-    return await member.client.claim_task(
-        group_id=GROUP,
-        member_id=member.member_id,
-        generation=generation,
-        task=task,
-        task_config_generation=1,
-        request_id=request,
-    )
 
 
 async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(

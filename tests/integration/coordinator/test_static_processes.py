@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from drover.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, Reason
+from drover.errors import FailedPreconditionError, NotFoundError, Reason
 from drover.model.group import GroupState, LeaveOutcome, LeavingMember
-from drover.model.ids import TaskId, Term
+from drover.model.ids import TaskId
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 
@@ -34,16 +34,6 @@ async def static_members(
     ]
     await form_group(*members)
     return members
-
-
-async def claim(member: GroupMember, generation: int) -> Term:
-    return await member.client.claim_task(
-        group_id=GROUP,
-        member_id=member.member_id,
-        generation=generation,
-        task=TaskId("c", 0),
-        task_config_generation=1,
-    )
 
 
 async def test_a_process_starts_again_and_nobody_else_notices(
@@ -107,9 +97,9 @@ async def test_a_twin_fences_the_one_before_wherever_it_shows_up(
         (result,) = await second.client.leave(group_id=GROUP, members=leaver)
         assert result.outcome is LeaveOutcome.FENCED_INSTANCE_ID
         with pytest.raises(NotFoundError) as refused:
-            await claim(second, generation)
+            await second.claim(TaskId("c", 0))
         assert refused.value.reason is Reason.UNKNOWN_MEMBER_ID
-        assert (await claim(twin, generation)).generation == generation
+        assert (await twin.claim(TaskId("c", 0))).generation == generation
 
 
 async def test_places_survive_a_restart_of_the_coordinator(
@@ -147,18 +137,3 @@ async def test_a_first_join_that_is_given_up_leaves_no_ghost(
         generations = await asyncio.gather(first.join(), again)
         assert generations[0].generation == generations[1].generation
         assert len((await first.client.describe(GROUP)).members) == 2
-
-
-@pytest.mark.parametrize("instance_id", ["", "x" * 256, "a\0b"])
-async def test_instance_ids_that_cannot_be(
-    coordinator: RunningCoordinator, instance_id: str
-) -> None:
-    async with GroupMember(coordinator.address, "a", instance_id=instance_id) as member:
-        member.member_id = "m"
-        with pytest.raises(InvalidArgumentError) as caught:
-            await member.join()
-        assert [each.field for each in caught.value.violations] == ["instance_id"]
-        leaver = [LeavingMember("m", instance_id)]
-        with pytest.raises(InvalidArgumentError) as caught:
-            await member.client.leave(group_id=GROUP, members=leaver)
-        assert [each.field for each in caught.value.violations] == ["members[0].instance_id"]

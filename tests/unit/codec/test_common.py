@@ -40,6 +40,19 @@ def test_finer_than_a_millisecond_is_cut() -> None:
     assert decode_timestamp(Timestamp(seconds=1, nanos=1_999_999)) == 1001
 
 
+@pytest.mark.parametrize(
+    ("span", "expected_ms"),
+    [
+        (Duration(seconds=2**63 - 1, nanos=2**31 - 1), 2**63 * 1_000 + 1_147),
+        (Duration(seconds=-(2**63)), -(2**63) * 1_000),
+        (Duration(seconds=7, nanos=-(2**31)), 4_852),
+        (Duration(seconds=5, nanos=999_999_999), 5_999),
+    ],
+)
+def test_spans_that_are_not_well_formed_are_decoded_too(span: Duration, expected_ms: int) -> None:
+    assert decode_duration(span) == expected_ms
+
+
 def test_ids_and_terms() -> None:
     assert decode_task_id(encode_task_id(TaskId("flights", 3))) == TaskId("flights", 3)
     assert decode_term(encode_term(Term(7, 2**40))) == Term(7, 2**40)

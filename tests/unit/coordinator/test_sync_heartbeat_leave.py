@@ -82,6 +82,16 @@ def test_s2_who_is_left_out_gets_nothing_and_strangers_are_ignored(group: GroupH
     assert [each.member_id for each in group.last_metadata().members] == ["a", "b"]
 
 
+def test_s2_what_a_follower_assigns_is_ignored(group: GroupHarness) -> None:
+    group.completing("a", "b")
+    follower = group.sync("b", assignments={"a": b"none", "b": b"all of it"})
+    assert follower.waits
+    group.sync("a", assignments={"b": b"a part"})
+    assert follower.response == Synced(b"a part", "connect", "default")
+    late = group.sync("b", assignments={"a": b"none", "b": b"all of it"})
+    assert late.response == Synced(b"a part", "connect", "default")
+
+
 def test_s2_a_member_assigned_twice_is_refused(group: GroupHarness) -> None:
     group.completing("a")
     event = group.sync("a", assignments={"a": b"A"}).event

@@ -98,7 +98,11 @@ def test_every_violation_is_told_and_the_first_gives_the_reason() -> None:
     ("changes", "reason", "field"),
     [
         ({"session_timeout_ms": -1}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"session_timeout_ms": 0}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"session_timeout_ms": 5_999}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"session_timeout_ms": 1_800_001}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
         ({"session_timeout_ms": 10**15}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"rebalance_timeout_ms": -1}, Reason.INVALID_REQUEST, "rebalance_timeout"),
         ({"rebalance_timeout_ms": 0}, Reason.INVALID_REQUEST, "rebalance_timeout"),
         ({"rebalance_timeout_ms": 3_600_001}, Reason.INVALID_REQUEST, "rebalance_timeout"),
         ({"protocol_type": ""}, Reason.INCONSISTENT_GROUP_PROTOCOL, "protocol_type"),
@@ -125,6 +129,22 @@ def test_each_fault_of_a_join(changes: dict[str, object], reason: Reason, field:
     assert error is not None
     assert error.reason is reason
     assert fields(error) == [field]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\0", "a\tb", "a\nb", "\x7f", "\x1b[31m", "\u202e", "\ufeff", "\ue000", "x" * 1_000_000],
+    ids=lambda text: repr(text[:3]),
+)
+def test_odd_texts_are_refused_wherever_they_come(text: str) -> None:
+    odd_protocol = (OfferedProtocol(text, b""),)
+    for field in ("group_id", "member_id", "instance_id", "client_id", "protocol_type"):
+        assert fields(join_error(**{field: text})) == [field]
+    assert fields(join_error(protocols=odd_protocol)) == ["protocols[0].name"]
+    assert fields(check_member("Heartbeat", text, text)) == ["group_id", "member_id"]
+    leaving = (LeavingMember(text),)
+    assert fields(check_leave(LeaveGroup("1", "g", leaving))) == ["members[0].member_id"]
+    assert fields(check_group("DescribeGroup", text)) == ["group_id"]
 
 
 def test_member_calls_check_their_ids() -> None:
