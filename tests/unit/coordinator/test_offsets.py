@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import (
-    FailedPreconditionError,
-    Reason,
-    ResourceExhaustedError,
-    UnavailableError,
-)
+from drover.errors import FailedPreconditionError, Reason, ResourceExhaustedError, UnavailableError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
@@ -67,23 +62,6 @@ async def claim(offsets: EmbeddedOffsets, task: TaskId = TASK, generation: int =
 def commit_of(term: Term, position: int, task: TaskId = TASK) -> TaskOffsets:
     offset = CommittedOffset('{"file":"f"}', f'{{"position":{position}}}')
     return TaskOffsets(task, term, (offset,))
-
-
-async def test_a_claim_fences_the_one_before(offsets: EmbeddedOffsets) -> None:
-    first = await claim(offsets)
-    second = await claim(offsets, generation=2)
-    assert second > first
-    results = await offsets.commit([commit_of(first, 1), commit_of(second, 2)])
-    assert [each.outcome for each in results] == [
-        CommitOutcome.STALE_CLAIM,
-        CommitOutcome.COMMITTED,
-    ]
-    page, token = await offsets.fetch("c", "")
-    assert [each.offset_json for each in page] == ['{"position":2}']
-    assert token == ""
-    with pytest.raises(FailedPreconditionError) as caught:
-        await offsets.claim(ClaimRequest(TASK, 1, "m", "late", 0))
-    assert caught.value.reason is Reason.STALE_TERM
 
 
 async def test_commits_that_wait_share_a_transaction(
