@@ -41,7 +41,7 @@ class ForkedProcess:
         arguments: As Python's: ``-m``, a module and its arguments, or ``-c`` and a text.
         env: Its whole environment.
         out: Its stdout.
-        err: Its stderr.
+        err: Its stderr; by default this process's.
         stdin: Empty by default.
         cwd: Where it runs.
     """
@@ -52,7 +52,7 @@ class ForkedProcess:
         *,
         env: Mapping[str, str],
         out: IO[Any],
-        err: IO[Any],
+        err: IO[Any] | None = None,
         stdin: IO[Any] | None = None,
         cwd: Path = _ROOT,
     ) -> None:
@@ -60,7 +60,7 @@ class ForkedProcess:
         self._connection.connect(str(_server()))
         request = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)})
         with Path(os.devnull).open("rb") as nothing:
-            streams = [each.fileno() for each in (stdin or nothing, out, err)]
+            streams = [(stdin or nothing).fileno(), out.fileno(), err.fileno() if err else 2]
             socket.send_fds(self._connection, [request.encode()], streams)
         self.pid = int(self._connection.recv(32))
         self._exit_code: int | None = None

@@ -13,7 +13,8 @@ from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import Term
 from tests.support.waiting import wait_until
 
-_spawn = multiprocessing.get_context("spawn")
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([output_file.__name__])
 
 
 @pytest.fixture
@@ -202,8 +203,8 @@ def _write_slowly(path: Path, inside: Event) -> None:
 
 @pytest.mark.e2e
 def test_a_stopped_owner_neither_blocks_nor_harms_the_next(path: Path) -> None:
-    inside = _spawn.Event()
-    process = _spawn.Process(target=_write_slowly, args=(path, inside))
+    inside = _processes.Event()
+    process = _processes.Process(target=_write_slowly, args=(path, inside))
     process.start()
     assert inside.wait(60)
     second = opened(path, 2, 10)
@@ -236,8 +237,8 @@ def _take_over_slowly(path: Path, inside: Event) -> None:
 @pytest.mark.e2e
 def test_a_starter_stopped_before_its_truncation_cuts_nothing_later(path: Path) -> None:
     append(opened(path, 1, 0), 0, b"committed\n")
-    inside = _spawn.Event()
-    process = _spawn.Process(target=_take_over_slowly, args=(path, inside))
+    inside = _processes.Event()
+    process = _processes.Process(target=_take_over_slowly, args=(path, inside))
     process.start()
     assert inside.wait(60)
     second = opened(path, 2, 10)

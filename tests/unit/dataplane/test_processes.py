@@ -17,8 +17,9 @@ from tests.unit.dataplane.writer import Writer, values
 
 pytestmark = pytest.mark.e2e
 
-# a forked child must not inherit open SQLite connections
-_spawn = multiprocessing.get_context("spawn")
+# a child must not inherit open SQLite connections
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.unit.dataplane.writer"])
 _WRITERS = 4
 _BATCHES = 25
 
@@ -35,9 +36,9 @@ def _publish_batches(path: Path, number: int, go: Event) -> None:
 
 def test_concurrent_publishers_lose_and_mix_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
-    go = _spawn.Event()
+    go = _processes.Event()
     processes = [
-        _spawn.Process(target=_publish_batches, args=(path, number, go))
+        _processes.Process(target=_publish_batches, args=(path, number, go))
         for number in range(_WRITERS)
     ]
     for process in processes:
@@ -74,7 +75,7 @@ def test_a_killed_publisher_leaves_whole_batches_and_their_offsets(
 ) -> None:
     path = tmp_path / "data.db"
     store = EmbeddedStore(path)
-    process = _spawn.Process(target=_publish_for_ever, args=(path,))
+    process = _processes.Process(target=_publish_for_ever, args=(path,))
     process.start()
     assert process.pid is not None
     wait_until(lambda: store.end_offsets("topic").get(0, 0) >= after * 10, timeout_s=60)
@@ -110,7 +111,7 @@ def _die_inside_the_transaction(path: Path) -> None:
 
 def test_a_kill_right_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
-    process = _spawn.Process(target=_die_inside_the_transaction, args=(path,))
+    process = _processes.Process(target=_die_inside_the_transaction, args=(path,))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL

@@ -94,18 +94,6 @@ async def test_an_empty_log_ends_at_0(place: Place) -> None:
     assert await read_all(place.log) == []
 
 
-async def test_an_append_returns_the_offset_after_its_last_record(place: Place) -> None:
-    assert await place.log.append([record("a"), record("b")]) == 2
-    assert await place.log.append([record("c")]) == 3
-    assert await place.log.end_offset() == 3
-
-
-async def test_an_append_of_nothing_changes_nothing(place: Place) -> None:
-    await place.log.append([record("a")])
-    assert await place.log.append([]) == 1
-    assert len(await read_all(place.log)) == 1
-
-
 async def test_records_are_read_as_they_were_written(place: Place) -> None:
     place.clock.advance(77)
     written = [
@@ -201,11 +189,6 @@ async def test_an_epoch_that_was_never_claimed_is_refused(place: Place) -> None:
     assert await place.log.end_offset() == 0
 
 
-async def test_the_same_claim_again_gives_the_same_epoch(place: Place) -> None:
-    epoch = await place.log.claim("w1", Term(1, 1))
-    assert await place.log.claim("w1", Term(1, 1)) == epoch
-
-
 @pytest.mark.parametrize(
     ("owner", "term"),
     [("w2", Term(2, 2)), ("w1", Term(2, 1)), ("w1", Term(1, 9)), ("w2", Term(1, 1))],
@@ -216,34 +199,6 @@ async def test_a_stale_claim_is_refused(place: Place, owner: str, term: Term) ->
     with raises_reason(Reason.STALE_TERM, "w1", "2.2"):
         await place.log.claim(owner, term)
     assert await place.log.append([record("a")], epoch) == 1
-
-
-async def test_compaction_keeps_the_last_of_each_key(compacting: Place) -> None:
-    await compacting.log.append([record("k", str(index)) for index in range(50)])
-    await compacting.log.append([record("only")])
-    await compacting.log.append([record(f"new-{index}") for index in range(KEPT_RECORD_COUNT)])
-    before = await latest_values(compacting.log)
-    assert await compacting.log.compact() == 49
-    assert await latest_values(compacting.log) == before
-    assert [one.offset for one in await read_all(compacting.log)][:3] == [49, 50, 51]
-    assert await compacting.log.end_offset() == 51 + KEPT_RECORD_COUNT
-
-
-async def test_compaction_leaves_the_newest_records_alone(compacting: Place) -> None:
-    await compacting.log.append([record("k", str(index)) for index in range(KEPT_RECORD_COUNT)])
-    assert await compacting.log.compact() == 0
-    await compacting.log.append([record("k")])
-    assert await compacting.log.compact() == 1
-
-
-async def test_a_tombstone_goes_when_it_is_old_itself(compacting: Place) -> None:
-    await compacting.log.append([record("k", "old"), record("k", None)])
-    await compacting.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT - 1)])
-    assert await compacting.log.compact() == 1
-    assert (await read_all(compacting.log))[0].record == record("k", None)
-    await compacting.log.append([record("x")])
-    assert await compacting.log.compact() == 1
-    assert b"k" not in {one.record.key for one in await read_all(compacting.log)}
 
 
 async def test_compaction_spares_the_offsets_it_is_told(compacting: Place) -> None:
@@ -265,12 +220,6 @@ async def test_compaction_leaves_out_what_it_is_told_to_ignore(compacting: Place
     await compacting.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
     assert await compacting.log.compact(below_offset=2) == 1
     assert [one.offset for one in await read_all(compacting.log)][:2] == [1, 2]
-
-
-async def test_compacting_twice_removes_nothing_more(compacting: Place) -> None:
-    await compacting.log.append([record("k", str(index)) for index in range(3_000)])
-    assert await compacting.log.compact() == 2_000
-    assert await compacting.log.compact() == 0
 
 
 async def test_appends_go_on_during_compaction(compacting: Place) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from drover.log.sqlite import SqliteLog
 from drover.log.sqlite_file import FORMAT
 from drover.model.ids import Term
 from drover.testing import ManualClock, latest_values, raises_reason, read_all
+from tests.support.forked import ForkedProcess
 from tests.support.waiting import wait_until_async
 
 
@@ -437,15 +437,14 @@ asyncio.run(main())
 async def test_every_acknowledged_record_outlives_kill_9(path: Path) -> None:
     acknowledged: list[str] = []
     for life in range(1, 6):
-        writer = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE
-        )
-        assert writer.stdout is not None
-        lines = [await writer.stdout.readline() for _ in range(150 * life)]
-        acknowledged.extend(line.decode().strip() for line in lines)
-        writer.kill()
-        rest = (await writer.stdout.read()).decode()
-        await writer.wait()
+        reading, writing = os.pipe()
+        with os.fdopen(reading) as lines:
+            with os.fdopen(writing, "w") as out:
+                program = ("-c", WRITER, str(path))
+                writer = ForkedProcess(program, env=os.environ, out=out)
+            acknowledged += [lines.readline().strip() for _ in range(150 * life)]
+            writer.kill()
+            rest = lines.read()
         # the last line may have been cut by the kill
         acknowledged.extend(line for line in rest.split("\n")[:-1] if line)
         log = await SqliteLog.open(path, SystemClock())
