@@ -119,7 +119,7 @@ async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
     old = await cluster.add_worker(connect_protocol="compatible")
     new = [await cluster.add_worker(), await cluster.add_worker()]
     await cluster.settled(old, *new)
-    assert {key_of(worker) for worker in (old, *new)} == {None}
+    assert {worker.herder.session_keys.current for worker in (old, *new)} == {None}
     await create_by(new[0], "before")
     await cluster.running("before", 2, old, *new)
     await old.service.stop()
@@ -127,7 +127,7 @@ async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
         await create_by(worker, f"after{number}")
     await cluster.settled(*new)
     await key_on(*new)
-    assert {protocol_of(worker) for worker in new} == {"sessioned"}
+    assert {worker.herder.membership.protocol_name for worker in new} == {"sessioned"}
 
 
 async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> None:
