@@ -80,9 +80,9 @@ def test_an_image_without_settings_says_what_it_lacks() -> None:
     with bare_container("drover-worker:latest") as worker:
         told = "127.0.0.1:7411 NOT_SERVING: the worker has not joined its group 'drover' yet: "
         (line,) = wait_until(
-            partial(lines_with, worker, "health says NOT_SERVING"), timeout_s=WAIT_S
+            partial(lines_with, worker, "the worker is NOT_SERVING"), timeout_s=WAIT_S
         )
-        assert "127.0.0.1:7402, for DROVER_CONFIG_STORE_ADDRESS is not set" in line
+        assert "127.0.0.1:7402 (default: DROVER_CONFIG_STORE_ADDRESS is not set)" in line
         checked = worker.execute("python", "-m", "drover.local.health", "127.0.0.1:7411")
         assert (checked.returncode, checked.stdout.startswith(told)) == (1, True), checked
         assert "DROVER_CONFIG_STORE_ADDRESS" in checked.stdout

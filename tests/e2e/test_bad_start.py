@@ -102,7 +102,7 @@ async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is
             " the config log has not been read: DROVER_CONFIG_STORE_ADDRESS"
         )
         assert health_told(at) == f"1 {at} NOT_SERVING: {why}\n"
-        wait_until(lambda: "health says NOT_SERVING" in worker.log(), describe=worker.shown_log)
+        wait_until(lambda: "the worker is NOT_SERVING" in worker.log(), describe=worker.shown_log)
         assert why in worker.log()
         assert "Traceback" not in worker.log()
         pid = worker.pid

@@ -130,7 +130,7 @@ async def test_an_end_fails_the_calls_under_way_and_a_new_engine_starts(
 
 
 async def test_an_end_for_want_of_memory_says_what_was_at_work(engine: Supervised) -> None:
-    with pytest.raises(UnavailableError, match="used up its heap of 1g"):
+    with pytest.raises(UnavailableError, match="ran out of its heap of 1g"):
         await engine.tell("starve", "greedy")
     await wait_until_async(lambda: engine.exits)
     assert engine.exits[0].starved == (TaskId("greedy", 3),)

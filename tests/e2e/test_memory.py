@@ -88,7 +88,7 @@ async def test_a_connector_that_uses_up_the_jvms_heap(tmp_path: Path) -> None:
         await cluster.wait_until_members()
         # whether its own call says so or the end of the JVM is first is a matter of luck
         await assert_only_it_fails(cluster, Flow(tmp_path, "heap"), config)
-        assert "Spark's JVM had used up its heap of 512m" in cluster.log("worker-1")
+        assert "Spark's JVM ran out of its heap of 512m" in cluster.log("worker-1")
 
 
 async def test_a_connector_that_the_kernel_has_the_engine_killed_for(
@@ -104,4 +104,6 @@ async def test_a_connector_that_the_kernel_has_the_engine_killed_for(
     assert task.failures.failures[0].cause == FAILURE_CAUSE_ENGINE
     first, *_ = task.trace.splitlines()
     assert first.startswith("out of memory "), task.trace
-    assert first.endswith("the kernel killed the engine, as the memory of 2.44 GiB was used up")
+    assert first.endswith(
+        "the kernel killed the engine because the memory of 2.44 GiB was exhausted"
+    )

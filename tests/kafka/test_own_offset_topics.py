@@ -138,4 +138,4 @@ def test_a_topic_that_loses_offsets_is_refused(own: OwnTopic, stack: ExitStack) 
 
 def test_the_clusters_own_topics_are_refused(own: OwnTopic) -> None:
     (fault,) = faults_of(own, own.storage.topics.config)
-    assert "which the cluster keeps itself in" in fault
+    assert "an internal topic of the cluster" in fault

@@ -57,7 +57,7 @@ def test_a_topic_is_described_read_from_both_ends_and_told_when_it_is_deleted(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
     admin.delete_topics([topic.name])[topic.name].result(CALL_TIMEOUT_S)
     wait_until(lambda: not topic.plane.topic_bounds(topic.name))
-    with pytest.raises(NotFoundError, match="was deleted while it was read"):
+    with pytest.raises(NotFoundError, match="was deleted, or deleted and created again"):
         read(topic, positions=found.positions)
     with pytest.raises(NotFoundError, match="does not exist"):
         read(topic)

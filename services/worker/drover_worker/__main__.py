@@ -6,12 +6,12 @@ from drover.rpc.service import run_service
 from drover_worker.settings import WorkerSettings
 from drover_worker.worker import Worker
 
-#: Its tasks and its engine have limits of their own, one after the other.
+#: Tasks and engine have stop limits of their own, one after the other.
 STOP_MAX_S = 120.0
 
 
 async def serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
-    """Run a worker until it shall stop."""
+    """Run a worker until ``stopping`` is set."""
     await Worker(settings).run(stopping)
 
 

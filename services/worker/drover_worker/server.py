@@ -1,4 +1,4 @@
-"""The worker's two servers: one for clients, and one for the other workers."""
+"""The worker's two servers: one for clients, and one for other workers."""
 
 import asyncio
 
@@ -20,15 +20,15 @@ WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
 
 
 class WorkerServers:
-    """Serves the admin API, and on a port of its own what workers ask of each other.
+    """Serves the admin API, and on a separate port the calls of other workers.
 
-    In plaintext nobody has to prove to be a worker: the internal port belongs on a trusted network.
+    Without TLS any process can call the internal port, so it belongs on a trusted network.
 
     Args:
         listen: host:port for clients.
-        internal_listen: host:port for the other workers.
-        security: What both speak, and who may call what.
-        client_certificates: Whether clients must show a certificate; the workers must.
+        internal_listen: host:port for other workers.
+        security: Certificates and grants of both servers.
+        client_certificates: Whether clients must show a certificate; workers always must.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WorkerServers:
         metrics.add(self._public.health_samples)
 
     def bind(self) -> tuple[str, str]:
-        """Take both addresses; returns the public and the internal one, each host:port.
+        """Bind both addresses; returns the public and the internal one, each host:port.
 
         Raises:
             ListenError: A port is in use, or an address is not one of this machine.
@@ -68,7 +68,9 @@ class WorkerServers:
         return self._public.bind(), self._internal.bind()
 
     def add_services(self, admin: Admin, loop: HerderLoop, clock: Clock, check: CheckCall) -> None:
-        """Serve these use cases; before ``start``. ``check`` looks at calls of other workers."""
+        """Serve these use cases; call it before ``start``. ``check`` verifies calls of other
+        workers.
+        """
         self._loop = loop
         connect = ConnectServicer(admin)
         self._public.add(add_ConnectServiceServicer_to_server, connect, CONNECT_SERVICE)
@@ -79,27 +81,27 @@ class WorkerServers:
             server.explain_health(self.why_not_serving)
 
     async def start(self) -> None:
-        """Answer calls; the other workers' first, for clients' calls may be forwarded."""
+        """Start both servers, the internal one first, as clients' calls may be forwarded."""
         await self._internal.start()
         await self._public.start()
 
     async def open(self, *, opened: bool) -> None:
-        """Say whether calls can be answered, as far as the servers go; see ``tell_health``."""
+        """Set whether the servers may serve, and update the health checks."""
         self._opened = opened
-        await self.tell_health()
+        await self.update_health()
 
-    async def tell_health(self) -> None:
-        """Tell health checks whether this worker serves by now."""
+    async def update_health(self) -> None:
+        """Update the health checks with the current state."""
         serving = not self.why_not_serving()
         await self._internal.set_serving(serving)
         await self._public.set_serving(serving)
 
     def why_not_serving(self) -> str:
-        """Why health checks hear that this worker does not serve; empty while it does."""
+        """The reason for NOT_SERVING; empty while the worker serves."""
         if self._loop is None:
             raise InternalError("no services were added")
         return self._loop.why_not_serving(opened=self._opened)
 
     async def drain(self, grace_s: float) -> None:
-        """Stop both in order; idempotent."""
+        """Stop both servers gracefully; idempotent."""
         await asyncio.gather(self._public.drain(grace_s), self._internal.drain(grace_s))

@@ -1,4 +1,4 @@
-"""What a worker can be told, from DROVER_… variables."""
+"""The worker's settings, from DROVER_… variables."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -38,63 +38,62 @@ class WorkerSettings(ServiceSettings):
 
     Attributes:
         worker_listen: Where clients' calls are served.
-        worker_advertised: Where clients reach it; also its worker id. By default the address that
-            it listens on. ``{hostname}`` in it stands for the machine's own name.
-        worker_internal_listen: Where the other workers' calls are served; without TLS by whoever
-            calls: keep it off networks that are not trusted. By default a free port of the loopback
+        worker_advertised: The address for clients; also the worker id. By default the address that
+            it listens on. ``{hostname}`` in it stands for the machine's host name.
+        worker_internal_listen: Where other workers' calls are served. Without TLS any process can
+            call it: keep it off untrusted networks. By default a free port of the loopback
             interface.
-        worker_internal_advertised: Where the other workers reach that; likewise.
-        coordinator_address: The group coordinator; several that share the groups with commas
-            between.
-        config_store_address: The config store; on Kafka there may be several of the same log, with
-            commas between: when one is away the next one is asked.
+        worker_internal_advertised: The address for other workers; likewise.
+        coordinator_address: The group coordinators, comma-separated when several share the groups.
+        config_store_address: The config store; on Kafka a comma-separated list of replicas of the
+            same log, tried in order.
         status_store_address: The status store; likewise.
-        session_timeout_ms: How long the worker may be silent before its work goes to others.
-        heartbeat_interval_ms: Between two signs of life; below the session timeout.
-        counts_interval_ms: Between two writes of what became of tasks' records.
-        herder_stale_ms: How long the herder may handle nothing before health checks hear that the
-            worker does not serve.
-        connect_protocol: How work moves between workers: ``compatible`` stops only what has to
-            move, ``eager`` stops everything at every change; ``sessioned`` is as ``compatible``,
-            and workers sign what they ask of each other. The group speaks the last of these that
-            all its workers know: while any of them speaks only eager, all do.
-        inter_worker_key_generation_algorithm: What the key is made for that signs calls between
+        session_timeout_ms: How long the worker may send no heartbeat before its work is reassigned.
+        heartbeat_interval_ms: Time between two heartbeats; below the session timeout.
+        counts_interval_ms: Time between two writes of the tasks' record counts.
+        herder_stale_ms: How long the herder may handle no event before health checks report that
+            the worker does not serve.
+        connect_protocol: The rebalance protocol: ``compatible`` stops only work that moves,
+            ``eager`` stops all work in every rebalance; ``sessioned`` is ``compatible`` with signed
+            calls between workers. The group uses the best protocol that all its workers support:
+            one worker with ``eager`` makes the whole group eager.
+        inter_worker_key_generation_algorithm: The algorithm of the key that signs calls between
             workers.
-        inter_worker_key_size_bits: How long that key is.
-        inter_worker_key_ttl_ms: How old the key gets before the leader makes the next one.
-        inter_worker_signature_algorithm: What this worker's calls of other workers are signed by.
-        inter_worker_verification_algorithms: By what signatures of other workers may be made, with
-            commas between; one of them is that of this worker's own.
-        scheduled_rebalance_max_delay_ms: How long the work of a worker that is gone waits for its
-            return before others get it, unless it was killed; not under ``eager``.
+        inter_worker_key_size_bits: The size of that key.
+        inter_worker_key_ttl_ms: The age at which the leader replaces that key.
+        inter_worker_signature_algorithm: The algorithm that signs this worker's calls.
+        inter_worker_verification_algorithms: Accepted algorithms for other workers' signatures,
+            comma-separated; includes the algorithm of this worker's signatures.
+        scheduled_rebalance_max_delay_ms: How long the work of a lost worker waits for its return
+            before it is reassigned, unless the worker was killed; not under ``eager``.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
-        plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
-            checking a config, making task configs. What takes longer is given up.
-        plugin_poll_timeout_ms: How long one poll() of a source task may take.
-        plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
-        drain_timeout_ms: How long a worker that is told to end may take to hand its work over; what
-            is left then is stopped. 0: it does not hand over, it stops its work and leaves.
+        plugin_call_timeout_ms: The limit for each of: a plugin's constructor and start, the
+            validation of a config, the generation of task configs. A longer call is abandoned.
+        plugin_poll_timeout_ms: The limit for one poll() of a source task.
+        plugin_stop_timeout_ms: The limit for stop(), and for the batch in flight before it.
+        drain_timeout_ms: How long a stopping worker may take to hand over its work; it then stops
+            the rest. 0: it stops all work without handing it over.
         tls_client_auth: Over TLS, ``required`` when clients must show a certificate, ``none`` when
-            they need a token. Workers, coordinators and stores ask each other always.
-        file_roots: Below which directories connectors may read and write files, with commas
-            between. By default any while the worker listens on loopback only, else none.
-        plugin_modules: The modules whose classes and functions configs may name although no entry
-            point does, with commas between; what lies below them counts. None by default.
-        http_allowed_hosts: Which hosts connectors may call over HTTP, with commas between. By
-            default any but link-local addresses and those of clouds' metadata.
-        exactly_once_source_support: On Kafka, ``enabled`` has sources write records and offsets in
-            one transaction; ``disabled`` and ``preparing`` at least once. By default enabled, but
-            disabled where DROVER_OFFSET_STORAGE_TOPIC names a topic: if Kafka Connect shares it,
-            that reads it as if there were no transactions unless its own
+            they need a token. Workers, coordinators and stores always need certificates.
+        file_roots: Directories below which connectors may read and write files, comma-separated. By
+            default all while the worker listens on loopback only, else none.
+        plugin_modules: Modules whose classes and functions configs may name without an entry point,
+            comma-separated; submodules are included. None by default.
+        http_allowed_hosts: Hosts that connectors may call over HTTP, comma-separated. By default
+            all except link-local addresses and cloud metadata services.
+        exactly_once_source_support: On Kafka, ``enabled`` makes sources write records and offsets
+            in one transaction; ``disabled`` and ``preparing`` give at least once. By default
+            enabled, but disabled when DROVER_OFFSET_STORAGE_TOPIC names a topic: a Kafka Connect
+            that shares it reads it without regard for transactions, unless its own
             exactly.once.source.support is enabled.
         spark_master: As spark.master.
-        spark_conf: More Spark settings, as a JSON object.
-        converters: The converters of connectors that name none, with their settings, as a JSON
-            object of what a connector's config would say: ``{"value.converter": "JsonConverter",
+        spark_conf: Further Spark settings, as a JSON object.
+        converters: Default converters for connectors that set none, with their settings, as a JSON
+            object in the form of a connector's config: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
-        config_providers: The config providers that placeholders may name, with their settings, as
-            a JSON object: ``{"file": {"allowed.paths": "/run/secrets"}, "env":
-            {"allowlist.pattern": "DB_.*"}}``. None by default.
+        config_providers: The config providers that placeholders may name, with their settings, as a
+            JSON object: ``{"file": {"allowed.paths": "/run/secrets"}, "env": {"allowlist.pattern":
+            "DB_.*"}}``. None by default.
     """
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
@@ -150,21 +149,21 @@ class WorkerSettings(ServiceSettings):
             )
         if self.inter_worker_signature_algorithm not in accepted:
             raise ValueError(
-                f"{setting} must list {self.inter_worker_signature_algorithm}, which"
-                " DROVER_INTER_WORKER_SIGNATURE_ALGORITHM names"
+                f"{setting} must include {self.inter_worker_signature_algorithm}, the value of"
+                " DROVER_INTER_WORKER_SIGNATURE_ALGORITHM"
             )
         return self
 
     @property
     def verification_algorithms(self) -> tuple[str, ...]:
-        """The algorithms of signatures that are let in."""
+        """The accepted signature algorithms."""
         return tuple(name.strip() for name in self.inter_worker_verification_algorithms.split(","))
 
     @model_validator(mode="after")
     def _only_converters(self) -> "WorkerSettings":
         for name in self.converters:
             if not name.startswith(("key.converter", "value.converter", "header.converter")):
-                raise ValueError(f"DROVER_CONVERTERS: {name} is no setting of a converter")
+                raise ValueError(f"DROVER_CONVERTERS: {name} is not a converter setting")
         return self
 
     @model_validator(mode="after")
@@ -183,7 +182,7 @@ class WorkerSettings(ServiceSettings):
         if self.worker_advertised is None and host in _EVERY_INTERFACE:
             raise ValueError(
                 "DROVER_WORKER_ADVERTISED must be given when DROVER_WORKER_LISTEN is on every "
-                f"interface ({self.worker_listen}): clients need an address"
+                f"interface ({self.worker_listen}): clients need an address to connect to"
             )
         return self
 
@@ -193,15 +192,15 @@ class WorkerSettings(ServiceSettings):
         if "worker_internal_listen" not in self.model_fields_set and not is_loopback(address):
             raise ValueError(
                 "DROVER_WORKER_INTERNAL_LISTEN must be given for a worker that is not on loopback "
-                f"({address}): the other workers call it there; without TLS they prove nothing, so"
-                " choose an address on a network that you trust"
+                f"({address}): other workers call it there; without TLS they are not authenticated,"
+                " so choose an address on a trusted network"
             )
         host, _ = split_address(self.worker_internal_listen)
         if self.worker_internal_advertised is None and host in _EVERY_INTERFACE:
             raise ValueError(
                 "DROVER_WORKER_INTERNAL_ADVERTISED must be given when"
                 " DROVER_WORKER_INTERNAL_LISTEN is on every interface"
-                f" ({self.worker_internal_listen}): the other workers need an address"
+                f" ({self.worker_internal_listen}): other workers need an address to connect to"
             )
         return self
 
@@ -234,7 +233,7 @@ class WorkerSettings(ServiceSettings):
         return self
 
     def advertised(self) -> Mapping[str, str]:
-        """For clients, and for the other workers."""
+        """The advertised addresses for clients and for other workers, by setting."""
         return dict(
             (f"DROVER_{name}_ADVERTISED", given)
             if given is not None
@@ -246,7 +245,7 @@ class WorkerSettings(ServiceSettings):
         )
 
     def herder_settings(self, worker_id: str, internal_url: str = "") -> HerderSettings:
-        """What the herder's core is told."""
+        """The settings of the herder's core."""
         return HerderSettings(
             worker_id=worker_id,
             group_id=self.group_id,
@@ -264,7 +263,7 @@ class WorkerSettings(ServiceSettings):
         )
 
     def engine_settings(self) -> EngineSettings:
-        """What each engine is told."""
+        """The settings of each engine."""
         default_roots = "/" if is_loopback(self.worker_listen) else ""
         return EngineSettings(
             storage=self.storage(),
@@ -289,7 +288,7 @@ class WorkerSettings(ServiceSettings):
 
     @property
     def _not_exactly_once(self) -> str:
-        """Why sources write to Kafka at least once; empty where they do not."""
+        """Why sources write to Kafka at least once; empty for exactly once."""
         setting = "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT"
         support = self.exactly_once_source_support
         if support is None and self.offset_storage_topic != KafkaTopics().offset:
@@ -301,7 +300,7 @@ class WorkerSettings(ServiceSettings):
             return f"{setting} is {support} on this worker"
         if not self.spark_master.startswith("local"):
             return (
-                "batches wait on the engine's machine, and DROVER_SPARK_MASTER "
-                f"({self.spark_master}) has executors on others"
+                "staged batches are files on the engine's machine, which executors of "
+                f"DROVER_SPARK_MASTER ({self.spark_master}) cannot reach"
             )
         return ""

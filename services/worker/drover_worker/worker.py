@@ -1,4 +1,4 @@
-"""A worker, wired: herder, engine, clients, servers, and the order in which they start and end."""
+"""A worker: wires herder, engine, clients and servers, and defines their start and stop order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,8 +42,8 @@ from drover_worker.shell.offset_fetcher import OffsetFetcher
 from drover_worker.shell.replaceable_engine import ReplaceableEngine
 from drover_worker.shell.status_writer import StatusWriter
 
-#: How long a worker that has not handed its work over waits for its tasks to end and its group to
-#: be left.
+#: How long a worker that did not hand over its work waits until its tasks end and it has left
+#: its group.
 STOP_TIMEOUT_S = 15.0
 FLUSH_TIMEOUT_S = 3.0
 DRAIN_GRACE_S = 5.0
@@ -53,7 +53,7 @@ _PROCESS_POLLS = 500
 
 _log = structlog.get_logger("drover.worker")
 
-#: Makes the engine; a test's one runs in this process.
+#: Creates the engine; tests run it in this process.
 MakeEngine = Callable[[WorkerSettings, ReportHandler, ExitHandler], Engine]
 
 
@@ -66,11 +66,11 @@ def supervised_engine(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a running worker is made of, as far as its end needs it."""
+    """The parts of a running worker that its shutdown needs."""
 
     loop: HerderLoop
     statuses: StatusWriter
-    #: Each runs for ever.
+    #: Tasks that run until cancelled.
     background: Sequence["asyncio.Task[None]"]
 
 
@@ -84,24 +84,24 @@ class Worker:
         self._make_engine = make_engine
         self._early: list[events.HerderEvent] = []
         self._metrics = Metrics("worker")
-        #: host:port for clients, which is also its id; host:port for other workers; its herder:
-        #: once it listens.
+        #: Set when the worker listens: host:port for clients, which is the worker id; host:port for
+        #: other workers; the herder's loop.
         self.address = ""
         self.internal_address = ""
         self.loop: HerderLoop | None = None
         self.listening = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Serve until ``stopping`` is set, then end in good order.
+        """Serve until ``stopping`` is set, then stop gracefully.
 
         Raises:
-            OSError: The address cannot be listened on.
-            InvalidArgumentError: The storage URL is none that is known.
-            UnavailableError: ENGINE_UNAVAILABLE, no engine can run here before somebody acts.
-            InternalError: A part failed by a defect: what goes on without it does harm unseen.
+            OSError: The address cannot be bound.
+            InvalidArgumentError: The storage URL is not supported.
+            UnavailableError: ENGINE_UNAVAILABLE, no engine can run here until an operator acts.
+            InternalError: A part failed because of a defect; running without it could do harm.
         """
         settings = self._settings
-        settings.storage()  # refuses what no engine could use
+        settings.storage()  # rejects a URL that no engine can use
         security = settings.open_security()
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
@@ -110,7 +110,7 @@ class Worker:
                 partial(self._make_engine, settings),
                 link.on_report,
                 link.on_exit,
-                # the batch in flight and stop(), then start(), and calls of the coordinator
+                # the batch in flight and stop(), then start(), and calls to the coordinator
                 move_limit_s=(2 * limits.stop_ms + limits.start_ms) / 1000 + _MOVE_MARGIN_S,
             )
             link.attach(engine)
@@ -148,7 +148,7 @@ class Worker:
         stack: AsyncExitStack,
         connect: Connect,
     ) -> _Parts:
-        """Make every part and start what runs in the background."""
+        """Create all parts and start the background tasks."""
         settings = self._settings
         coordinators = split_addresses(settings.coordinator_address)
         coordinator = CoordinatorsClient(coordinators, connect=connect)
@@ -235,7 +235,7 @@ class Worker:
 
 
 async def _wait_for_process(engine: Engine) -> None:
-    """Wait until the engine's process exists, or could not be made."""
+    """Wait until the engine's process exists or failed to start."""
     for _ in range(_PROCESS_POLLS):
         if engine.process_id is not None:
             return
@@ -248,7 +248,7 @@ async def _replicas(addresses: str, stack: AsyncExitStack, connect: Connect) -> 
 
 
 async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Parts) -> None:
-    """Wait for the stop, or for what makes going on senseless."""
+    """Wait for the stop signal or a fatal failure."""
     stop = asyncio.create_task(stopping.wait())
     ends: list[asyncio.Future[Any]] = [stop, link.fatal, parts.loop.defect, *parts.background]
     try:
@@ -265,21 +265,23 @@ async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Par
 
 
 async def _stop_work(parts: _Parts, drain_timeout_s: float) -> None:
-    """Hand the work over, or stop it at least; say so, leave the group."""
+    """Hand over the work or stop it, flush the statuses, leave the group."""
     halted = parts.loop.halted
     if drain_timeout_s:
         parts.loop.post(events.StopRequested())
-        if not await _happens(halted.wait(), drain_timeout_s):
-            _log.warning("the work was not handed over in time", timeout_s=drain_timeout_s)
+        if not await _wait_for(halted.wait(), drain_timeout_s):
+            _log.warning(
+                "the work was not handed over in time and is stopped", timeout_s=drain_timeout_s
+            )
     parts.loop.post(events.StopRequested(hand_over=False))
-    if not await _happens(halted.wait(), STOP_TIMEOUT_S):
+    if not await _wait_for(halted.wait(), STOP_TIMEOUT_S):
         _log.warning("the work did not stop in time", timeout_s=STOP_TIMEOUT_S)
-    if not await _happens(parts.statuses.wait_idle(), FLUSH_TIMEOUT_S):
+    if not await _wait_for(parts.statuses.wait_idle(), FLUSH_TIMEOUT_S):
         _log.warning("the last statuses were not written in time", timeout_s=FLUSH_TIMEOUT_S)
 
 
-async def _happens(what: Awaitable[object], timeout_s: float) -> bool:
-    """Whether it happens in time."""
+async def _wait_for(what: Awaitable[object], timeout_s: float) -> bool:
+    """Whether the awaitable finishes in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await what

@@ -193,7 +193,7 @@ class RunningTask:
             watcher=self._watcher,
             limits=limits,
             send=self._take,
-            spark_is_there=lambda: True,
+            is_spark_running=lambda: True,
             commits=self._commits,
         )
         made = _Sink(spec, tools, paused=False) if is_sink else _Source(spec, tools, paused=False)

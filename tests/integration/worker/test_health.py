@@ -116,7 +116,7 @@ async def test_a_leader_that_does_not_answer_is_told_by_the_others(
 async def test_a_worker_serves_from_its_first_join_on_and_says_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_reporter, "TOLD_FIRST_S", 0.1)
+    monkeypatch.setattr(health_reporter, "WARN_FIRST_S", 0.1)
     async with AsyncExitStack() as stack:
         logged = stack.enter_context(structlog.testing.capture_logs())
         cluster = await stack.enter_async_context(WorkerCluster(tmp_path, start=False))
@@ -141,7 +141,7 @@ async def test_a_worker_serves_from_its_first_join_on_and_says_what_it_waits_for
         await wait_for_statuses(worker, "SERVING")
         assert worker.stage == "SETTLED"
         assert await health_of(worker) == Health("SERVING")
-        told = [each for each in logged if each["event"] == "health says NOT_SERVING"]
+        told = [each for each in logged if each["event"] == "the worker is NOT_SERVING"]
         assert told
         assert {each["config_store_address"] for each in told} == {cluster.config_store_address}
         assert [each["log_level"] for each in told] == ["warning"] * len(told)

@@ -117,7 +117,7 @@ async def test_a_task_that_kills_every_python_worker_fails_in_the_end(
     }
     await engine.start_task("fatal", **config)
     failed = await engine.wait_for_report("task_failed", "fatal")
-    assert failed.task_failed.trace.startswith("a process of Spark ended under 5 batches in a row")
+    assert failed.task_failed.trace.startswith("a Spark process ended during 5 batches in a row")
     assert "Python worker exited unexpectedly" in failed.task_failed.trace
     assert engine.records("fatal") == 0
 
@@ -326,7 +326,7 @@ async def test_a_stop_waits_for_the_batch_in_flight(engine: Harness, tmp_path: P
 async def test_a_task_cannot_be_started_twice(engine: Harness) -> None:
     await engine.start_task("twice", plugin="Counter", topic="twice")
     answer = await engine.start_task("twice", plugin="Counter", topic="twice")
-    assert answer.failure.message == "task twice-0 runs already: stop it first"
+    assert answer.failure.message == "task twice-0 is already running: stop it first"
     await engine.stop_task("twice")
     assert (await engine.stop_task("twice")).HasField("done")
 

@@ -80,7 +80,7 @@ async def test_a_sinks_topics_are_read_and_a_missing_one_is_noted(
     found = (await preview(engine, settings, 3)).preview
     assert list(found.steps) == ["read", "write"]
     assert [row.place for row in found.rows] == ["counted-0@0", "counted-0@1", "counted-0@2"]
-    assert list(found.notes) == ["no topic is called nowhere"]
+    assert list(found.notes) == ["missing topics: nowhere"]
     assert not (tmp_path / "out").exists()
 
 

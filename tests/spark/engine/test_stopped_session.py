@@ -38,6 +38,6 @@ async def test_an_engine_whose_session_a_plugin_stopped_is_replaced(engine: Harn
     )
     await wait_until_async(lambda: len(engine.exits) > ended, timeout_s=CALL_TIMEOUT_S)
     (request,) = [each for each in engine.reports if each.HasField("replacement_requested")]
-    assert "stopped the Spark session" in request.replacement_requested.reason
+    assert "stopped the shared Spark session" in request.replacement_requested.reason
     await wait_until_async(lambda: engine.supervisor.process_id not in (None, first))
     engine.ended_by_tests += 1

@@ -218,7 +218,9 @@ def test_a_sink_that_knows_better_where_it_is_begins_there(sink_kit: MakeSink) -
     assert kit.task.given == [(0, 2, 3)]
 
 
-@pytest.mark.parametrize(("mode", "words"), [("beyond", "up to 3"), ("others", "not one of this")])
+@pytest.mark.parametrize(
+    ("mode", "words"), [("beyond", "up to 3"), ("others", "not assigned to this")]
+)
 def test_a_sink_cannot_commit_what_it_was_not_given(
     sink_kit: MakeSink, mode: str, words: str
 ) -> None:

@@ -233,7 +233,7 @@ class World:
         self.reports: list[engine_pb2.EngineReport] = []
         self.scheduler = Scheduler()
         self.woken_readers = 0
-        self.spark_is_there = True
+        self.is_spark_running = True
         self.coordinator_is_there = True
         self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
         self.tools = TaskTools(
@@ -244,7 +244,7 @@ class World:
             watcher=cast("Any", self),
             limits=EngineLimits(),
             send=self._take,
-            spark_is_there=lambda: self.spark_is_there,
+            is_spark_running=lambda: self.is_spark_running,
             commits={},
         )
 

@@ -169,7 +169,7 @@ def test_a_sink_whose_config_does_not_say_how_many_share_is_told(world: World) -
         own_config={},
         committed=(),
     )
-    with pytest.raises(ValueError, match=r"does not say how many tasks share the topics"):
+    with pytest.raises(ValueError, match=r"lacks task\.count, the number of tasks that share"):
         SinkRunner(spec, world.tools, paused=False)
 
 

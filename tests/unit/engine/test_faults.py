@@ -78,7 +78,7 @@ def test_want_of_memory_in_a_tasks_own_call_is_told_with_what_to_do(
 ) -> None:
     advice = memory_advice(error)
     assert advice is not None
-    assert advice.startswith(f"out of memory: {whose} had none left for this call")
+    assert advice.startswith(f"out of memory in {whose}: ")
     assert "batch.max.bytes" in advice
     assert fault_of(error) is None, "it is the plugin's"
 

@@ -92,5 +92,5 @@ def test_bytes_that_are_no_message_are_an_error(
 ) -> None:
     sender, receiver = pair
     sender.sendall(struct.pack(">I", 3) + b"\xff\xff\xff")
-    with pytest.raises(framing.FramingError, match="no EngineCommand"):
+    with pytest.raises(framing.FramingError, match="not a valid EngineCommand"):
         framing.receive(receiver, engine_pb2.EngineCommand)

@@ -98,7 +98,7 @@ def test_a_task_is_marked_while_it_runs_and_stays_so_once_spark_is_gone(
     seen: list[object] = []
 
     def lost() -> None:
-        world.spark_is_there = False
+        world.is_spark_running = False
         raise ConnectionRefusedError
 
     Lines.faults += [lambda: seen.append(read_table(table)), lost]

@@ -95,7 +95,7 @@ def test_a_class_without_an_entry_point_is_found_by_its_path(name: str) -> None:
     [
         ("Nobody", "known: Bad, Shown"),
         (f"{MODULE}.Missing", "has no attribute 'Missing'"),
-        (f"{MODULE}.number", "7 is no subclass of SourceConnector or SinkConnector"),
+        (f"{MODULE}.number", "7 is not a subclass of SourceConnector or SinkConnector"),
         (f"{MODULE}.Abstract", "Abstract is abstract: it lacks config_def, task_configs"),
         ("nowhere.at.All", "No module named 'nowhere'"),
         ("drover.connector.SourceConnector", "SourceConnector is abstract"),

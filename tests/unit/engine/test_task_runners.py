@@ -120,7 +120,7 @@ def test_a_task_under_which_spark_loses_a_process_each_time_fails(world: World) 
     runner = world.source()
     assert [runner.run_once() for _ in range(5)] == [0.1, 0.2, 0.4, 0.8, None]
     (report,) = world.reports
-    assert "ended under 5 batches in a row" in report.task_failed.trace
+    assert "ended during 5 batches in a row" in report.task_failed.trace
 
 
 def test_only_losses_in_a_row_count(world: World) -> None:
@@ -149,7 +149,7 @@ def test_a_start_that_fails_with_the_jvm_is_the_engines_fault(world: World) -> N
     runner, refused = world.source(), ConnectionRefusedError("[Errno 111] Connection refused")
     assert runner.cause_of_failed_start(refused) is FailureCause.PLUGIN
     assert runner.cause_of_failed_start(PassLostError("lost")) is FailureCause.ENGINE
-    world.spark_is_there = False
+    world.is_spark_running = False
     assert runner.cause_of_failed_start(refused) is FailureCause.ENGINE
 
 
@@ -159,10 +159,10 @@ def test_nothing_is_a_tasks_fault_once_the_jvm_is_gone(world: World) -> None:
 
     Lines.faults += [refused] * 7
     runner = world.source()
-    world.spark_is_there = False
+    world.is_spark_running = False
     assert [runner.run_once() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
     assert world.reports == []
-    world.spark_is_there = True
+    world.is_spark_running = True
     assert runner.run_once() is None
     assert world.kinds == ["task_failed"]
 

@@ -203,7 +203,7 @@ def test_a_topic_that_is_gone_or_another_one_is_told_while_it_is_read(
     assert read(plane, positions=place).at_end
     for wrong in (3, 0):
         position = topics_pb2.ReadPosition(partition=0 if wrong else 1, offset=wrong)
-        with pytest.raises(NotFoundError, match="was deleted while it was read"):
+        with pytest.raises(NotFoundError, match="was deleted, or deleted and created again"):
             read(plane, positions=[position])
 
 

@@ -125,7 +125,9 @@ async def test_an_engine_that_does_not_start_changes_nothing() -> None:
     world = World()
     replacement = await world.begin()
     world.made[1].fail("no module named x")
-    with pytest.raises(UnavailableError, match="the old one goes on: no module named x") as caught:
+    with pytest.raises(
+        UnavailableError, match="the old one continues: no module named x"
+    ) as caught:
         await replacement
     assert caught.value.reason is Reason.ENGINE_UNAVAILABLE
     assert not world.renewed

@@ -1,4 +1,4 @@
-"""``python -m drover_worker.engine``: the guard of an engine process; see guard.py."""
+"""``python -m drover_worker.engine``: runs the engine's guard process; see guard.py."""
 
 import sys
 

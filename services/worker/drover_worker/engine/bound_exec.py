@@ -1,8 +1,8 @@
-"""``python -m drover_worker.engine.bound_exec PARENT_PID COMMAND...``: become the command, bound
-to die with the parent.
+"""``python -m drover_worker.engine.bound_exec PARENT_PID COMMAND...``: execs COMMAND with a
+parent-death signal set.
 
-Starting the JVM through this program needs no code between fork and exec of the engine, where other
-threads may hold any lock.
+The engine starts the JVM through this program because no Python code may run between fork and exec
+in the engine: its other threads may hold locks.
 """
 
 import os
@@ -14,12 +14,12 @@ from drover_worker.engine.settings import ExitCode
 
 
 def main() -> None:
-    """Execute the command; ends as ORPHANED when the parent is gone already."""
+    """Execute the command; exits with ORPHANED when the parent has already ended."""
     parent, *command = sys.argv[1:]
     process_tree.die_with_parent()
     if os.getppid() != int(parent):
         sys.exit(ExitCode.ORPHANED)
-    # the engine decides when a Ctrl-C ends the JVM
+    # on Ctrl-C the engine stops the JVM
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.execvp(command[0], command)
 

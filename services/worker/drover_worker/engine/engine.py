@@ -1,4 +1,4 @@
-"""The engine: takes the herder's commands, and owns what carries them out."""
+"""The engine: receives the herder's commands and dispatches them to connectors and tasks."""
 
 import os
 import threading
@@ -43,17 +43,17 @@ from drover_worker.shell.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
 
-#: How often the engine tells of itself.
+#: How often the engine reports its own figures.
 _FIGURES_EVERY_S = 5.0
-#: So many tasks, a source and its sink, have jobs of their own even on one core.
+#: Up to this many tasks (a source and its sink) get Spark jobs of their own, even on one core.
 _TASKS_ALONE_MIN = 2
 
 log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """Carries commands out. Nothing here waits for a plugin or for Spark: the thread that reads
-    commands only hands them on.
+    """Carries out commands. Its methods never block on a plugin or on Spark: the thread that reads
+    commands only dispatches them.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class Engine:
         not_exactly_once: str = "",
         in_flight: InFlight | None = None,
     ) -> None:
-        """``not_exactly_once`` is why sources deliver at least once here; empty if they do not."""
+        """``not_exactly_once`` is the reason why sources deliver at least once; empty for exactly
+        once.
+        """
         self._not_exactly_once = not_exactly_once
         self._limits = limits
         self._configs = configs
@@ -92,13 +94,13 @@ class Engine:
         )
 
     def topics_ready(self, plane: DataPlane) -> None:
-        """Answer questions about topics from now on."""
+        """Start to answer requests about topics."""
         self._plane = plane
         self._plane_ready.set()
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
-        """Let tasks run; what the herder sent meanwhile starts now."""
-        # now, and not at the cost of the first task or of one that is handed over
+        """Start to run tasks, including those the herder requested while Spark was starting."""
+        # now, so that the first task does not pay for it
         plane.warm_up(spark)
         scheduler = Scheduler(
             place_count=self._limits.batch_threads,
@@ -113,7 +115,7 @@ class Engine:
             watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
             limits=self._limits,
             send=self._send,
-            spark_is_there=partial(spark_runs, spark),
+            is_spark_running=partial(spark_runs, spark),
             commits=self._commits,
             in_flight=self._in_flight,
             shared_jobs=SharedJobs(
@@ -136,14 +138,14 @@ class Engine:
         )
 
     def handle(self, command: engine_pb2.EngineCommand) -> None:
-        """Take a command; its answer is sent later, from another thread."""
+        """Dispatch a command; another thread sends the answer."""
         kind = command.WhichOneof("command")
         try:
             self._dispatch(kind, command)
         except DroverError as error:
             self._send(answers.failed(command.call_id, error.message))
         except Exception as error:
-            log.exception("a command was not handled", command=kind)
+            log.exception("handling a command failed", command=kind)
             self._send(answers.failed(command.call_id, f"a defect of the engine: {error!r}"))
 
     def close(self) -> None:
@@ -187,13 +189,15 @@ class Engine:
         elif kind == "list_end_offsets":
             self._list_end_offsets(call_id, command.list_end_offsets)
         elif kind in ("list_topics", "describe_topic", "read_topic"):
-            self._look_at_topics(command)
+            self._run_topics_command(command)
         elif kind == "commit_result":
             self._take_answer(call_id, command.commit_result)
         elif kind == "fetched_offsets":
             self._take_answer(call_id, command.fetched_offsets)
         else:
-            self._send(answers.failed(call_id, "this engine does not know that command"))
+            self._send(
+                answers.failed(call_id, "unknown command: herder and engine differ in version")
+            )
 
     def _take_answer(self, call_id: int, answer: Any) -> None:
         take = self._commits.pop(call_id, None)
@@ -301,7 +305,7 @@ class Engine:
             on_done=finish,
         )
 
-    def _look_at_topics(self, command: engine_pb2.EngineCommand) -> None:
+    def _run_topics_command(self, command: engine_pb2.EngineCommand) -> None:
         call_id = command.call_id
 
         def finish(outcome: Outcome) -> None:
@@ -372,7 +376,7 @@ class Engine:
             self._report_progress(with_engine=with_engine)
             if spark_alive and self._spark_was_stopped():
                 spark_alive = False
-                self._ask_for_replacement("a plugin stopped the Spark session that all share")
+                self._ask_for_replacement("a plugin stopped the shared Spark session")
 
     def _spark_was_stopped(self) -> bool:
         return self._tools is not None and self._tools.spark.sparkContext._jsc is None
@@ -386,16 +390,16 @@ class Engine:
             self._send(engine_pb2.EngineReport(task_progress=report))
 
     def _figures(self) -> engine_pb2.EngineFigures | None:
-        """What the engine tells of itself; None while Spark does not say."""
-        if self._tools is None or not self._tools.spark_is_there():
+        """The engine's figures; None while Spark does not answer."""
+        if self._tools is None or not self._tools.is_spark_running():
             return None
         try:
             return engine_figures(self._tools.spark, abandoned_count=self._threads.abandoned_count)
         except Exception as error:  # noqa: BLE001 - Spark may be about to end
-            log.debug("Spark does not tell its figures", error=repr(error)[:200])
+            log.debug("Spark's figures are not available", error=repr(error)[:200])
             return None
 
     def _ask_for_replacement(self, reason: str) -> None:
-        log.error("the engine asks to be replaced", reason=reason)
+        log.error("the engine requests its replacement", reason=reason)
         report = engine_pb2.ReplacementRequested(reason=reason)
         self._send(engine_pb2.EngineReport(replacement_requested=report))

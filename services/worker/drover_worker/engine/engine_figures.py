@@ -1,4 +1,4 @@
-"""What the engine tells of itself: Spark's jobs, its JVM's heap, threads that hang."""
+"""Figures that the engine reports: Spark jobs, the JVM's heap, hung threads."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from drover.api.engine.v1 import engine_pb2
 
 
 def engine_figures(spark: SparkSession, *, abandoned_count: int) -> engine_pb2.EngineFigures:
-    """The figures now; a few calls into the JVM, milliseconds together."""
+    """The current figures; costs a few calls into the JVM, milliseconds in total."""
     context: Any = spark.sparkContext
     runtime = context._jvm.java.lang.Runtime.getRuntime()
     return engine_pb2.EngineFigures(

@@ -1,8 +1,7 @@
 """Messages over a byte stream: a 4-byte big-endian length, then the serialized message.
 
-The engine reads and writes with blocking sockets, the herder with asyncio streams. Both sides
-refuse a message over ``MAX_FRAME_BYTES``: a sender before a byte of it is sent, a reader before
-memory for it is taken.
+The engine uses blocking sockets, the herder asyncio streams. Both reject a message of more than
+``MAX_FRAME_BYTES``: the sender before it sends a byte, the reader before it allocates memory.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 class FramingError(InternalError):
-    """The stream does not hold a whole message of a bearable size; it cannot be used further."""
+    """The stream is truncated or a message is malformed or too large; the stream is unusable."""
 
 
 def encode_frame(message: Message) -> bytes:
@@ -40,15 +39,15 @@ def encode_frame(message: Message) -> bytes:
 
 
 def send(sock: socket.socket, message: Message) -> None:
-    """Write one message; blocks until the socket took it."""
+    """Write one message; blocks until the socket has accepted all of it."""
     sock.sendall(encode_frame(message))
 
 
 def receive(sock: socket.socket, kind: type[MessageT]) -> MessageT | None:
-    """Read one message; None when the stream ended between two messages.
+    """Read one message; None when the stream ended at a message boundary.
 
     Raises:
-        FramingError: The stream ended inside a message, or holds something else.
+        FramingError: The stream ended inside a message, or the message is invalid.
     """
     header = _receive_exactly(sock, _HEADER.size)
     if not header:
@@ -76,7 +75,7 @@ async def receive_async(reader: asyncio.StreamReader, kind: type[MessageT]) -> M
 
 
 def _receive_exactly(sock: socket.socket, size_bytes: int) -> bytes:
-    """``size_bytes`` bytes; fewer only when nothing at all came before the end."""
+    """``size_bytes`` bytes; empty when the stream ended before the first byte."""
     received = bytearray(size_bytes)
     view = memoryview(received)
     position = 0
@@ -103,4 +102,4 @@ def _decode(kind: type[MessageT], body: bytes) -> MessageT:
     try:
         return kind.FromString(body)
     except DecodeError as error:
-        raise FramingError(f"bytes that are no {kind.__name__}: {error}") from error
+        raise FramingError(f"the message is not a valid {kind.__name__}: {error}") from error

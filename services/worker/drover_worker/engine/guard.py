@@ -1,13 +1,13 @@
-"""The guard: a tiny process between the herder and the engine, so that nothing outlives either.
+"""The guard: a small process between the herder and the engine that ends the engine's process tree.
 
     herder ── guard ── engine ── JVM ── pyspark daemon ── Python workers
 
-It runs no thread and nothing but the standard library. When the herder dies or closes the
-lifeline, or the engine ends, it kills every process below it, whatever its session, and ends with
-the engine's exit code. SIGTERM goes on to the engine, which then stops in good order.
+It runs a single thread and only the standard library. When the herder ends or closes the lifeline,
+or the engine ends, the guard kills every descendant process, in any session, and exits with the
+engine's exit code. It forwards SIGTERM to the engine, which then stops gracefully.
 
-The guard itself may be killed too: the engine, the JVM and the Python workers each carry a
-parent-death signal, and the herder sweeps by the tree's mark.
+The guard itself may be killed as well: the engine, the JVM and the Python workers each have a
+parent-death signal, and the herder kills every process that carries the tree's mark.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _catch_signals() -> int:
-    """Have every signal write its number to a pipe; returns the read end."""
+    """Make every signal write its number to a pipe; returns the read end."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for number in (*_FORWARDED, signal.SIGCHLD):
@@ -73,7 +73,7 @@ def _catch_signals() -> int:
 
 
 def _watch(engine: int, herder: int, lifeline: int, wakeup: int) -> int:
-    """Wait for the end of the engine or of the herder."""
+    """Wait until the engine or the herder ends; returns the exit code."""
     poller = select.poll()
     for descriptor in (herder, lifeline, wakeup):
         poller.register(descriptor, select.POLLIN)
@@ -91,21 +91,19 @@ def _watch(engine: int, herder: int, lifeline: int, wakeup: int) -> int:
 
 
 def _hold(directory: Path) -> None:
-    """Make the directory of temporary files, and say for as long as this process lives that it is
-    in use.
-    """
+    """Create the directory for temporary files and lock it for the lifetime of this process."""
     directory.mkdir(mode=0o700)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the directories of engines whose guard and herder were killed together."""
+    """Remove directories of engines for which guard and herder were killed together."""
     newest_s = time.time() - _LEFTOVER_AGE_S
     for directory in parent.glob(f"{DIRECTORY_PREFIX}*"):
         with contextlib.suppress(OSError):
             if directory.stat().st_mtime > newest_s:
-                continue  # perhaps not held yet
+                continue  # its guard may not have locked it yet
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +113,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def shell_exit_code(wait_status: int) -> int:
-    """An exit code as a shell shows it: 128 + N for a process that signal N killed."""
+    """The exit code as shells report it: 128 + N for a process that signal N killed."""
     code = os.waitstatus_to_exitcode(wait_status)
     return code if code >= 0 else 128 - code
 

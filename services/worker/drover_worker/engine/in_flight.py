@@ -1,8 +1,8 @@
-"""What is at work in an engine, in memory that survives its end.
+"""A table of the connectors and tasks at work in an engine, in memory that outlives the engine.
 
-The engine marks each connector and task whose batch or plugin call is under way in a table of
-slots, in a memory file that the herder made. When the engine was killed the herder reads who was
-at work then. A mark costs microseconds and no system call.
+The engine marks each connector and task that has a batch or a plugin call in flight, in a table of
+slots in a memory file that the herder creates. When the engine was killed, the herder reads which
+ones were at work. Marking takes microseconds and no system call.
 """
 
 import mmap
@@ -16,10 +16,10 @@ from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 from drover.model.status import StatusKey
 
 _SLOT_COUNT = 512
-#: What the flag of a slot says.
+#: Values of a slot's flag: seasoned means that the task has completed a run.
 _UNUSED, _NEW, _SEASONED = range(3)
 _UTF8_BYTES_MAX = 4
-#: A flag, a length, and then the key: the number of a task, a colon, the connector's name.
+#: A slot: flag, length, then the key "task number:connector name".
 _FLAG_BYTES = 1
 _LENGTH_BYTES = 2
 _HEAD_BYTES = _FLAG_BYTES + _LENGTH_BYTES
@@ -28,21 +28,21 @@ _TABLE_BYTES = _SLOT_COUNT * _SLOT_BYTES
 
 
 class InFlight:
-    """The engine's side; thread-safe."""
+    """The engine's side of the table; thread-safe."""
 
     def __init__(self, descriptor: int | None = None) -> None:
-        """``descriptor`` is of the herder's memory file; without one nothing is marked."""
+        """``descriptor`` is the herder's memory file; without one nothing is marked."""
         self._table = mmap.mmap(descriptor, _TABLE_BYTES) if descriptor is not None else None
         self._lock = threading.Lock()
         self._free = list(range(_SLOT_COUNT)) if self._table is not None else []
-        #: Tasks that have finished a run.
+        #: Tasks that have completed a run.
         self._seasoned: set[StatusKey] = set()
-        #: What stays marked.
+        #: Keys that stay marked after their work ends.
         self._kept: set[StatusKey] = set()
 
     @contextmanager
     def at_work(self, key: StatusKey, *, is_run: bool = False) -> Iterator[None]:
-        """Mark ``key`` for as long as the block runs, ``is_run`` of its task."""
+        """Mark ``key`` while the block runs; ``is_run`` when the block is a run of the task."""
         table, start = self._table, self._take_slot()
         if table is None or start is None:
             yield
@@ -50,7 +50,7 @@ class InFlight:
         text = _encode(key)
         table[start + _FLAG_BYTES : start + _HEAD_BYTES] = len(text).to_bytes(_LENGTH_BYTES)
         table[start + _HEAD_BYTES : start + _HEAD_BYTES + len(text)] = text
-        # last, so that a slot that counts is whole
+        # the flag is written last: a set flag means that the slot is complete
         table[start] = _SEASONED if key in self._seasoned else _NEW
         try:
             yield
@@ -63,7 +63,7 @@ class InFlight:
                     self._free.append(start // _SLOT_BYTES)
 
     def keep(self, key: StatusKey) -> None:
-        """Leave ``key`` marked, as the engine is about to end under what it does now."""
+        """Leave ``key`` marked, because the engine is about to end during its current work."""
         self._kept.add(key)
 
     def _take_slot(self) -> int | None:
@@ -72,19 +72,20 @@ class InFlight:
 
 
 def new_table() -> int:
-    """The descriptor of a memory file for ``InFlight``."""
+    """The descriptor of a new memory file for ``InFlight``."""
     descriptor = os.memfd_create("drover-in-flight", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, _TABLE_BYTES)
     return descriptor
 
 
 def read_table(descriptor: int) -> tuple[StatusKey, ...] | None:
-    """What was at work and had not finished a run before; all that was, if there is no such.
+    """The connectors and tasks at work that had not completed a run; all of them if there is none.
 
-    What runs well has finished runs, and is still at work when everything waits for memory.
+    When memory runs out, healthy tasks block as well, so tasks that have completed a run are not
+    suspects while there is another.
 
     Returns:
-        None when there may have been more than the table holds.
+        None when the table was full, as keys may be missing.
     """
     with mmap.mmap(descriptor, _TABLE_BYTES, prot=mmap.PROT_READ) as table:
         marked = [start for start in range(0, _TABLE_BYTES, _SLOT_BYTES) if table[start]]

@@ -16,8 +16,8 @@ log = structlog.get_logger(__name__)
 class HerderLink:
     """Sends reports from any thread, reads commands on one.
 
-    A herder that does not read holds the senders up, which is the wanted back-pressure. A herder
-    that is gone ends this process at once: nothing that runs here is anybody's any more.
+    When the herder does not read, senders block: that is the back-pressure. When the herder has
+    ended, this process exits at once, as its tasks have no owner.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -38,7 +38,7 @@ class HerderLink:
         try:
             command = framing.receive(self._socket, engine_pb2.EngineCommand)
         except (OSError, framing.FramingError):
-            log.exception("the stream from the herder broke")
+            log.exception("the stream from the herder is broken")
             command = None
         if command is None:
             self._leave()

@@ -1,8 +1,8 @@
-"""Lines that an engine's processes write, as the herder hands them on.
+"""Log lines of the engine's process tree, formatted for the herder's log.
 
-The engine logs as its settings say. Others write plain text beside it: prints of plugins, Java,
-Python workers. Where events are asked for, each of their lines becomes one. They share one pipe, on
-which a line stays whole if it is one write (of at most PIPE_BUF bytes, 4096).
+The engine logs in the configured format. Plugins, Java and Python workers write plain text to the
+same pipe; in a JSON log each of their lines becomes an event. A line stays whole on the pipe when
+it is a single write of at most PIPE_BUF (4096) bytes.
 """
 
 import io
@@ -12,14 +12,15 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-#: Java says so on every start, as Spark asks for that module.
+#: Java prints this at every start, because Spark requests that module.
 _NOISE = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector"})
 
 
 def write_whole_lines() -> None:
-    """Have this process write what it prints line by line.
+    """Make this process write its standard output and error line by line.
 
-    Unbuffered, as the engine's environment asks for, a print is two writes: its text, its newline.
+    The engine's environment sets unbuffered output, where a print is two writes: text, then
+    newline.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -27,10 +28,11 @@ def write_whole_lines() -> None:
 
 
 def write_to_stderr_of_parent() -> None:
-    """Make the parent's standard error this process's own, past the pipe that the parent reads.
+    """Redirect this process's standard error to the parent's, bypassing the pipe that the parent
+    reads.
 
-    A JVM copies such a pipe in pieces that are no lines. Where the parent does not let itself be
-    looked at, all stays as it is.
+    A JVM copies such a pipe in chunks that are not lines. Does nothing when the parent's
+    descriptors are not accessible.
     """
     with suppress(OSError):
         stderr = os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_APPEND)
@@ -39,7 +41,7 @@ def write_to_stderr_of_parent() -> None:
 
 
 def as_logged(line: bytes, log_format: str) -> bytes:
-    """The line as it belongs into a log of this format; empty when it holds no text."""
+    """The line in the given log format; empty when it has no text."""
     text = line.strip()
     if text in _NOISE:
         return b""

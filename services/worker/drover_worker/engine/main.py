@@ -1,4 +1,4 @@
-"""The engine process from its first message to its last."""
+"""Runs the engine process from start to exit."""
 
 import os
 import signal
@@ -36,9 +36,9 @@ from drover_worker.engine.settings import (
 log = structlog.get_logger(__name__)
 
 
-#: Of an engine's own directory, which is swept when it ends.
+#: In the engine's temporary directory, which is removed when the engine ends.
 STAGING_DIRECTORY = "staged"
-#: With which Spark ends a JVM whose heap is used up, and Java's own ExitOnOutOfMemoryError.
+#: Exit codes of a JVM without free heap: Spark's, and Java's for ExitOnOutOfMemoryError.
 _JVM_HEAP_CODES = frozenset({52, 3})
 
 
@@ -70,12 +70,12 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     try:
         spark = _start(settings, engine, stop)
     except EngineStartError as error:
-        link.send(answers.failed(0, str(error)))  # the herder logs it, and answers callers with it
+        link.send(answers.failed(0, str(error)))  # the herder logs it and returns it to its callers
         return error.exit_code
     if spark is None:
         return ExitCode.STOPPED
     stop.wait()
-    log.info("the engine stops")
+    log.info("the engine is stopping")
     engine.close()
     spark.stop()
     return ExitCode.STOPPED
@@ -87,16 +87,16 @@ def _serve(link: HerderLink, engine: Engine) -> None:
 
 
 def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> SparkEngine | None:
-    """Start Spark and let tasks run; None when ``stop`` was set meanwhile."""
+    """Start Spark, then the tasks; None when ``stop`` was set during the start."""
 
     def lost(exit_code: int) -> None:
         if not stop.is_set():
-            log.error("the JVM ended under the engine", exit_code=exit_code)
+            log.error("the engine's JVM ended unexpectedly", exit_code=exit_code)
             os._exit(_exit_code_after(exit_code))
 
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     plane: DataPlane | None = None
-    with suppress(DroverError):  # the coordinator, which makes the store, may start meanwhile
+    with suppress(DroverError):  # the coordinator creates the store and may still be starting
         plane = _open_plane(settings, temporary)
         engine.topics_ready(plane)
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
@@ -113,7 +113,7 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
 
 
 def _exit_code_after(jvm_exit_code: int) -> ExitCode:
-    """The exit code of an engine whose JVM ended with ``jvm_exit_code``."""
+    """The engine's exit code when its JVM ended with ``jvm_exit_code``."""
     if jvm_exit_code in _JVM_HEAP_CODES:
         return ExitCode.HEAP_USED_UP
     return ExitCode.SPARK_KILLED if jvm_exit_code == -signal.SIGKILL else ExitCode.SPARK_LOST

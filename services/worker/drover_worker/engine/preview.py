@@ -1,6 +1,6 @@
-"""Previews: what a connector would do to some records; nothing is written or committed.
+"""Previews: what a connector would do to some records, without writing or committing.
 
-The records are few, so they run through the steps on the driver, one by one.
+The records are few, so they pass through the steps on the driver, one at a time.
 """
 
 import time
@@ -29,7 +29,7 @@ from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.topics.shown_records import shown_record, type_text
 
 READ, WRITE = "read", "write"
-#: What a preview may take in all, and how often a source without records is asked again.
+#: Time limit of a preview, and how often a source without records is polled again.
 _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
@@ -39,7 +39,7 @@ _LETTERS_AT_ONCE = 1_000
 
 
 class PreviewRefusedError(Exception):
-    """A connector whose records cannot be looked at without an effect."""
+    """The connector cannot be previewed without side effects."""
 
 
 def preview(
@@ -51,14 +51,14 @@ def preview(
     dead_letters: bool,
     wait: Callable[[float], object],
 ) -> preview_pb2.Preview:
-    """Read at most ``row_count`` records and run them through the steps of ``config``; with
-    ``dead_letters`` those that it replays.
+    """Read at most ``row_count`` records and pass them through the steps of ``config``.
 
+    With ``dead_letters`` the records are the dead letters that the config replays.
     ``wait(seconds)`` pauses between two polls of a source. Runs plugin code.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
-        PreviewRefusedError: The source's poll has effects.
+        PreviewRefusedError: poll() has side effects, or a topic is internal.
         InvalidArgumentError: INVALID_CONFIG.
     """
     connector_class = plugins.find(config["connector.class"])
@@ -68,8 +68,8 @@ def preview(
     path = RecordPath(connector_class, parsed, task, tools.spark)
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
-        route = path.sink_route(replayed=True) if is_sink else path.letters_route()
-        batches = _letters(tools, path.replay)
+        route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()
+        batches = _dead_letters(tools, path.replay)
     elif is_sink:
         route = path.sink_route()
         batches = _topic_records(tools, parsed, row_count, answer.notes.append)
@@ -77,7 +77,7 @@ def preview(
         assert issubclass(connector_class, SourceConnector)
         batch, layout_route = _poll(connector_class, config, task, tools, wait)
         if batch is None:
-            answer.notes.append("the source has no record now")
+            answer.notes.append("the source has no records now")
             answer.steps.extend((READ, WRITE))
             return answer
         route, batches = layout_route, _source_rows(batch)
@@ -91,7 +91,7 @@ def preview(
         answer.rows.append(_row(record, route, number, schemas))
     answer.schemas.extend(schemas.in_order(answer.steps[:-1]))
     if not answer.rows and not answer.notes:
-        answer.notes.append("there is no record to read now")
+        answer.notes.append("there are no records to read now")
     return answer
 
 
@@ -102,10 +102,10 @@ def _poll(
     tools: TaskTools,
     wait: Callable[[float], object],
 ) -> "tuple[DataFrame | ArrowRows | None, Route]":
-    """The rows of the first task's first batch from the source's beginning."""
+    """The rows of the first batch of the first task, from the start of the source."""
     if connector_class.poll_has_effects:
         raise PreviewRefusedError(
-            f"{connector_class.__name__} cannot be previewed: reading from its source has effects"
+            f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
         )
     own = _first_task_config(connector_class, config)
     merged = task_config(connector_class, config, own or {})
@@ -151,7 +151,7 @@ def _source_rows(rows: "DataFrame | ArrowRows") -> Iterator[pa.RecordBatch]:
 def _topic_records(
     tools: TaskTools, config: Mapping[str, Any], row_count: int, note: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The first records of the topics that a sink reads, whatever it has read of them."""
+    """The first records of the sink's topics, regardless of its committed offsets."""
     plane = tools.plane
     topics = config[TOPICS]
     if topics is None:
@@ -159,11 +159,13 @@ def _topic_records(
         topics = [topic for topic in sorted(plane.topics()) if pattern.matches(topic)]
     refused = sorted({*topics} & {*plane.reserved_topics()})
     if refused:
-        raise PreviewRefusedError(f"the topic {refused[0]} is one that Drover keeps itself in")
+        raise PreviewRefusedError(
+            f"the topic {refused[0]} cannot be previewed: it is internal to the cluster"
+        )
     counts = plane.partition_counts(topics)
     missing = [topic for topic in topics if topic not in counts]
     if missing:
-        note(f"no topic is called {', '.join(missing)}")
+        note(f"missing topics: {', '.join(missing)}")
     starts = {(topic, n): 0 for topic, count in counts.items() for n in range(count)}
     plan = plane.plan_read(starts, max_records=row_count, max_bytes=_SINK_BYTES_MAX)
     rows = plane.rows(tools.spark, plan)
@@ -171,8 +173,8 @@ def _topic_records(
         yield from rows.read(number)
 
 
-def _letters(tools: TaskTools, replay: Replay) -> Iterator[pa.RecordBatch]:
-    """The letters that a config has the connector replay, lazily."""
+def _dead_letters(tools: TaskTools, replay: Replay) -> Iterator[pa.RecordBatch]:
+    """The dead letters that the config replays, lazily."""
     replaying = Replaying(replay, {}, task=0, task_count=1)
     while plan := replaying.plan(
         tools.plane, max_records=_LETTERS_AT_ONCE, max_bytes=_SINK_BYTES_MAX
@@ -240,7 +242,7 @@ def _row(
 def _run(
     row: preview_pb2.PreviewedRow, name: str, steps: Iterable[Step], record: pa.RecordBatch
 ) -> pa.RecordBatch | None:
-    """The record after the steps; None when it failed or was dropped, which ``row`` tells then."""
+    """The record after the steps; None when it failed or was dropped, which is noted in ``row``."""
     for step in steps:
         try:
             made = [each for each in step(record) if each.num_rows]

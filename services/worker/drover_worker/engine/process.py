@@ -1,7 +1,7 @@
-"""``python -m drover_worker.engine.process FD``: the engine process, below its guard.
+"""``python -m drover_worker.engine.process FD``: the engine process, a child of its guard.
 
-The main thread starts Spark, as the JVM is bound to the thread that started it, and then waits for
-SIGTERM. Commands are served from the beginning; those that need Spark wait for it.
+The main thread starts Spark, because the JVM is bound to the thread that started it, then waits for
+SIGTERM. Commands are served from the start; commands that need Spark wait for it.
 """
 
 import os
@@ -28,7 +28,7 @@ def main() -> int:
         return ExitCode.ORPHANED
     settings = EngineSettings.from_json(os.environ.pop(SETTINGS_VARIABLE))
     sock = socket.socket(fileno=int(sys.argv[1]))
-    # after the first step, as they take a second to load
+    # after die_with_parent: these imports take a second
     from drover_worker.engine.main import run
 
     for descriptor in (sock.fileno(), int(os.environ[IN_FLIGHT_VARIABLE])):
@@ -52,5 +52,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # hung plugin threads and py4j's would hold an ordinary exit up; the guard clears the rest away
+    # hung plugin threads and py4j's would block a normal exit; the guard kills the other processes
     os._exit(code)

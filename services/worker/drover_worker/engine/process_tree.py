@@ -1,8 +1,8 @@
-"""Finding and killing whole process trees. Standard library only: the guard runs this.
+"""Finds and kills process trees. Standard library only, because the guard imports it.
 
-Linux keeps what is needed: a subreaper adopts every orphan below it, so nothing leaves its tree by
-double-forking or by a session of its own; a parent-death signal takes a child down with its parent
-even if that was killed.
+A Linux subreaper adopts every orphaned descendant, so no process leaves the tree by double-forking
+or by starting a session. A parent-death signal kills a child when its parent ends, even if the
+parent was killed.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
-#: How often a killed tree is looked at until it is gone.
+#: Interval between checks whether a killed tree has ended.
 _CHECK_INTERVAL_S = 0.005
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,29 +29,29 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan below this process."""
+    """Adopt every orphaned descendant of this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Be killed when the thread that started this process ends; survives exec, not fork."""
+    """Get SIGKILL when the thread that started this process ends; survives exec, not fork."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def parents() -> dict[int, int]:
-    """The parent of every process there is, zombies included."""
+    """The parent of every running or zombie process."""
     found = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                # the name in brackets may hold anything; the fields follow its last bracket
+                # the name in brackets may contain anything; the fields follow the last bracket
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 found[int(entry.name)] = int(fields[1])
     return found
 
 
 def descendants(root: int) -> set[int]:
-    """The processes below ``root``."""
+    """All processes below ``root``."""
     children: dict[int, list[int]] = {}
     for process, parent in parents().items():
         children.setdefault(parent, []).append(process)
@@ -66,7 +66,7 @@ def descendants(root: int) -> set[int]:
 
 
 def marked(variable: str, value: str) -> set[int]:
-    """The other processes of this user whose environment began with ``variable=value``."""
+    """Other processes of this user that were started with ``variable=value`` in the environment."""
     entry_bytes = f"{variable}={value}".encode()
     found = set()
     for entry in _PROC.iterdir():
@@ -78,21 +78,21 @@ def marked(variable: str, value: str) -> set[int]:
 
 
 def kill(process_ids: set[int]) -> None:
-    """SIGKILL each of them that is still there and ours."""
+    """Send SIGKILL to each that still exists and belongs to this user."""
     for process_id in process_ids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process_id, signal.SIGKILL)
 
 
 def kill_descendants(limit_s: float) -> bool:
-    """Kill everything below this process, which must be a subreaper, and reap it.
+    """Kill and reap all descendants of this process, which must be a subreaper.
 
     Returns:
-        Whether nothing is left; False when ``limit_s`` seconds were not enough.
+        False when some were still running after ``limit_s`` seconds.
     """
     deadline = time.monotonic() + limit_s
     while True:
-        # once more after each round: a process may have forked before its signal came
+        # repeat: a process may have forked before its signal arrived
         kill(descendants(os.getpid()))
         if not reap():
             return True
@@ -102,7 +102,7 @@ def kill_descendants(limit_s: float) -> bool:
 
 
 def kill_marked(variable: str, value: str, limit_s: float) -> bool:
-    """Kill what carries the mark, wherever it is; as ``kill_descendants``."""
+    """Kill every process with the mark, in any tree; returns as ``kill_descendants``."""
     deadline = time.monotonic() + limit_s
     while left := marked(variable, value):
         kill(left)
@@ -113,7 +113,7 @@ def kill_marked(variable: str, value: str, limit_s: float) -> bool:
 
 
 def reap(statuses: dict[int, int] | None = None) -> bool:
-    """Collect the children that ended, with their wait statuses; whether any child is left."""
+    """Collect ended children and their wait statuses; returns whether any child is left."""
     while True:
         try:
             process_id, status = os.waitpid(-1, os.WNOHANG)

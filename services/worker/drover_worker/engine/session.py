@@ -28,12 +28,12 @@ from drover_worker.engine.settings import (
 
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
-#: What Spark puts behind the folder of its Unix sockets: "/.", a UUID and ".sock".
+#: Bytes that Spark appends to the directory for its sockets: "/.", a UUID and ".sock".
 _SOCKET_NAME_BYTES = 43
-#: The least that a system takes as the path of a Unix socket (macOS; Linux takes 107).
+#: The shortest limit for a Unix socket's path (macOS; Linux allows 107 bytes).
 _SOCKET_PATH_BYTES_MAX = 103
 _TEXT_PATTERN = "%d{HH:mm:ss} spark %p %c{1}: %m%n%ex"
-#: An event as structlog writes it.
+#: The event format of structlog.
 _JSON_PATTERN = (
     '{"event": "%enc{%m}{JSON}", '
     '"level": "%level{FATAL=critical, WARN=warning, TRACE=debug, lowerCase=true}", '
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 class EngineStartError(Exception):
-    """The engine cannot run here; the message is one line for people."""
+    """The engine cannot start; the message is one line for operators."""
 
     def __init__(self, exit_code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -78,25 +78,25 @@ class SparkEngine:
         """End the session and its JVM."""
         self.session.stop()
         if self.jvm.stdin is not None:
-            self.jvm.stdin.close()  # the gateway ends with its standard input
+            self.jvm.stdin.close()  # the gateway exits when its standard input closes
 
 
 def spark_runs(session: SparkSession) -> bool:
-    """Whether the session's JVM is there, and is not about to end."""
+    """Whether the session's JVM runs and is not shutting down."""
     context: Any = session.sparkContext
     try:
         return not context._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 - whatever py4j says of a gateway that is gone
+    except Exception:  # noqa: BLE001 - py4j raises various errors for a dead gateway
         return False
 
 
 def is_local_master(master: str) -> bool:
-    """Whether executors run on this machine, where they can reach its files."""
+    """Whether executors run on this machine and share its file system."""
     return master == "local" or master.startswith("local[")
 
 
 def check_settings(settings: EngineSettings) -> None:
-    """Refuse settings that cannot work together.
+    """Reject settings that contradict each other.
 
     Raises:
         EngineStartError: With BAD_SETTINGS.
@@ -118,20 +118,20 @@ def start_spark(
     stop: threading.Event,
     on_lost: Callable[[int], None],
 ) -> SparkEngine | None:
-    """Start a JVM and a session; call it from the main thread, whose end the JVM is bound to.
+    """Start a JVM and a session. Call from the main thread: the JVM ends with that thread.
 
     Args:
         settings: The engine's settings.
-        directory: For Spark's temporary files; whoever made it removes it.
-        stop: Ends the start early; None is returned then.
-        on_lost: Called on a thread of its own with the exit code when the JVM ended.
+        directory: For Spark's temporary files; the caller removes it.
+        stop: Aborts the start when set; the result is None then.
+        on_lost: Called on another thread with the JVM's exit code when it ended.
 
     Raises:
-        EngineStartError: There is no usable Java, or Spark refused its settings.
+        EngineStartError: No usable Java was found, or Spark rejected its settings.
     """
     check_settings(settings)
     try:
-        # before Spark's scripts and an old Java say the same in many lines
+        # checked first: Spark's scripts and an old Java report it in many lines
         find_java()
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
@@ -153,13 +153,13 @@ def start_spark(
 
 
 def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
-    """Spark's settings for an engine; the user's win."""
+    """Spark's settings for an engine; the user's settings take precedence."""
     conf = {
         "spark.app.name": "drover",
         DRIVER_MEMORY: DEFAULT_DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # tasks are many and small: each gets its share beside one big batch
+        # many small tasks share the cores with large batches
         "spark.scheduler.mode": "FAIR",
         "spark.pyspark.python": settings.python_executable,
         "spark.pyspark.driver.python": settings.python_executable,
@@ -169,7 +169,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        # plans of batches are not looked at again, and an engine makes one every few milliseconds
+        # plans are never inspected afterwards, and an engine creates one every few milliseconds
         "spark.sql.ui.retainedExecutions": "10",
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
@@ -179,15 +179,15 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     if is_local_master(settings.spark_master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
-        # the JVM mostly plans and waits: threads of its own for garbage would take cores away, and
-        # the second compiler took more than all jobs of its first minutes
+        # the JVM mostly plans and waits: GC threads would take cores from batches, and the C2
+        # compiler took more time than all jobs of the first minutes
         conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
             conf["spark.python.unix.domain.socket.enabled"] = "true"
             conf["spark.python.unix.domain.socket.dir"] = str(directory)
     else:
-        # executors elsewhere call the driver at this machine's name, which Spark finds out; those
-        # here have the engine's environment, and elsewhere they have to be told
+        # remote executors call the driver at this machine's host name, which Spark resolves; local
+        # ones inherit the engine's environment, remote ones need this variable
         conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
@@ -195,9 +195,9 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
 def _launch_gateway(
     settings: EngineSettings, directory: Path, info: Path
 ) -> "subprocess.Popen[bytes]":
-    """Start the JVM that pyspark will connect to, as pyspark does, but bound to this process.
+    """Start pyspark's JVM gateway with a parent-death signal.
 
-    It writes its port and secret to ``info``.
+    The gateway writes its port and secret to ``info``.
     """
     log4j = directory / "log4j2.properties"
     pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
@@ -210,7 +210,7 @@ def _launch_gateway(
     )
     command = [sys.executable, "-m", "drover_worker.engine.bound_exec", str(os.getpid())]
     command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
-    # a file, as a command line is for everyone to read, and the settings may hold credentials
+    # in a file: command lines are public, and the settings may contain credentials
     properties = directory / "spark.properties"
     properties.write_text("".join(f"{k}={_escape_property(v)}\n" for k, v in conf.items()))
     command += ["--properties-file", str(properties), "pyspark-shell"]
@@ -225,20 +225,20 @@ def _launch_gateway(
 
 
 def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:
-    """Wait until the JVM has written its port; False when ``stop`` was set before."""
+    """Wait until the JVM has written its port; False when ``stop`` was set first."""
     deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
     while not info.exists():
         code = jvm.poll()
         if code is not None:
             raise EngineStartError(
                 ExitCode.SPARK_NOT_STARTED,
-                f"Spark's JVM ended with exit code {code} before it was up; "
-                "its own words are above in the log (settings: DROVER_SPARK_CONF)",
+                f"Spark's JVM ended with exit code {code} while it was starting: see its output "
+                "above in the log, and check DROVER_SPARK_CONF",
             )
         if time.monotonic() >= deadline:
             raise EngineStartError(
                 ExitCode.SPARK_NOT_STARTED,
-                f"Spark's JVM was not up within {_GATEWAY_TIMEOUT_S:.0f} s",
+                f"Spark's JVM did not start within {_GATEWAY_TIMEOUT_S:.0f} s",
             )
         if stop.wait(_GATEWAY_POLL_S):
             return False
@@ -246,27 +246,27 @@ def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threadin
 
 
 def _escape_property(value: str) -> str:
-    """A value as a Java properties file holds it."""
+    """The value escaped for a Java properties file."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return "\\" + escaped if escaped.startswith((" ", "\t")) else escaped
 
 
 def _build_session(master: str) -> SparkSession:
     try:
-        return SparkSession.builder.getOrCreate()  # on the settings that the JVM was started with
+        return SparkSession.builder.getOrCreate()  # uses the settings of the running JVM
     except Exception as error:
         cause = _cause_of(error)
         text = f"Spark did not start: {cause}"
         if not is_local_master(master):
             text = (
-                f"Spark did not start with the master {master}: {cause}; see that it runs, and that"
-                " it and this machine can reach each other (DROVER_SPARK_MASTER)"
+                f"Spark did not start with the master {master}: {cause}; check that it runs, and "
+                "that it and this machine can reach each other (DROVER_SPARK_MASTER)"
             )
         raise EngineStartError(ExitCode.SPARK_NOT_STARTED, text) from error
 
 
 def _cause_of(error: Exception) -> str:
-    """One line: py4j first says what was called, and then, behind a colon, what Java threw."""
+    """The Java error in one line; py4j puts the name of the call first, then a colon."""
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if line and not line.startswith("An error occurred while")]
     return causes[0].removeprefix(":").strip() if causes else type(error).__name__

@@ -1,4 +1,4 @@
-"""Settings that the herder gives an engine at its start, and the engine's exit codes."""
+"""The settings that the herder passes to an engine, and the engine's exit codes."""
 
 import dataclasses
 import json
@@ -13,59 +13,60 @@ from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Stora
 
 #: The environment variable that carries EngineSettings as JSON to the engine process.
 SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
-#: Marks every process of one engine's tree, so that a sweep finds what outlived its guard.
+#: Marks every process of an engine's tree: the herder kills processes that the guard missed.
 TREE_VARIABLE = "DROVER_ENGINE_TREE"
-#: Names the directory of an engine's temporary files; its guard makes and removes it.
+#: The directory for an engine's temporary files; its guard creates and removes it.
 DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
-#: What such a directory's name begins with.
+#: The prefix of that directory's name.
 DIRECTORY_PREFIX = "drover-engine-"
-#: The descriptor of the table of what is at work in the engine (``in_flight``).
+#: The descriptor of the ``in_flight`` table.
 IN_FLIGHT_VARIABLE = "DROVER_ENGINE_IN_FLIGHT"
 
 
 class ExitCode(IntEnum):
-    """How an engine process ends by itself. A signal shows as 128 + its number."""
+    """Exit codes of an engine process. A signal shows as 128 + its number."""
 
     STOPPED = 0
     #: A defect of the engine.
     FAILED = 1
     #: The settings contradict each other.
     BAD_SETTINGS = 80
-    #: There is no Java that Spark can run on.
+    #: No usable Java was found.
     JAVA_UNUSABLE = 81
-    #: Java runs, the Spark session does not come up.
+    #: Java runs, but the Spark session did not start.
     SPARK_NOT_STARTED = 82
-    #: The JVM ended under a running engine.
+    #: The JVM of a running engine ended.
     SPARK_LOST = 83
-    #: The herder is gone.
+    #: The herder has ended.
     ORPHANED = 84
-    #: The JVM had used up its heap.
+    #: The JVM ran out of heap.
     HEAP_USED_UP = 85
-    #: The JVM was killed (SIGKILL) under a running engine.
+    #: The JVM of a running engine was killed (SIGKILL).
     SPARK_KILLED = 86
 
 
-#: The heap of Spark's JVM, and what it is where nobody says.
+#: The heap size of Spark's JVM, and its default.
 DRIVER_MEMORY = "spark.driver.memory"
 DEFAULT_DRIVER_MEMORY = "1g"
-#: Starting again does not help before somebody changes the machine or the settings.
+#: A restart cannot succeed until an operator changes the machine or the settings.
 LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Bounds on plugin code.
+    """Limits for plugin code and batches.
 
     Attributes:
-        start_ms: A connector's or task's constructor and start().
-        validate_ms: config_def() and validate() of one config.
-        task_configs_ms: task_configs().
-        stop_ms: stop() of a connector or task; also how long StopTask waits for a batch in flight.
-        poll_ms: One poll() of a source task, which only plans.
-        abandoned_threads: More hung threads than this, and the engine asks to be replaced.
-        batch_threads: Micro-batches that run at once.
+        start_ms: For a connector's or task's constructor and start().
+        validate_ms: For config_def() and validate() of one config.
+        task_configs_ms: For task_configs().
+        stop_ms: For stop() of a connector or task; StopTask waits as long for the batch in
+            flight.
+        poll_ms: For one poll() of a source task, which only plans.
+        abandoned_threads: With more hung threads than this the engine requests its replacement.
+        batch_threads: Micro-batches that run concurrently.
         idle_poll_ms: The longest pause between two polls of an idle source.
-        topic_watch_ms: How often idle sinks look for new records of other processes.
+        topic_watch_ms: How often idle sinks check for new records of other processes.
         progress_ms: How often progress is reported.
     """
 
@@ -86,22 +87,23 @@ class EngineSettings:
     """How to start an engine.
 
     Attributes:
-        storage: Where topics and offsets are.
+        storage: The backend for topics and offsets.
         spark_master: As spark.master, such as ``local[*]``.
-        spark_conf: More Spark settings; they win over the engine's own.
-        converters: The converters of connectors that name none, with their settings.
-        config_providers: The settings of each config provider, by its name.
+        spark_conf: Further Spark settings; they override the engine's.
+        converters: Default converters for connectors that set none, with their settings.
+        config_providers: The settings of each config provider, by name.
         python_executable: Runs the engine and Spark's Python workers.
-        not_exactly_once: Why sources write to Kafka at least once; empty where they write in
-            transactions.
-        file_roots: The directories in which connectors may use files, with commas between; none
-            when empty.
-        plugin_modules: The modules that configs may name beside entry points, with commas between.
-        http_allowed_hosts: The hosts that connectors may call over HTTP, with commas between; None
-            for all but a few.
+        not_exactly_once: The reason why sources write to Kafka at least once; empty when they
+            write in transactions.
+        file_roots: The directories that connectors may access, comma-separated; none when
+            empty.
+        plugin_modules: Modules that configs may name in addition to entry points,
+            comma-separated.
+        http_allowed_hosts: The hosts that connectors may call over HTTP, comma-separated; None
+            for the default.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
-        limits: Bounds on plugin code.
+        limits: Limits for plugin code and batches.
     """
 
     storage: Storage
@@ -110,7 +112,7 @@ class EngineSettings:
     converters: Mapping[str, str] = field(default_factory=dict)
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable
-    not_exactly_once: str = "the engine was not told to"
+    not_exactly_once: str = "the engine's settings do not enable it"
     file_roots: str = "/"
     plugin_modules: str = ""
     http_allowed_hosts: str | None = None
@@ -119,7 +121,7 @@ class EngineSettings:
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     def to_json(self) -> str:
-        """The settings as JSON text, for ``from_json``; it may hold passwords."""
+        """The settings as JSON text for ``from_json``; may contain passwords."""
         values = {**dataclasses.asdict(self), "storage": _encode_storage(self.storage)}
         return json.dumps(values)
 

@@ -1,4 +1,4 @@
-"""One life of an engine process, as the herder sees it: start, exchange messages, end."""
+"""One engine process from the herder's side: start, exchange of messages, end."""
 
 import asyncio
 import contextlib
@@ -37,16 +37,16 @@ _OUTGOING_MAX = 1024
 _TAIL_LINES = 60
 _LINE_MAX_BYTES = 64 * 1024
 _SWEEP_LIMIT_S = 5.0
-#: How long a guard may take to kill its tree before it is killed itself.
+#: How long the guard may take to kill its tree before it is killed.
 _KILL_LIMIT_S = 5.0
-#: How long to read on in a standard error that something else may hold open.
+#: How long to read standard error after the end, as another process may hold it open.
 _STDERR_LIMIT_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 class EngineChild:
-    """A guard process with an engine below it, and the stream to that engine."""
+    """A guard process with an engine below it, and the stream to the engine."""
 
     def __init__(
         self,
@@ -57,14 +57,15 @@ class EngineChild:
         guard_command: Sequence[str] = (),
         engine_command: Sequence[str] = (),
     ) -> None:
-        """Nothing runs yet.
+        """Start nothing yet.
+
 
         Args:
-            settings: Settings of the engine.
-            on_report: Called for every message of the engine, in order, on the event loop.
-            on_log_line: Called for every line of the tree's standard output and error.
-            guard_command: Another guard than the real one, for tests.
-            engine_command: Another engine than the real one, for tests.
+            settings: The engine's settings.
+            on_report: Called on the event loop for each message of the engine, in order.
+            on_log_line: Called for each line that the process tree writes to its output or error.
+            guard_command: Replaces the real guard in tests.
+            engine_command: Replaces the real engine in tests.
         """
         python = settings.python_executable
         self._settings = settings
@@ -90,16 +91,16 @@ class EngineChild:
 
     @property
     def tree_id(self) -> str:
-        """The mark of every process of this tree, in its environment under TREE_VARIABLE."""
+        """The mark in the environment (TREE_VARIABLE) of every process of this tree."""
         return self._tree_id
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines of the tree's standard error."""
+        """The last lines of the process tree's standard error."""
         return "\n".join(self._tail)
 
     def take_in_flight(self) -> tuple[StatusKey, ...] | None:
-        """What was at work when the engine ended; None when nobody knows. Ask once, at the end."""
+        """Keys at work when the engine ended; None if unknown. Call once, at the end."""
         descriptor, self._in_flight = self._in_flight, None
         if descriptor is None:
             return None
@@ -109,10 +110,10 @@ class EngineChild:
             os.close(descriptor)
 
     async def start(self) -> None:
-        """Start the processes; returns before the engine answers."""
+        """Start the processes; does not wait for the engine."""
         ours, theirs = socket.socketpair()
         lifeline_read, lifeline_write = os.pipe2(os.O_CLOEXEC)
-        # our own pipe, as asyncio's wait() would wait for everyone who holds it open
+        # an own pipe: asyncio's wait() would wait for every process that holds its pipe open
         stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
         self._in_flight = new_table()
         try:
@@ -124,11 +125,11 @@ class EngineChild:
                 *self._engine_command,
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=stderr_write,  # for what plugins print
+                stdout=stderr_write,  # plugins print to it
                 stderr=stderr_write,
                 pass_fds=(lifeline_read, theirs.fileno(), self._in_flight),
                 env={**self._environment(), IN_FLIGHT_VARIABLE: str(self._in_flight)},
-                start_new_session=True,  # Ctrl-C is for the herder, which stops the engine in order
+                start_new_session=True,  # Ctrl-C reaches the herder only, which stops the engine
             )
         except BaseException:
             ours.close()
@@ -158,19 +159,19 @@ class EngineChild:
         await self._outgoing.put(framing.encode_frame(command))
 
     def terminate(self) -> None:
-        """Ask the engine to stop in good order."""
+        """Ask the engine to stop gracefully."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Have the guard kill the tree at once."""
+        """Make the guard kill the process tree immediately."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
 
     async def wait(self) -> int:
-        """Wait for the end, and clean up; every report has been handed over when it returns.
+        """Wait for the end and clean up; all reports have been delivered when it returns.
 
         Returns:
             The exit code, 128 + N after signal N.
@@ -190,7 +191,7 @@ class EngineChild:
         return code if code >= 0 else 128 - code
 
     async def stop(self, limit_s: float) -> None:
-        """Stop in good order within ``limit_s`` seconds, else kill; needs a ``wait`` beside it."""
+        """Stop gracefully within ``limit_s`` seconds, then kill; needs a concurrent ``wait``."""
         assert self._process is not None
         self.terminate()
         for force, patience_s in (
@@ -206,7 +207,7 @@ class EngineChild:
         await self._process.wait()
 
     def _sweep(self) -> None:
-        """Clear away what a guard that was killed could not."""
+        """Clean up after a guard that was killed."""
         process_tree.kill_marked(TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S)
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -216,7 +217,7 @@ class EngineChild:
                 self._process.kill()
 
     def _environment(self) -> dict[str, str]:
-        """The herder's environment, and the means to import this code wherever it was found."""
+        """The herder's environment, a PYTHONPATH to the same code, and the engine's settings."""
         roots = [str(Path(str(module.__file__)).parents[1]) for module in (drover, drover_worker)]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = dict.fromkeys(part for part in (*roots, *inherited) if part)
@@ -238,18 +239,20 @@ class EngineChild:
             try:
                 report = await framing.receive_async(reader, engine_pb2.EngineReport)
             except framing.FramingError as error:
-                log.error("engine stream broken", error=str(error))
+                log.error("the stream from the engine is broken", error=str(error))
                 self.kill()
                 return
-            except OSError:  # the engine ended with commands unread
+            except OSError:  # the engine ended before it read all commands
                 return
             if report is None:
                 return
             try:
                 self._on_report(report)
             except Exception:
-                # a handler's defect must not end the stream
-                log.exception("a report was not handled", report=report.WhichOneof("report"))
+                # a defect in the handler must not end the stream
+                log.exception(
+                    "handling a report of the engine failed", report=report.WhichOneof("report")
+                )
 
     async def _pump_commands(self, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -272,7 +275,7 @@ class EngineChild:
 
 
 def write_to_stderr(line: bytes) -> None:
-    """Hand a line of the engine on to this process's standard error."""
+    """Write a line of the engine to this process's standard error."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line.decode(errors="replace"))
         sys.stderr.flush()

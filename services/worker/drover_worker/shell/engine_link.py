@@ -1,4 +1,4 @@
-"""The herder's dealings with its engine: commands out, reports in, what plugins it has."""
+"""The herder's connection to its engine: sends commands, receives reports, tracks plugins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -33,34 +33,34 @@ from drover_worker.shell.engine_supervisor import EngineExit
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 
-#: Over the plugins' own limits: for the engine to answer that one was reached.
+#: Added to the plugins' limits, so that the engine can report a timeout first.
 _MARGIN_S = 5.0
-#: How long a read waits for the plugins, which tell what to mask.
+#: How long a read waits for the plugin list, which defines the settings to mask.
 _PLUGINS_PATIENCE_S = 1.0
-#: The engine's thread that takes commands answers, which never waits for a plugin.
+#: Short, because the engine's command thread answers without waiting for plugins.
 _LOGGERS_TIMEOUT_S = 2.0
 
 _log = structlog.get_logger("drover.worker")
 
 
 class Engine(Protocol):
-    """What is needed of an engine; EngineSupervisor is one."""
+    """The interface of an engine; EngineSupervisor implements it."""
 
     @property
     def process_id(self) -> int | None:
-        """Its process; None while there is none."""
+        """The engine's process; None while there is none."""
 
     async def start(self) -> None:
-        """Keep one running from now on."""
+        """Start an engine, and restart it whenever it ends."""
 
     async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
         """Send a command and wait for its answer."""
 
     async def send(self, command: pb.EngineCommand) -> None:
-        """Send a command that has no answer."""
+        """Send a command without an answer."""
 
     async def close(self) -> None:
-        """End it in good order."""
+        """Stop the engine gracefully."""
 
 
 class EngineLink:
@@ -68,8 +68,8 @@ class EngineLink:
 
     Attributes:
         spark_version: Empty while Spark does not run.
-        plugins: What is known of connector classes.
-        fatal: Set to why, when no engine can run here before somebody acts.
+        plugins: Known connector classes.
+        fatal: Set to the reason when no engine can run here until an operator acts.
     """
 
     def __init__(
@@ -95,35 +95,37 @@ class EngineLink:
         self._plugins_loading = asyncio.Lock()
 
     def attach(self, engine: Engine) -> None:
-        """Use this engine; before anything else."""
+        """Use this engine; call it first."""
         self._engine = engine
 
     def attach_commits(
         self, commit: Callable[[int, TaskOffsets], None], forget: Callable[[], None]
     ) -> None:
-        """Hand commits to ``commit``; when an engine ends, its commits are nobody's: ``forget``."""
+        """Pass commits to ``commit``; ``forget`` is called when an engine ends, to drop its
+        commits.
+        """
         self._commit, self._forget_commits = commit, forget
 
     def attach_fetches(self, fetch: Callable[[int, str], None], forget: Callable[[], None]) -> None:
-        """Hand the wish for a connector's offsets to ``fetch``; ``forget`` as for commits."""
+        """Pass requests for a connector's offsets to ``fetch``; ``forget`` as for commits."""
         self._fetch, self._forget_fetches = fetch, forget
 
     def attach_start(self, on_started: Callable[[], None]) -> None:
-        """Call ``on_started`` for each engine that takes commands from then on."""
+        """Call ``on_started`` for each engine that starts to take commands."""
         self._on_started = on_started
 
     def attach_progress(self, on_progressed: Callable[[pb.TaskProgress], None]) -> None:
-        """Call ``on_progressed`` with what an engine tells of its tasks and itself."""
+        """Call ``on_progressed`` with each progress report of an engine."""
         self._on_progressed = on_progressed
 
     def attach_cluster(self, faults: Callable[[str], Awaitable[list[Violation]]]) -> None:
-        """Ask ``faults`` what the other workers lack of a class that this one's engine knows."""
+        """Use ``faults`` to check whether the other workers have a connector class."""
         self._cluster_faults = faults
 
     # Reports
 
     def on_report(self, report: pb.EngineReport) -> None:
-        """Take a report that answers no command."""
+        """Handle a report that answers no command."""
         match report.WhichOneof("report"):
             case "started":
                 self.plugins.loaded_ms = SystemClock().now_ms()
@@ -165,7 +167,9 @@ class EngineLink:
             case "fetch_offsets" if self._fetch is not None:
                 self._fetch(report.call_id, report.fetch_offsets.connector)
             case "replacement_requested":
-                _log.warning("the engine asks to be replaced", reason=report.replacement_requested)
+                _log.warning(
+                    "the engine requests its replacement", reason=report.replacement_requested
+                )
             case _:
                 pass
 
@@ -178,7 +182,7 @@ class EngineLink:
             self._post(events.TaskCounted(task, run_id, counts, figures))
 
     def on_exit(self, ended: EngineExit) -> None:
-        """The engine ended; the supervisor starts the next one."""
+        """Handle the end of an engine; the supervisor starts the next one."""
         self.spark_version = ""
         self.plugins.engine_ended()
         if self._forget_commits is not None:
@@ -190,7 +194,7 @@ class EngineLink:
             self.fatal.set_result(ended.message)
 
     async def answer_commit(self, call_id: int, result: CommitResult) -> None:
-        """Tell the engine what became of a commit."""
+        """Send the result of a commit to the engine."""
         outcome: coordinator_pb.CommitOutcome.ValueType = COMMIT_OUTCOMES.encode(result.outcome)
         command = pb.EngineCommand(
             call_id=call_id,
@@ -199,7 +203,7 @@ class EngineLink:
         await self._send_answer(command)
 
     async def answer_fetch(self, call_id: int, offsets: Sequence[CommittedOffset]) -> None:
-        """Tell the engine what a connector has committed."""
+        """Send a connector's committed offsets to the engine."""
         fetched = pb.FetchedOffsets(offsets=[encode_offset(each) for each in offsets])
         await self._send_answer(pb.EngineCommand(call_id=call_id, fetched_offsets=fetched))
 
@@ -207,7 +211,7 @@ class EngineLink:
         try:
             await self._running().send(command)
         except UnavailableError:
-            _log.info("an answer found no engine", call_id=command.call_id)
+            _log.info("an answer was dropped: no engine is running", call_id=command.call_id)
 
     # Loggers, as EngineLoggers
 
@@ -216,7 +220,7 @@ class EngineLink:
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
-            DeadlineExceededError: It does not answer.
+            DeadlineExceededError: The engine did not answer.
         """
         return await self._loggers(pb.EngineCommand(list_loggers=pb.ListLoggers()))
 
@@ -225,7 +229,7 @@ class EngineLink:
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
-            DeadlineExceededError: It does not answer; it may do so later.
+            DeadlineExceededError: The engine did not answer; it may still apply the levels.
         """
         entries = [pb.SetLoggerLevels.Entry(name=n, level=level) for n, level in levels.items()]
         command = pb.EngineCommand(set_logger_levels=pb.SetLoggerLevels(levels=entries))
@@ -247,7 +251,7 @@ class EngineLink:
     # Plugins
 
     async def load_plugins(self) -> KnownPlugins:
-        """The plugins, once the present engine has listed what is installed.
+        """The plugins, listed by the current engine.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
@@ -258,12 +262,12 @@ class EngineLink:
                     pb.EngineCommand(list_plugins=pb.ListPlugins()), self._limits.validate_ms
                 )
                 for problem in report.plugins.problems:
-                    _log.warning("a plugin cannot be loaded", why=problem.message)
+                    _log.warning("a plugin could not be loaded", why=problem.message)
                 self.plugins.set_installed(report.plugins.plugins)
         return self.plugins
 
     async def try_know_plugins(self, class_names: Iterable[str]) -> None:
-        """Ask about the classes that are not known yet, if the engine answers soon."""
+        """Ask the engine about unknown classes, without waiting long."""
         if self.plugins.listed and not self.plugins.unasked(class_names):
             return
         with suppress(TimeoutError, UnavailableError, DeadlineExceededError):
@@ -274,7 +278,7 @@ class EngineLink:
                     await self.validate({"connector.class": name})
 
     async def find_faults(self, config: Mapping[str, str]) -> list[Violation]:
-        """Every fault of a config, and of a plugin that some workers lack.
+        """Every fault of a config, including that other workers lack the plugin.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
@@ -289,11 +293,11 @@ class EngineLink:
             return violations_of(answer)
         lacking = await self._cluster_faults(class_name)
         if lacking and isinstance(answer, pb.Failure) and answer.plugin_not_found:
-            return lacking  # it says that of this worker, too
+            return lacking  # includes this worker
         return [*violations_of(answer), *lacking]
 
     async def validate(self, config: Mapping[str, str]) -> pb.ConfigValidation | pb.Failure:
-        """A config's faults, or why they could not be found.
+        """A config's faults, or the reason why it could not be checked.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
@@ -308,11 +312,11 @@ class EngineLink:
     async def preview(
         self, config: Mapping[str, str], row_count: int, *, dead_letters: bool = False
     ) -> Preview:
-        """What a connector would do to some records, or to the letters that the config replays.
+        """Preview a connector on some records, or on the dead letters that the config replays.
 
         Raises:
             FailedPreconditionError: PREVIEW_FAILED.
-            DeadlineExceededError: It took too long.
+            DeadlineExceededError: The engine did not answer in time.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
         wanted = pb.PreviewConnector(config=config, row_count=row_count, dead_letters=dead_letters)
@@ -324,14 +328,14 @@ class EngineLink:
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[CommittedOffset]
     ) -> bool:
-        """Tell a connector's plugin which of its offsets change, None for those that go.
+        """Notify a connector's plugin of changed offsets; a None offset means removal.
 
         Returns:
-            Whether nothing is left to change outside of Drover.
+            Whether no system outside of Drover needs a change.
 
         Raises:
-            FailedPreconditionError: OFFSETS_REFUSED, by the plugin.
-            DeadlineExceededError: It took too long.
+            FailedPreconditionError: OFFSETS_REFUSED by the plugin.
+            DeadlineExceededError: The engine did not answer in time.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
         wanted = pb.AlterOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
@@ -343,11 +347,11 @@ class EngineLink:
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float
     ) -> dict[TopicPartition, int]:
-        """Where topic partitions end for readers; those that do not exist are left out.
+        """The end offsets of topic partitions; missing partitions are left out.
 
         Raises:
-            UnavailableError: ENGINE_UNAVAILABLE, there is no engine, or it cannot say.
-            DeadlineExceededError: It does not answer.
+            UnavailableError: ENGINE_UNAVAILABLE, no engine runs, or it cannot read them.
+            DeadlineExceededError: The engine did not answer.
         """
         wanted = pb.ListEndOffsets(
             partitions=[pb.TopicPartition(topic=p.topic, partition=p.partition) for p in partitions]
@@ -363,14 +367,14 @@ class EngineLink:
     # Topics
 
     async def list_topics(self, after: str, count_max: int) -> pb.TopicList:
-        """Topics by name, behind ``after``; errors are those of the engine's ``topic_reads``, and
-        UnavailableError ENGINE_UNAVAILABLE, as of the other questions about topics.
+        """Topics by name, after ``after``. This and the next two calls raise the errors of
+        ``engine.topics.reads``, and UnavailableError ENGINE_UNAVAILABLE.
         """
         wanted = pb.ListTopics(after=after, count_max=count_max)
         return (await self._ask_topics(pb.EngineCommand(list_topics=wanted))).topics
 
     async def describe_topic(self, topic: str) -> TopicDescription:
-        """A topic."""
+        """A topic's partitions and settings."""
         wanted = pb.DescribeTopic(topic=topic)
         return (await self._ask_topics(pb.EngineCommand(describe_topic=wanted))).topic
 
@@ -484,18 +488,20 @@ class EngineLink:
         return events.TaskStopped(instruction.task, instruction.run_id)
 
     async def _stop(self, command: pb.EngineCommand, what: str) -> None:
-        """Stop something; what cannot be stopped is abandoned: its claim protects the data."""
+        """Stop a connector or task; on failure it is abandoned: its claim protects the data."""
         try:
-            # the batch in flight has this long, and then the plugin's stop() as long again
+            # the limit applies to the batch in flight and again to the plugin's stop()
             report = await self._call(command, 2 * self._limits.stop_ms)
         except (UnavailableError, DeadlineExceededError) as error:
-            _log.warning("not stopped in order", what=what, why=error.message)
+            _log.warning("a stop failed; the work is abandoned", what=what, why=error.message)
             return
         if report.WhichOneof("report") == "failure":
-            _log.warning("not stopped in order", what=what, why=report.failure.message)
+            _log.warning(
+                "a stop failed; the work is abandoned", what=what, why=report.failure.message
+            )
 
     async def _try(self, command: pb.EngineCommand, limit_ms: int) -> "_Failed | None":
-        """Why a command failed; None when it did not. An engine that ended raises."""
+        """Why a command failed; None if it succeeded. Raises if the engine ended."""
         try:
             report = await self._call(command, limit_ms)
         except DeadlineExceededError as error:
@@ -515,14 +521,14 @@ class EngineLink:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """Why a command was not carried out, and whose fault that is."""
+    """Why a command failed, and who is at fault."""
 
     trace: str
     cause: FailureCause
 
 
 def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:
-    """Every fault that the engine found; none when the config is good."""
+    """Every fault that the engine found; none when the config is valid."""
     if isinstance(answer, pb.Failure):
         return [Violation('config["connector.class"]', answer.message)]
     return [
@@ -536,7 +542,7 @@ Handler = Callable[[Any], Coroutine[Any, Any, events.HerderEvent | None]]
 
 
 def engine_handlers(link: EngineLink) -> dict[type, Handler]:
-    """Who carries out which instruction."""
+    """The handler of each instruction that the engine carries out."""
     return {
         instructions.ValidateConfig: link.validate_config,
         instructions.StartConnector: link.start_connector,

@@ -1,4 +1,4 @@
-"""The herder's side of the engine: keeps one running, and calls it.
+"""Supervises the engine process: keeps one running and sends it commands.
 
     supervisor = EngineSupervisor(settings, on_report=herder.report, on_exit=herder.engine_exit)
     await supervisor.start()
@@ -7,8 +7,8 @@
     await supervisor.close()
 
 Commands that need no Spark (ListPlugins, ValidateConfig) are served while Spark starts. When the
-engine ends, calls in flight fail with ENGINE_UNAVAILABLE, ``on_exit`` is called after its last
-report, and a new engine is started after a back-off.
+engine ends, calls in flight fail with ENGINE_UNAVAILABLE, ``on_exit`` is called after the engine's
+last report, and a new engine is started after a back-off.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_byt
 
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MAX_S = 30.0
-#: An engine that was ready this long resets the back-off.
+#: An engine that was ready for this long resets the back-off.
 _SOUND_AFTER_S = 60.0
-#: Over the plugins' stop limit: for Spark to end in good order.
+#: Added to the plugins' stop limit, so that Spark can stop gracefully.
 _STOP_MARGIN_MS = 10_000
-#: How an engine ends that was killed, or whose JVM was.
+#: Exit codes when the engine or its JVM was killed.
 _KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
 
 log = structlog.get_logger(__name__)
@@ -50,15 +50,15 @@ ReportHandler = Callable[[engine_pb2.EngineReport], None]
 
 
 class EngineState(StrEnum):
-    """What the supervised engine is doing."""
+    """The state of the supervised engine."""
 
     #: Not started yet, or closed.
     STOPPED = "STOPPED"
-    #: The process runs, Spark does not yet.
+    #: The process runs, Spark is starting.
     STARTING = "STARTING"
     #: Spark runs.
     READY = "READY"
-    #: It ended; the next one starts after a back-off.
+    #: The engine ended; the next one starts after a back-off.
     BACKING_OFF = "BACKING_OFF"
 
 
@@ -68,12 +68,13 @@ class EngineExit:
 
     Attributes:
         exit_code: As ExitCode, or 128 + N after signal N.
-        message: One line for people: what was wrong.
+        message: One line for operators: the cause.
         stderr_tail: The last lines of its standard error.
-        lasting: A new engine would end the same way until somebody acts (no Java, say).
+        lasting: A new engine would end the same way until an operator acts (no Java, for
+            example).
         requested: It ended because close() or restart() was called.
-        starved: What was at work when it ended for want of memory (``in_flight.read_table``); None
-            when that was not why, or when nobody knows.
+        starved: Keys at work when it ran out of memory (``in_flight.read_table``); None if
+            there was another cause, or they are unknown.
     """
 
     exit_code: int
@@ -88,7 +89,7 @@ ExitHandler = Callable[[EngineExit], None]
 
 
 class EngineSupervisor:
-    """Keeps an engine process running. For one event loop; nothing here blocks it."""
+    """Keeps an engine process running. For one event loop; never blocks it."""
 
     def __init__(
         self,
@@ -99,16 +100,17 @@ class EngineSupervisor:
         on_log_line: Callable[[bytes], None] = write_to_stderr,
         engine_command: Sequence[str] = (),
     ) -> None:
-        """Nothing runs yet.
+        """Start nothing yet.
+
 
         Args:
             settings: Settings of each engine.
-            on_report: Called on the event loop for every report that answers no call: ready,
+            on_report: Called on the event loop for each report that answers no call: ready,
                 failures, fences, progress, commit_offsets. Must not block.
             on_exit: Called when an engine ended, after its last report. Must not block.
-            on_log_line: Takes what the engine's processes write, line by line, as the settings'
-                log format wants it.
-            engine_command: Another engine than the real one, for tests.
+            on_log_line: Receives each line that the engine's processes write, in the configured log
+                format.
+            engine_command: Replaces the real engine in tests.
         """
         self._settings = settings
         self._on_report = on_report
@@ -131,7 +133,7 @@ class EngineSupervisor:
 
     @property
     def state(self) -> EngineState:
-        """What the engine is doing now."""
+        """The current state."""
         return self._state
 
     @property
@@ -140,16 +142,16 @@ class EngineSupervisor:
         return self._child.process_id if self._child else None
 
     async def start(self) -> None:
-        """Start the engine, and keep one running until ``close``.
+        """Start the engine and keep one running until ``close``.
 
-        Returns when the first process was started, or could not be; Spark is not up by then.
+        Returns when the first process has started or failed to start, before Spark is ready.
         """
         if self._run_task is None:
             self._run_task = asyncio.create_task(self._run(), name="engine-supervisor")
         await self._spawned.wait()
 
     async def wait_ready(self) -> engine_pb2.EngineReady:
-        """Wait until Spark runs, over as many engines as it takes."""
+        """Wait until Spark runs, across engine restarts."""
         while self._ready_report is None:
             await self._ready.wait()
         return self._ready_report
@@ -163,9 +165,9 @@ class EngineSupervisor:
             The answer; a command that failed is answered by a report with ``failure``.
 
         Raises:
-            UnavailableError: ENGINE_UNAVAILABLE, when no engine runs or it ended meanwhile; the
+            UnavailableError: ENGINE_UNAVAILABLE, no engine runs or it ended during the call; the
                 command may have been carried out.
-            DeadlineExceededError: No answer within ``timeout_s`` seconds; a later one is dropped.
+            DeadlineExceededError: No answer within ``timeout_s`` seconds; a late one is dropped.
         """
         child = self._running_child()
         call_id = next(self._call_ids)
@@ -181,21 +183,21 @@ class EngineSupervisor:
         except TimeoutError:
             raise DeadlineExceededError(
                 Reason.DEADLINE_EXCEEDED,
-                f"the engine did not answer {command.WhichOneof('command')} in {timeout_s} s",
+                f"the engine did not answer {command.WhichOneof('command')} within {timeout_s} s",
             ) from None
         finally:
             self._calls.pop(call_id, None)
 
     async def send(self, command: engine_pb2.EngineCommand) -> None:
-        """Send a command that has no answer (a commit result), under the call id it carries.
+        """Send a command that has no answer (a commit result), with the call id it carries.
 
         Raises:
-            UnavailableError: ENGINE_UNAVAILABLE, when no engine runs.
+            UnavailableError: ENGINE_UNAVAILABLE, no engine runs.
         """
         await self._running_child().send(command)
 
     async def restart(self, reason: str) -> None:
-        """End the engine in good order; a new one starts at once. Returns when the old is gone."""
+        """Stop the engine gracefully; returns when it has ended. A new one starts at once."""
         child = self._child
         if child is not None and not self._closing:
             log.warning("replacing the engine", reason=reason)
@@ -203,7 +205,7 @@ class EngineSupervisor:
             await child.stop(self._stop_limit_s())
 
     async def close(self) -> None:
-        """End the engine in good order and stay without one; on_exit is called once more."""
+        """Stop the engine gracefully and start no other; on_exit is called for it."""
         self._closing = True
         self._stop_requested = True
         if self._replacement is not None:
@@ -226,7 +228,7 @@ class EngineSupervisor:
         return self._child
 
     async def _run(self) -> None:
-        """One engine after the other, until ``close``."""
+        """Run one engine after another until ``close``."""
         backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         loop = asyncio.get_running_loop()
         while True:
@@ -236,8 +238,8 @@ class EngineSupervisor:
             try:
                 self._on_exit(ended)
             except Exception:
-                # a handler's defect must not end the supervision
-                log.exception("an engine's end was not handled")
+                # a defect in the handler must not end the supervision
+                log.exception("handling the end of an engine failed")
             if self._closing:
                 break
             self._state = EngineState.BACKING_OFF
@@ -266,7 +268,7 @@ class EngineSupervisor:
         self._child = child
         self._state = EngineState.STARTING
         self._spawned.set()
-        if self._closing:  # close() came while the process was being made
+        if self._closing:  # close() was called while the process was starting
             child.kill()
         try:
             code = await child.wait()
@@ -292,7 +294,7 @@ class EngineSupervisor:
         )
         self._fail_calls(ended)
         if not ended.requested:
-            log.error("the engine ended", exit_code=code, message=ended.message)
+            log.error("the engine ended unexpectedly", exit_code=code, message=ended.message)
         return ended
 
     def _fail_calls(self, ended: EngineExit) -> None:
@@ -340,15 +342,17 @@ class EngineSupervisor:
 def _describe_starved(code: int, settings: EngineSettings) -> str:
     if code == ExitCode.HEAP_USED_UP:
         heap = settings.spark_conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY)
-        return f"Spark's JVM had used up its heap of {heap} ({DRIVER_MEMORY} in DROVER_SPARK_CONF)"
+        return (
+            f"Spark's JVM ran out of its heap of {heap}: raise {DRIVER_MEMORY} in DROVER_SPARK_CONF"
+        )
     what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
     limit = memory_limit_bytes()
     of = f" of {size_text(limit)}" if limit is not None else ""
-    return f"the kernel killed {what}, as the memory{of} was used up"
+    return f"the kernel killed {what} because the memory{of} was exhausted"
 
 
 def _describe(code: int) -> str:
-    """What an exit code without a message of its own means."""
+    """The meaning of an exit code without a message."""
     if code == ExitCode.STOPPED:
         return "the engine stopped"
     if code > 128:

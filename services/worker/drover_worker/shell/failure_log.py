@@ -1,4 +1,4 @@
-"""Logs why connectors and tasks fail, with the traceback that their status shows."""
+"""Logs failures of connectors and tasks, with the traceback of their status."""
 
 import structlog
 
@@ -12,22 +12,24 @@ _log = structlog.get_logger("drover.worker.failures")
 
 
 class FailureLog:
-    """Logs each failure once, at level error; of a run that is over none."""
+    """Logs each failure once, at level error; skips failures of earlier runs."""
 
     def __init__(self, work: Work, worker_id: str) -> None:
         self._work = work
         self._worker_id = worker_id
-        #: The run and trace that were logged last, of connectors and tasks that are still here.
+        #: The last logged run and trace, for the connectors and tasks of this worker.
         self._logged: dict[StatusKey, tuple[int, str]] = {}
 
     def observe(self, event: events.HerderEvent) -> None:
-        """An event that the herder has taken."""
+        """Handle an event that the herder has processed."""
         match event:
             case events.ConnectorFailed(name, run_id, trace, _):
                 self._failed("a connector failed", name, run_id, trace)
             case events.TaskConfigsNotGenerated(name, run_id, trace):
-                # it is asked again and again: only another trace is another failure
-                self._failed("a connector could not make its task configs", name, run_id, trace)
+                # repeated on every retry: log it again only with a different trace
+                self._failed(
+                    "a connector's task configs could not be generated", name, run_id, trace
+                )
             case events.TaskFailed(task, run_id, trace, _):
                 self._failed("a task failed", task, run_id, trace)
             case _:

@@ -36,7 +36,7 @@ class HerderLoop:
     """The only place that calls ``Herder.step``. For one event loop."""
 
     def __init__(self, herder: Herder, clock: Clock, *, stale_after_ms: int = 10_000) -> None:
-        """The herder counts as standing still once it handled nothing for ``stale_after_ms``."""
+        """The herder counts as stalled after ``stale_after_ms`` without a handled event."""
         self.herder = herder
         self._stale_after_s = stale_after_ms / 1000
         self._turned_s = asyncio.get_running_loop().time()
@@ -51,11 +51,11 @@ class HerderLoop:
         self._observers: list[Observer] = []
         self._stage = ""
         self.halted = asyncio.Event()
-        #: Set when the herder raised: its state cannot be trusted, so the worker must end.
+        #: Set when the herder raised: its state is invalid, so the worker must end.
         self.defect: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     def start(self, run_instruction: RunInstruction) -> None:
-        """Have instructions run by ``run_instruction`` from now on; before the first event."""
+        """Run instructions with ``run_instruction``; call it before the first event."""
         self._run_instruction = run_instruction
 
     def observe(self, observer: Observer) -> None:
@@ -63,7 +63,7 @@ class HerderLoop:
         self._observers.append(observer)
 
     def renew(self, key: StatusKey) -> bool:
-        """Have what runs in the engine stopped and started again; False when it does not run."""
+        """Restart a connector or task that runs in the engine; False when it does not run."""
         item = self.herder.work.find(key)
         if item is None or item.revoked or item.failure is not None or item.phase not in IN_ENGINE:
             return False
@@ -72,24 +72,24 @@ class HerderLoop:
 
     @property
     def turns(self) -> bool:
-        """Whether the herder has handled an event lately: each ``pulse`` is one."""
+        """Whether the herder has handled an event recently; each ``pulse`` is one."""
         return asyncio.get_running_loop().time() - self._turned_s < self._stale_after_s
 
     @property
     def pulse_every_s(self) -> float:
-        """How often ``pulse`` is to be called."""
+        """The interval for calls of ``pulse``."""
         return self._stale_after_s / _PULSES_UNTIL_STALE
 
     def pulse(self) -> None:
-        """Have the herder handle an event, whatever else happens."""
+        """Post an event that proves that the herder is live."""
         self.post(events.PulseDue())
 
     def why_not_serving(self, *, opened: bool = True) -> str:
-        """Why this worker does not serve; empty while it does, and ``opened`` says it may."""
+        """Why this worker does not serve; empty while it serves. ``opened`` allows it to serve."""
         return why_not_serving(self.herder, opened=opened, turns=self.turns)
 
     def post(self, event: events.HerderEvent) -> None:
-        """Pass an event to the herder: at once, or right after the one that it is handling."""
+        """Pass an event to the herder: at once, or after the event in progress."""
         self._queue.append(event)
         if self._stepping:
             return
@@ -130,7 +130,7 @@ class HerderLoop:
             self._calls.pop(call_id, None)
 
     async def wait_for_config_offset(self, offset: int) -> None:
-        """Wait until the config view has reached ``offset``; bound it with a timeout."""
+        """Wait until the config view has reached ``offset``; the caller sets a timeout."""
         if self.herder.context.view.loaded and self.herder.context.view.offset >= offset:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,10 +142,10 @@ class HerderLoop:
             del self._offset_waiters[key]
 
     async def wait_until_loaded(self, timeout_s: float) -> None:
-        """Wait until the config view was read for the first time.
+        """Wait until the config view has been loaded.
 
         Raises:
-            DeadlineExceededError: With the stage.
+            DeadlineExceededError: Names the stage.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -154,12 +154,12 @@ class HerderLoop:
             raise self.deadline_error("the call") from None
 
     def deadline_error(self, what: str) -> DeadlineExceededError:
-        """The error for a caller whose deadline has passed."""
+        """The error for a caller after its deadline."""
         text = f"{what} did not finish in time: {self.herder.describe_stage()}"
         return DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text)
 
     def close(self) -> None:
-        """Cancel all timers and the calls that wait."""
+        """Cancel all timers and waiting calls."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -172,11 +172,11 @@ class HerderLoop:
             return
         try:
             instructions = self.herder.step(event, self._clock.now_ms())
-            # what follows from it is logged under the generation in which it was decided
+            # instructions are logged with the generation in which they were decided
             with log_context(generation=self.herder.context.generation):
                 for instruction in instructions:
                     self._carry_out(instruction)
-        except Exception as error:  # noqa: BLE001 - a defect: half a step was done, so end
+        except Exception as error:  # noqa: BLE001 - a defect: the step is incomplete, so end
             _log.error("the herder failed", event_type=type(event).__name__, exc_info=error)
             self.defect.set_result(error)
             return

@@ -31,10 +31,10 @@ from drover_worker.shell.engine_link import EngineLink, Handler, engine_handlers
 from drover_worker.shell.herder_loop import HerderLoop
 from drover_worker.shell.status_writer import StatusWriter
 
-#: How long reading the config log to its end may take before the worker leaves the group.
+#: How long reading the config log to its end may take; after that the worker leaves the group.
 SYNC_TIMEOUT_S = 3.0
 LEAVE_TIMEOUT_S = 2.0
-#: Added to the rebalance timeout, so that the coordinator answers before the call times out.
+#: Added to the rebalance timeout, so that the coordinator answers first.
 _PARKED_MARGIN_S = 5.0
 _WATCH_BACKOFF_S = (0.1, 0.5)
 
@@ -49,7 +49,7 @@ class WorkerClients(Protocol):
 
 
 class InstructionRunner:
-    """Runs each instruction as an asyncio task; ``close`` cancels those under way."""
+    """Runs each instruction as an asyncio task; ``close`` cancels the running ones."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class InstructionRunner:
                 self._spawn(self._run_to_event(instruction), type(instruction).__name__)
 
     async def close(self) -> None:
-        """Cancel everything under way."""
+        """Cancel all running instructions."""
         if self._group_watch is not None:
             self._group_watch.cancel()
             self._tasks.add(self._group_watch)
@@ -130,10 +130,16 @@ class InstructionRunner:
         except DroverError as error:
             event = _failure(instruction, error)
             if isinstance(event, events.TaskNotPrepared):
-                _log.warning("a task is not prepared", task=str(event.task), why=error.message)
+                _log.warning(
+                    "a task could not be prepared", task=str(event.task), why=error.message
+                )
         except Exception as defect:  # noqa: BLE001 - every instruction needs an outcome
-            _log.error("an instruction failed by a defect", instruction=kind, exc_info=defect)
-            event = _failure(instruction, InternalError(f"{kind} failed by a defect: {defect}"))
+            _log.error(
+                "an instruction failed because of a defect", instruction=kind, exc_info=defect
+            )
+            event = _failure(
+                instruction, InternalError(f"{kind} failed because of a defect: {defect}")
+            )
         if event is not None:
             self._loop.post(event)
 
@@ -195,7 +201,7 @@ class InstructionRunner:
             )
 
     async def _follow_group(self, member_id: str) -> None:
-        """Watch until cancelled; restarts a broken watch within the disconnect grace."""
+        """Watch until cancelled; restarts a broken watch within the disconnect grace period."""
         while True:
             try:
                 watch = self._coordinator.watch_group(
@@ -209,9 +215,9 @@ class InstructionRunner:
             except NotFoundError:
                 return  # no longer a member: the next heartbeat reports it
             except DroverError as error:
-                _log.debug("the group's watch broke", why=error.message)
-            except Exception as defect:  # noqa: BLE001 - without a watch the coordinator drops the member
-                _log.error("the group's watch broke by a defect", exc_info=defect)
+                _log.debug("the watch of the group is broken", why=error.message)
+            except Exception as defect:  # noqa: BLE001 - without a watch the coordinator removes the member
+                _log.error("the watch of the group failed because of a defect", exc_info=defect)
             await asyncio.sleep(random.uniform(*_WATCH_BACKOFF_S))
 
     def _parked_timeout_s(self) -> float:
@@ -226,10 +232,11 @@ class InstructionRunner:
         return events.ReadToEnd(call.cause_id)
 
     async def read_configs_to_end(self, timeout_s: float) -> None:
-        """Wait until the view has reached the log's current end.
+        """Wait until the view has reached the current end of the log.
+
 
         Raises:
-            DroverError: The log's end is not known, or the view is not there in time.
+            DroverError: The end of the log is unknown, or the view did not reach it in time.
         """
         end_offset = await self._config_store.get_end_offset(timeout_s=timeout_s)
         try:
@@ -237,7 +244,8 @@ class InstructionRunner:
                 await self._loop.wait_for_config_offset(end_offset)
         except TimeoutError:
             raise DeadlineExceededError(
-                Reason.DEADLINE_EXCEEDED, f"not read to offset {end_offset} in {timeout_s:g} s"
+                Reason.DEADLINE_EXCEEDED,
+                f"the config log was not read up to offset {end_offset} within {timeout_s:g} s",
             ) from None
 
     async def _write_session_key(
@@ -385,7 +393,7 @@ class InstructionRunner:
 
 
 def _failure(instruction: HerderInstruction, error: DroverError) -> events.HerderEvent | None:
-    """The event for an instruction that raised; None if another event reports it."""
+    """The event for an instruction that raised; None if another event reports the failure."""
     match instruction:
         case instructions.ClaimTask(task, run_id) | instructions.FetchOffsets(task, run_id):
             return events.TaskNotPrepared(task, run_id, error)
@@ -407,5 +415,5 @@ def _failure(instruction: HerderInstruction, error: DroverError) -> events.Herde
 
 
 def _engine_ended(error: DroverError) -> bool:
-    """Whether the engine ended: then EngineLost reports the failure."""
+    """Whether the engine ended: EngineLost reports that."""
     return isinstance(error, UnavailableError)

@@ -1,8 +1,8 @@
-"""The loggers of a worker, of its herder and of its engine: shown, and set while they run.
+"""The loggers of a worker's two processes, herder and engine: lists them and sets their levels.
 
-Levels do not outlive the worker. What was set since it began each of its engines is told, when it
-starts and when something changes. The config log holds the levels that were set for the whole
-cluster, and is shared with Kafka Connect: its loggers are Java's, and none of ours (KIP-976).
+Levels do not survive the worker. Each new engine receives all levels set since the worker started;
+a running one receives each change. The config log has the levels for the whole cluster; Kafka
+Connect shares it, and its logger names are those of Java classes (KIP-976).
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from drover_worker.shell.process_loggers import (
     level_violations,
 )
 
-#: So many are remembered for the engine; the one that was set first is forgotten first.
+#: How many levels are kept for the engine; the oldest is dropped first.
 REMEMBERED_MAX = 1_000
-#: What the config log says, which Kafka Connect has to understand.
+#: Level names in the config log, which Kafka Connect must understand.
 _SHARED_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 _log = structlog.get_logger("drover.worker")
 
 
 class EngineLoggers(Protocol):
-    """What is asked of the engine; EngineLink does it. Each call raises DroverError."""
+    """The engine's loggers; EngineLink implements it. Each call raises DroverError."""
 
     async def list_loggers(self) -> Sequence[LoggerState]:
         """The loggers of the engine's process, by name."""
@@ -41,7 +41,7 @@ class EngineLoggers(Protocol):
 
 
 def shared_level(level: str) -> str:
-    """A level as the config log says it."""
+    """The level's name in the config log."""
     return _SHARED_NAMES.get(level.upper(), level.upper())
 
 
@@ -51,41 +51,43 @@ class Loggers:
     def __init__(self, now_ms: Callable[[], int], engine: EngineLoggers) -> None:
         self._own = ProcessLoggers(now_ms)
         self._engine = engine
-        #: What every engine has to hear at its start, in order.
+        #: Levels for every new engine, in order.
         self._levels: dict[str, str] = {}
-        #: What the present one has still to hear.
-        self._untold: dict[str, str] = {}
-        self._news = asyncio.Event()
-        #: What the config log has said so far; None before it was read.
+        #: Levels to send to the current engine.
+        self._unsent: dict[str, str] = {}
+        self._changed = asyncio.Event()
+        #: The levels in the config log; None before it was read.
         self._shared: Mapping[str, str] | None = None
 
     async def states(self) -> list[LoggerState]:
-        """The loggers of both processes by name; the herder's where both have one.
+        """The loggers of both processes, sorted by name; the herder's if both have one.
 
-        The herder's alone while the engine does not answer.
+        Only the herder's while the engine does not answer.
         """
         found = {state.name: state for state in await self._engine_states()}
         found.update((state.name, state) for state in self._own.states())
         return [found[name] for name in sorted(found)]
 
     async def check(self, name: str, level: str) -> None:
-        """Refuse a logger or level that there is not.
+        """Reject an unknown logger or level.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST with each violation.
         """
         violations = []
         if not await self._has(name):
-            text = f"there is no logger {name!r} here: `drover logger list` shows those there are"
+            text = (
+                f"no logger {name!r} exists on this worker: `drover logger list` shows the loggers"
+            )
             violations.append(Violation("name", text))
         violations += level_violations(level)
         if violations:
             raise InvalidArgumentError.listing(violations)
 
     async def set_level(self, name: str, level: str) -> Sequence[str]:
-        """Set the level of a logger and of those below it; returns those that changed.
+        """Set the level of a logger and of its descendants; returns those that changed.
 
-        An engine that does not answer hears of it when it takes commands again.
+        An engine that does not answer receives the level when it takes commands again.
 
         Raises:
             InvalidArgumentError: As ``check``.
@@ -93,15 +95,15 @@ class Loggers:
         await self.check(name, level)
         changed = set(self._apply(name, level))
         with suppress(DroverError):
-            changed |= {each for each in await self._tell_engine() if is_under(each, name)}
+            changed |= {each for each in await self._send_levels() if is_under(each, name)}
         return sorted(changed)
 
     def observe(self, event: events.HerderEvent) -> None:
-        """Follow what the config log says of loggers, from when this process began on."""
+        """Apply logger levels from the config log that are set after this process started."""
         match event:
             case events.ConfigsLoaded(snapshot):
                 known, self._shared = self._shared, dict(snapshot.logger_levels)
-                if known is not None:  # the watch was away for long: what it missed
+                if known is not None:  # apply the changes missed since the last snapshot
                     for name, level in self._shared.items():
                         if known.get(name) != level:
                             self._follow(name, level)
@@ -117,42 +119,44 @@ class Loggers:
                 pass
 
     def engine_started(self) -> None:
-        """There is a new engine, whose loggers are as its settings say."""
-        self._untold = dict(self._levels)
-        self._news.set()
+        """A new engine started; its loggers have the levels of its settings."""
+        self._unsent = dict(self._levels)
+        self._changed.set()
 
     async def run(self) -> None:
-        """Tell the engine of levels, for ever."""
+        """Send levels to the engine, until cancelled."""
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             try:
-                await self._tell_engine()
-            except DroverError as error:  # it has them in its queue, or the next one is told all
-                _log.info("levels of loggers may have missed the engine", why=error.message)
+                await self._send_levels()
+            except DroverError as error:  # the levels are queued, or the next engine gets all
+                _log.info("logger levels may not have reached the engine", why=error.message)
 
     def _follow(self, name: str, level: str) -> None:
         if not name or level_violations(level):
-            _log.debug("a logger's level is for others", logger_name=name, logger_level=level)
+            _log.debug(
+                "a logger's level is not for this worker", logger_name=name, logger_level=level
+            )
             return
         changed = self._apply(name, level)
-        _log.info("loggers were set for the cluster", names=list(changed), logger_level=level)
+        _log.info("logger levels were set for the cluster", names=list(changed), logger_level=level)
 
     def _apply(self, name: str, level: str) -> Sequence[str]:
-        """Set it here, where there is such a logger, and have the engine told."""
-        for levels in (self._levels, self._untold):
+        """Set a level in this process, if it has the logger, and queue it for the engine."""
+        for levels in (self._levels, self._unsent):
             for each in [known for known in levels if is_under(known, name)]:
-                del levels[each]  # the later one counts
+                del levels[each]  # the later level replaces it
             levels[name] = level.upper()
             if len(levels) > REMEMBERED_MAX:
                 del levels[next(iter(levels))]
-        self._news.set()
+        self._changed.set()
         return self._own.set_level(name, level) if self._own.has(name) else ()
 
-    async def _tell_engine(self) -> Sequence[str]:
-        """Tell the engine what it has not heard; returns the loggers there that changed."""
-        untold, self._untold = self._untold, {}
-        self._news.clear()
-        return await self._engine.set_logger_levels(untold) if untold else ()
+    async def _send_levels(self) -> Sequence[str]:
+        """Send the queued levels to the engine; returns its loggers that changed."""
+        unsent, self._unsent = self._unsent, {}
+        self._changed.clear()
+        return await self._engine.set_logger_levels(unsent) if unsent else ()
 
     async def _has(self, name: str) -> bool:
         if self._own.has(name):
@@ -163,5 +167,5 @@ class Loggers:
         try:
             return await self._engine.list_loggers()
         except DroverError as error:
-            _log.info("the engine's loggers are not known", why=error.message)
+            _log.info("the engine's loggers are not available", why=error.message)
             return ()

@@ -1,19 +1,19 @@
-"""Whether the kernel kills processes for want of memory, and what limit it keeps."""
+"""Detects processes that the kernel killed for lack of memory, and the memory limit."""
 
 from pathlib import Path
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
-#: Version 1 has a number near 2**63 where there is no limit.
+#: Cgroups version 1 shows a number near 2**63 for no limit.
 _NO_LIMIT_BYTES = 1 << 60
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 
 
 def memory_kill_count(proc: Path = _PROC) -> int:
-    """How many processes of this machine were killed for memory since it started.
+    """How many processes of this machine the kernel has killed for lack of memory since boot.
 
-    By the machine's limit or by that of a control group; 0 where the kernel does not say.
+    Counts both the machine's limit and control groups; 0 if the kernel does not report it.
     """
     try:
         lines = (proc / "vmstat").read_text().splitlines()
@@ -24,7 +24,7 @@ def memory_kill_count(proc: Path = _PROC) -> int:
 
 
 def memory_limit_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
-    """What this process and those beside it may use together; None when nothing says."""
+    """The memory limit of this process's control group or machine; None if unknown."""
     found = []
     for path in _cgroup_limits(proc, cgroups):
         try:
@@ -42,7 +42,7 @@ def memory_limit_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | No
 
 
 def _cgroup_limits(proc: Path, cgroups: Path) -> list[Path]:
-    """The files that may hold the limits of this process's control group and those above it."""
+    """Files that may contain the limits of this process's control group and its parents."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -61,7 +61,7 @@ def _cgroup_limits(proc: Path, cgroups: Path) -> list[Path]:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size for people."""
+    """A size as text for people."""
     size, unit = float(size_bytes), 0
     while size >= _STEP and unit < len(_UNITS) - 1:
         size, unit = size / _STEP, unit + 1

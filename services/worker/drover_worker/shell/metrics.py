@@ -1,7 +1,7 @@
-"""What a worker tells of its membership, its engine, its connectors and tasks.
+"""Metrics of a worker: membership, engine, connectors and tasks.
 
-It looks at the herder after each event, and at what the engine reports. What belongs to a connector
-or task is kept with its lifecycle, and gone with it.
+Updated after each event of the herder and from the engine's reports. Values of a connector or task
+live as long as its lifecycle object.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.task import TaskLifecycle
 from drover_worker.core.rebalance.stage import Stage
 
-#: The worker is on its way into a generation.
+#: Stages of a rebalance.
 _REBALANCING = frozenset(
     {Stage.STOPPING_WORK, Stage.JOINING, Stage.SYNCING, Stage.CATCHING_UP, Stage.BACKING_OFF}
 )
-#: What may start or fail one connector or task, and its key.
+#: Events that may start or fail one connector or task.
 _OF_ONE = (
     events.ConnectorStarted,
     events.ConnectorFailed,
@@ -53,11 +53,11 @@ _COUNT_NAMES = frozenset(name for name, _ in _COUNTS)
 
 @dataclass(slots=True)
 class _Progress:
-    """What runs of a task told, the present one and those before it on this worker."""
+    """Progress of a task's runs on this worker: the current run, and the sum of earlier runs."""
 
     run_id: int = 0
     entry: pb.TaskProgress.Entry = field(default_factory=pb.TaskProgress.Entry)
-    #: Sums of the runs before.
+    #: Sums of earlier runs.
     counts: Counter[str] = field(default_factory=Counter)
     times: dict[str, Tally] = field(default_factory=dict)
     last_batch_ms: int = 0
@@ -95,7 +95,7 @@ class _Life:
 
 
 class WorkerMetrics:
-    """The samples of one worker; nothing here changes what the herder does."""
+    """The samples of one worker; only observes the herder."""
 
     def __init__(self, herder: Herder) -> None:
         self._herder = herder
@@ -108,26 +108,26 @@ class WorkerMetrics:
         self._engine_exits = 0
         self._engine = pb.EngineFigures()
 
-    # What happens
+    # Updates
 
     def observe(self, event: events.HerderEvent) -> None:
-        """An event that the herder has taken."""
+        """Handle an event that the herder has processed."""
         if isinstance(event, _OF_ONE):
             key = event.name if hasattr(event, "name") else event.task
             item = self._herder.work.find(key)
             if item is not None and item.run_id == event.run_id:
-                self._look_at(item)
+                self._observe_lifecycle(item)
         elif isinstance(event, events.EngineReady):
             self._engine_starts += 1
         elif isinstance(event, events.EngineLost):
             self._engine_exits += 1
             self._engine = pb.EngineFigures()
             for item in self._herder.work.all():
-                self._look_at(item)
-        self._look_at_membership()
+                self._observe_lifecycle(item)
+        self._observe_membership()
 
     def progressed(self, progress: pb.TaskProgress) -> None:
-        """What the engine tells of its tasks and itself."""
+        """Handle a progress report of the engine."""
         if progress.HasField("engine"):
             self._engine = progress.engine
         for entry in progress.entries:
@@ -137,7 +137,7 @@ class WorkerMetrics:
                 known = self._progress.setdefault(item, _Progress())
                 known.take(entry, self._herder.context.now_ms)
 
-    def _look_at(self, item: Lifecycle) -> None:
+    def _observe_lifecycle(self, item: Lifecycle) -> None:
         life = self._lives.setdefault(item, _Life())
         if item.running and item.run_id != life.started_run:
             life.started_run = item.run_id
@@ -147,7 +147,7 @@ class WorkerMetrics:
             life.last_failure = last
             life.failures[last.cause] += 1
 
-    def _look_at_membership(self) -> None:
+    def _observe_membership(self) -> None:
         now_ms, stage = self._herder.context.now_ms, self._herder.membership.stage
         if stage in _REBALANCING:
             if self._rebalance_began_ms is None:
@@ -158,10 +158,10 @@ class WorkerMetrics:
                 self._last_rebalance_ms = now_ms
             self._rebalance_began_ms = None
 
-    # What is told
+    # Samples
 
     def samples(self) -> Iterator[Sample]:
-        """For ``Metrics.add``."""
+        """The current samples, for ``Metrics.add``."""
         yield from self._of_the_worker()
         yield from self._of_the_engine()
         work = self._herder.work

@@ -39,23 +39,23 @@ class CommitOffsets(Protocol):
 
 
 class OffsetCommitter:
-    """Makes one commit call at a time; offsets that arrive meanwhile form the next batch."""
+    """Makes one commit call at a time; offsets that arrive during a call form the next batch."""
 
     def __init__(self, coordinator: CommitOffsets, group_id: str, answer: Answer) -> None:
         self._coordinator = coordinator
         self._group_id = group_id
         self._answer = answer
-        #: Bounded by the number of tasks; no entry may be dropped, because its task waits for it.
+        #: Bounded by the number of tasks; entries must not be dropped, because tasks wait for them.
         self._waiting: deque[tuple[int, TaskOffsets]] = deque()
         self._wake = asyncio.Event()
         self._engine_life = 0
         self._numbers = itertools.count(1)
 
     def commit(self, call_id: int, offsets: TaskOffsets) -> None:
-        """Queue a task's offsets; the engine has at most one such call for each task.
+        """Queue a task's offsets; each task has at most one such call.
 
-        One without offsets asks whether the claim counts; a task that asks again waits for the last
-        answer only. It is numbered, and so written down, when the task is about to write itself.
+        A call without offsets checks the claim; it replaces an earlier check of the task. The check
+        is numbered, and so written to the log, when the task's own producer will commit.
         """
         if not offsets.offsets:
             self._forget_questions(offsets)
@@ -70,7 +70,7 @@ class OffsetCommitter:
             self._waiting = deque(kept)
 
     def forget(self) -> None:
-        """The engine ended: drop the queue; its tasks resume from the durable offsets."""
+        """The engine ended: drop the queue; its tasks resume from the committed offsets."""
         self._waiting.clear()
         self._engine_life += 1
 
@@ -106,11 +106,15 @@ class OffsetCommitter:
                     timeout_s=10.0,
                 )
             except (UnavailableError, DeadlineExceededError, ResourceExhaustedError) as error:
-                _log.warning("commits wait", count=len(batch), why=error.message)
+                _log.warning(
+                    "the coordinator is unavailable; commits are retried",
+                    count=len(batch),
+                    why=error.message,
+                )
                 await asyncio.sleep(backoff.next_pause_s())
                 continue
             except DroverError as error:
-                _log.error("commits were refused", count=len(batch), why=error.message)
+                _log.error("the coordinator refused commits", count=len(batch), why=error.message)
                 results = [
                     CommitResult(offsets.task, CommitOutcome.INVALID, error.message)
                     for _, offsets in batch

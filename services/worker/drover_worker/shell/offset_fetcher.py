@@ -1,4 +1,4 @@
-"""Fetches committed offsets for tasks that write them themselves, with retries."""
+"""Fetches committed offsets for tasks that commit with their own producer, with retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ from drover.model.offsets import CommittedOffset
 
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 2.0
-#: For one connector; the oldest have asked again since.
+#: Waiting calls per connector; the oldest ones have timed out and were repeated.
 _WAITING_MAX = 1_000
 
 _log = structlog.get_logger("drover.worker")
@@ -31,18 +31,18 @@ class FetchOffsets(Protocol):
 
 
 class OffsetFetcher:
-    """Fetches a connector's offsets once at a time; whoever asks meanwhile waits for the next."""
+    """Runs one fetch per connector at a time; calls during a fetch wait for the next one."""
 
     def __init__(self, coordinator: FetchOffsets, group_id: str, answer: Answer) -> None:
         self._coordinator = coordinator
         self._group_id = group_id
         self._answer = answer
-        #: By connector, those that wait for a fetch which begins after they asked.
+        #: Calls by connector that wait for the next fetch.
         self._waiting: dict[str, list[int]] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
 
     def fetch(self, call_id: int, connector: str) -> None:
-        """Answer ``call_id`` with what the connector has committed by now, once that is known."""
+        """Fetch the connector's committed offsets and answer ``call_id`` with them."""
         waiting = self._waiting.setdefault(connector, [])
         waiting.append(call_id)
         del waiting[:-_WAITING_MAX]
@@ -51,11 +51,11 @@ class OffsetFetcher:
             self._fetching[connector] = task
 
     def forget(self) -> None:
-        """The engine ended: nobody waits any more."""
+        """The engine ended: drop its calls."""
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Fetch nothing more."""
+        """Cancel all fetches."""
         self.forget()
         tasks = list(self._fetching.values())
         for task in tasks:
@@ -72,7 +72,11 @@ class OffsetFetcher:
                         group_id=self._group_id, connector=connector, without_positions=True
                     )
                 except DroverError as error:
-                    _log.warning("offsets wait", connector=connector, why=error.message)
+                    _log.warning(
+                        "the offsets could not be fetched; the fetch is retried",
+                        connector=connector,
+                        why=error.message,
+                    )
                     self._waiting.setdefault(connector, [])[:0] = waiting
                     await asyncio.sleep(backoff.next_pause_s())
                     continue

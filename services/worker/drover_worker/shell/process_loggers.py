@@ -1,4 +1,4 @@
-"""The loggers of one process, a herder's or an engine's: shown, and set while it runs."""
+"""The loggers of one process, herder or engine: lists them and sets their levels."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from drover.errors import InvalidArgumentError, Violation
 
 ROOT = "root"
 _OFF = logging.CRITICAL + 10
-#: As they are said here, and as Kafka Connect says them.
+#: Level names of Python and of Kafka Connect.
 LEVELS: Mapping[str, int] = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -24,7 +24,7 @@ LEVELS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class LoggerState:
-    """A logger, the level that counts for it, and when that was last set here; None for never."""
+    """A logger, its effective level, and when that was last set here; None for never."""
 
     name: str
     level: str
@@ -37,26 +37,26 @@ class ProcessLoggers:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._changed_ms: dict[str, int] = {}
-        logging.getLogger("drover")  # so that there is one to set for all of them
+        logging.getLogger("drover")  # creates a common ancestor to set
 
     def states(self) -> list[LoggerState]:
-        """Every logger there is, by name; the root is "root"."""
+        """All loggers, sorted by name; the root logger is "root"."""
         return [
             LoggerState(name, _level_name(logger.getEffectiveLevel()), self._changed_ms.get(name))
             for name, logger in sorted(_loggers().items())
         ]
 
     def has(self, name: str) -> bool:
-        """Whether there is a logger of that name, or one below it."""
+        """Whether the logger or a descendant exists."""
         return bool(_named(name))
 
     def set_level(self, name: str, level: str) -> Sequence[str]:
-        """Set the level of a logger and of those below it; returns those that changed.
+        """Set the level of a logger and of its descendants; returns those that changed.
 
-        One that there is not is made: those that are made below it later follow it.
+        A missing logger is created; descendants created later inherit its level.
 
         Raises:
-            InvalidArgumentError: INVALID_REQUEST, there is no such level.
+            InvalidArgumentError: INVALID_REQUEST, the level is unknown.
         """
         violations = level_violations(level)
         if violations:
@@ -75,14 +75,14 @@ class ProcessLoggers:
 
 
 def level_violations(level: str) -> list[Violation]:
-    """What is wrong with a level; empty when there is such a one."""
+    """The violation of an unknown level; empty for a valid one."""
     if level.upper() in LEVELS:
         return []
-    return [Violation("level", f"{level!r} is none of {', '.join(LEVELS)}")]
+    return [Violation("level", f"{level!r} must be one of {', '.join(LEVELS)}")]
 
 
 def is_under(name: str, ancestor: str) -> bool:
-    """Whether a level that is set for ``ancestor`` is set for ``name`` too; the root is alone."""
+    """Whether setting ``ancestor`` also sets ``name``; the root has no descendants here."""
     return name == ancestor or (ancestor != ROOT and name.startswith(f"{ancestor}."))
 
 
@@ -95,7 +95,7 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _named(name: str) -> list[str]:
-    """A logger and those below it; empty when there is none of that name, nor any below it."""
+    """The logger and its descendants, as far as they exist."""
     return sorted(each for each in _loggers() if name and is_under(each, name))
 
 

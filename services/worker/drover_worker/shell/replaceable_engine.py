@@ -1,8 +1,9 @@
-"""An engine that can be replaced by a new one while its work goes on.
+"""An engine that can be replaced while its connectors and tasks keep running.
 
-The new engine starts beside the old one. Once it is ready it is the present one: whatever starts,
-starts there. Then what runs in the old one is restarted, one connector or task after the other, and
-the old one ends. A command about something that runs goes to the engine that runs it.
+The new engine starts beside the old one. When it is ready it becomes the current engine and
+receives all starts. Then each connector and task of the old engine is restarted, one after another,
+and the old engine is stopped. Commands for a running connector or task go to the engine that runs
+it.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ from drover.model.status import StatusKey
 from drover_worker.shell.engine_link import Engine
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 
-#: How long a new engine may take until Spark is up.
+#: How long a new engine may take until Spark is ready.
 _READY_TIMEOUT_S = 300.0
 
 _log = structlog.get_logger("drover.worker")
 
 MakeEngine = Callable[[ReportHandler, ExitHandler], Engine]
-#: Restarts a connector or task that runs; False when it does not run.
+#: Restarts a running connector or task; False when it does not run.
 Renew = Callable[[StatusKey], bool]
 
 
@@ -34,7 +35,7 @@ class _Place:
     """One engine, from its start to its end."""
 
     engine: Engine | None = None
-    #: What it told before it was the present one.
+    #: Its reports before it became the current engine.
     held: list[pb.EngineReport] = field(default_factory=list)
     ready: bool = False
     exit: EngineExit | None = None
@@ -51,13 +52,13 @@ class _Place:
 
 
 class ReplaceableEngine:
-    """See Engine; to others it is one engine, whose reports and exits they hear.
+    """See Engine; callers see a single engine with one sequence of reports and exits.
 
     Args:
-        make: Makes an engine.
-        on_report: Takes the reports of the present engine, and those of the work of the old one.
-        on_exit: Hears that the present engine ended.
-        move_limit_s: How long the restart of one connector or task is waited for.
+        make: Creates an engine.
+        on_report: Receives the current engine's reports, and those of work in the old engine.
+        on_exit: Called when the current engine ended.
+        move_limit_s: How long to wait for the restart of one connector or task.
     """
 
     def __init__(
@@ -76,16 +77,16 @@ class ReplaceableEngine:
         self._old: _Place | None = None
         self._places: dict[StatusKey, _Place] = {}
         self._starting: set[StatusKey] = set()
-        #: Commits and offsets that the engines wait for: where, and under which number there.
-        self._questions: dict[int, tuple[_Place, int]] = {}
-        self._question_numbers = itertools.count(1)
-        self._news = asyncio.Event()
+        #: Commits and fetches in flight: the engine that waits, and its own call id.
+        self._calls: dict[int, tuple[_Place, int]] = {}
+        self._call_numbers = itertools.count(1)
+        self._changed = asyncio.Event()
         self._replacement: asyncio.Task[int] | None = None
         self._closing = False
 
     @property
     def process_id(self) -> int | None:
-        """Of the present engine."""
+        """The current engine's process id."""
         return self._present.engine.process_id if self._present.engine is not None else None
 
     async def start(self) -> None:
@@ -105,23 +106,23 @@ class ReplaceableEngine:
                 return await place.get().call(command, timeout_s)
             finally:
                 self._starting.discard(key)
-                self._news.set()
+                self._changed.set()
         place = self._places.get(key, self._present)
         try:
             return await place.get().call(command, timeout_s)
         finally:
             if kind in ("stop_connector", "stop_task") and self._places.get(key) is place:
                 del self._places[key]
-                self._news.set()
+                self._changed.set()
 
     async def send(self, command: pb.EngineCommand) -> None:
-        """See Engine: an answer goes where it was asked for."""
-        place, number = self._questions.pop(command.call_id, (self._present, command.call_id))
+        """See Engine: the answer goes to the engine that made the call."""
+        place, number = self._calls.pop(command.call_id, (self._present, command.call_id))
         command.call_id = number
         await place.get().send(command)
 
     async def close(self) -> None:
-        """See Engine; a replacement is given up."""
+        """See Engine; cancels a replacement."""
         self._closing = True
         if self._replacement is not None:
             self._replacement.cancel()
@@ -130,22 +131,23 @@ class ReplaceableEngine:
             await self._present.engine.close()
 
     async def replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
-        """Replace the engine by a new one; while that happens already, wait for its end.
+        """Replace the engine by a new one, or wait for the replacement in progress.
 
-        It goes on when the caller goes away.
+        It continues when the caller is cancelled.
 
         Args:
-            renew: Has what runs restarted.
-            on_switch: Called when the new engine has become the present one.
+            renew: Restarts a connector or task.
+            on_switch: Called when the new engine has become the current one.
 
         Returns:
             How many connectors and tasks were moved.
 
         Raises:
-            UnavailableError: ENGINE_UNAVAILABLE, the new one did not start: the old one goes on.
+            UnavailableError: ENGINE_UNAVAILABLE, the new engine did not start; the old one
+                continues.
         """
         if self._closing:
-            raise UnavailableError(Reason.DRAINING, "the worker shuts down")
+            raise UnavailableError(Reason.DRAINING, "the worker is shutting down")
         if self._replacement is None or self._replacement.done():
             self._replacement = asyncio.create_task(self._replace(renew, on_switch))
         return await asyncio.shield(self._replacement)
@@ -168,46 +170,50 @@ class ReplaceableEngine:
         return len(moved)
 
     async def _started(self) -> _Place:
-        """A new engine, once it is ready."""
+        """Start a new engine and wait until it is ready."""
         new = _Place()
         engine = self._fill(new)
         try:
             await engine.start()
-            came = await self._happens(lambda: new.ready or new.exit is not None, _READY_TIMEOUT_S)
+            came = await self._wait_for(lambda: new.ready or new.exit is not None, _READY_TIMEOUT_S)
         except BaseException:
             await engine.close()
             raise
         if came and new.exit is None:
             return new
-        why = new.exit.message if new.exit is not None else "it took too long"
+        why = (
+            new.exit.message
+            if new.exit is not None
+            else f"Spark was not ready within {_READY_TIMEOUT_S:g} s"
+        )
         await engine.close()
         raise UnavailableError(
-            Reason.ENGINE_UNAVAILABLE, f"the new engine did not start, the old one goes on: {why}"
+            Reason.ENGINE_UNAVAILABLE, f"the new engine did not start; the old one continues: {why}"
         )
 
     def _in(self, place: _Place) -> list[StatusKey]:
-        """What runs there, connectors first."""
+        """The keys that run in that engine, connectors first."""
         found = [key for key, at in self._places.items() if at is place]
         return sorted(found, key=lambda key: (isinstance(key, TaskId), str(key)))
 
     async def _move(self, key: StatusKey, old: _Place, renew: Renew) -> bool:
-        """Have it restarted, and wait for that within bounds; False when it does not run."""
+        """Restart it and wait, within the limit; False when it does not run."""
         if self._places.get(key) is not old or not renew(key):
             return False
 
         def is_there() -> bool:
             return self._places.get(key) is self._present and key not in self._starting
 
-        if not await self._happens(is_there, self._move_limit_s):
-            _log.warning("not moved to the new engine in time", what=str(key))
+        if not await self._wait_for(is_there, self._move_limit_s):
+            _log.warning("a restart in the new engine did not finish in time", what=str(key))
         return True
 
-    async def _happens(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+    async def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             return False
         return True
@@ -223,10 +229,10 @@ class ReplaceableEngine:
         kind = report.WhichOneof("report")
         if kind == "ready":
             place.ready = True
-            self._news.set()
+            self._changed.set()
         if kind in ("commit_offsets", "fetch_offsets"):
-            number = next(self._question_numbers)
-            self._questions[number] = (place, report.call_id)
+            number = next(self._call_numbers)
+            self._calls[number] = (place, report.call_id)
             report.call_id = number
         if place is self._present:
             self._on_report(report)
@@ -237,7 +243,7 @@ class ReplaceableEngine:
 
     def _take_exit(self, place: _Place, ended: EngineExit) -> None:
         place.exit = ended
-        self._news.set()
+        self._changed.set()
         if place is self._present:
             self._forget(place)
             self._on_exit(ended)
@@ -245,11 +251,11 @@ class ReplaceableEngine:
     def _forget(self, place: _Place) -> None:
         for key in self._in(place):
             del self._places[key]
-        self._questions = {n: each for n, each in self._questions.items() if each[0] is not place}
+        self._calls = {n: each for n, each in self._calls.items() if each[0] is not place}
 
 
 def _key_of(command: pb.EngineCommand) -> StatusKey | None:
-    """The connector or task that a command is about; None for one about neither."""
+    """The connector or task of a command; None for other commands."""
     match command.WhichOneof("command"):
         case "start_connector":
             return command.start_connector.connector

@@ -33,10 +33,10 @@ class PutStatuses(Protocol):
 
 
 class StatusWriter:
-    """Queues at most one write for each key; a newer write replaces the queued one.
+    """Queues at most one write per key; a newer write replaces the queued one.
 
-    One call is under way at a time. After a call without a response its writes are sent again with
-    a higher number, and the store ignores late copies of calls with lower numbers.
+    One call is in flight at a time. The writes of a failed call are sent again with a higher
+    number; the store ignores late copies of calls with lower numbers.
     """
 
     def __init__(self, store: PutStatuses) -> None:
@@ -52,14 +52,14 @@ class StatusWriter:
         """Queue a status."""
         trace = shortened(write.status.trace)
         write = replace(write, status=replace(write.status, trace=trace))
-        # to the end of the queue: statuses that were queued meanwhile must be written before it
+        # at the end of the queue: statuses that were queued in between must be written first
         waiting = self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = _in_place_of(waiting, write)
         self._idle.clear()
         self._wake.set()
 
     async def wait_idle(self) -> None:
-        """Wait until the queue is empty; bound it with a timeout."""
+        """Wait until the queue is empty; the caller sets a timeout."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -76,10 +76,16 @@ class StatusWriter:
                     )
                     backoff.reset()
                 except InvalidArgumentError as error:
-                    _log.error("statuses were refused", count=len(batch), why=error.message)
+                    _log.error(
+                        "the status store refused statuses", count=len(batch), why=error.message
+                    )
                 except DroverError as error:
                     self._put_back(batch)
-                    _log.warning("statuses wait", count=len(self._waiting), why=error.message)
+                    _log.warning(
+                        "the status store is unavailable; statuses are retried",
+                        count=len(self._waiting),
+                        why=error.message,
+                    )
                     await asyncio.sleep(backoff.next_pause_s())
             self._idle.set()
 
@@ -100,8 +106,9 @@ class StatusWriter:
 
 
 def _in_place_of(older: StatusWrite | None, newer: StatusWrite) -> StatusWrite:
-    """``newer``, which is written instead of ``older``; of the same state it is no less forcible:
-    a repeated report that only tells new counts is safe, what it repeats may not have been.
+    """``newer``, to be written instead of ``older``. If both have the same state and ``older`` is
+    unconditional (not safe), so is the result: a repeated report with new counts is safe, but it
+    replaces a write that was not.
     """
     if older is None or older.safe or older.status.state is not newer.status.state:
         return newer
@@ -109,7 +116,7 @@ def _in_place_of(older: StatusWrite | None, newer: StatusWrite) -> StatusWrite:
 
 
 def shortened(trace: str) -> str:
-    """A trace as it can be kept: a long one loses its middle, as its last lines matter."""
+    """The trace within the size limit: the middle is cut, as the last lines matter most."""
     if len(trace) <= TRACE_MAX_CHARS:
         return trace
     head = (TRACE_MAX_CHARS - len(_CUT_MARK)) // 2

@@ -1,1 +1,1 @@
-"""Connector plugins: finding their classes, calling their code under a time limit."""
+"""Connector plugins: find their classes, call their code under time limits."""

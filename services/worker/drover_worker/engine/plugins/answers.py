@@ -1,4 +1,4 @@
-"""Answers to commands: what a plugin call's outcome means to the herder."""
+"""Builds the reports that answer commands from the outcomes of plugin calls."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,12 +17,12 @@ _DOMAIN = "connect.drover"
 
 
 def done(call_id: int) -> engine_pb2.EngineReport:
-    """The command was carried out."""
+    """The command succeeded."""
     return engine_pb2.EngineReport(call_id=call_id, done=engine_pb2.Done())
 
 
 def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineReport:
-    """Loggers of this process."""
+    """The loggers of this process."""
     report = engine_pb2.EngineReport(call_id=call_id, loggers=engine_pb2.LoggerList())
     for state in states:
         shown = report.loggers.loggers.add(name=state.name, level=state.level)
@@ -32,7 +32,7 @@ def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineRep
 
 
 def end_offset_list(ends: Mapping[PartitionKey, int]) -> engine_pb2.EndOffsetList:
-    """Where topic partitions end."""
+    """The end offsets of topic partitions."""
     found = engine_pb2.EndOffsetList()
     for (topic, partition), end_offset in ends.items():
         entry = found.entries.add(end_offset=end_offset)
@@ -49,7 +49,7 @@ def failed(
     timed_out: bool = False,
     cause: FailureCause = FailureCause.PLUGIN,
 ) -> engine_pb2.EngineReport:
-    """The command was not carried out."""
+    """The command failed."""
     return engine_pb2.EngineReport(
         call_id=call_id,
         failure=engine_pb2.Failure(
@@ -63,7 +63,7 @@ def failed(
 
 
 def refused(call_id: int, error: DroverError) -> engine_pb2.EngineReport:
-    """The command was not carried out, and the caller gets ``error`` as it is."""
+    """The command failed, and the caller gets ``error`` unchanged."""
     report = failed(call_id, error.message)
     report.failure.status = to_rpc_status(error, _DOMAIN).SerializeToString()
     return report
@@ -76,7 +76,7 @@ def failure_of(
     *,
     cause: FailureCause = FailureCause.PLUGIN,
 ) -> engine_pb2.EngineReport:
-    """A plugin call, named by ``what``, that gave no value; ``cause`` says whose fault it is."""
+    """Report a call that raised or timed out; ``what`` names it, ``cause`` who is at fault."""
     if isinstance(outcome, TimedOut):
         message = timed_out_message(what, outcome.limit_ms)
         return failed(call_id, message, trace=message, timed_out=True)
@@ -90,5 +90,5 @@ def failure_of(
 
 
 def timed_out_message(what: str, limit_ms: int) -> str:
-    """The failure message of an abandoned call."""
+    """The failure message for an abandoned call."""
     return f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"

@@ -1,4 +1,4 @@
-"""Finding connector classes: by entry point, by alias, by their dotted path."""
+"""Finds connector classes by entry point, alias or dotted path."""
 
 import importlib
 import inspect
@@ -17,12 +17,12 @@ _KNOWN_SHOWN_MAX = 20
 
 
 class PluginNotFoundError(Exception):
-    """No connector class of that name; the message lists what there is."""
+    """No connector class has that name; the message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginProblem:
-    """An entry point that gives no connector class, and why."""
+    """An entry point that does not load a connector class, and the reason."""
 
     entry_point: str
     message: str
@@ -55,12 +55,12 @@ def describe_error(error: BaseException) -> str:
 class PluginRegistry:
     """The installed connectors; thread-safe.
 
-    Each entry point is loaded on its own when it is first needed, so one whose import fails or
-    hangs stands in nobody's way but its own.
+    Each entry point is loaded separately on first use, so an import that fails or hangs affects
+    only its own connector.
     """
 
     def __init__(self, find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
-        """Read the entry points' names; nothing is imported yet."""
+        """Read the names of the entry points; imports nothing."""
         found = find_entry_points() if find_entry_points else entry_points(group=GROUP)
         unique = {(each.name, each.value): each for each in found}
         self._entries = [_Entry(each) for _, each in sorted(unique.items())]
@@ -68,8 +68,9 @@ class PluginRegistry:
     def find(self, name: str) -> type[Connector]:
         """The class that ``connector.class`` names. Runs plugin code (imports).
 
+
         Raises:
-            PluginNotFoundError: There is none, or the name fits several.
+            PluginNotFoundError: No class has that name, or several have.
         """
         wanted = name.strip().replace(":", ".")
         by_entry = [each for each in self._entries if wanted in each.names]
@@ -95,7 +96,7 @@ class PluginRegistry:
         raise self._unknown(name, "")
 
     def list(self) -> tuple[list[InstalledPlugin], list[PluginProblem]]:
-        """Every connector that can be loaded, by name, and the entry points that cannot."""
+        """Every connector that can be loaded, sorted by name, and the entry points that failed."""
         names: dict[type[Connector], set[str]] = {}
         problems = []
         for entry in self._entries:
@@ -113,7 +114,7 @@ class PluginRegistry:
         return plugins, problems
 
     def _import(self, name: str, dotted: str) -> type[Connector]:
-        """A class that no entry point names, of a module that the worker's operator allows."""
+        """Import a class without an entry point, from a module that the operator allows."""
         module_name, _, attribute = dotted.rpartition(".")
         fault = module_fault(module_name)
         if fault is not None:
@@ -122,7 +123,7 @@ class PluginRegistry:
             found = getattr(importlib.import_module(module_name), attribute)
             return checked_class(found)
         except Exception as error:
-            # an import runs code of the plugin, which may raise anything
+            # the import runs plugin code, which may raise anything
             raise self._unknown(
                 name, f" and cannot be imported ({describe_error(error)})"
             ) from error
@@ -137,20 +138,20 @@ class PluginRegistry:
 
 
 def checked_class(found: object) -> type[Connector]:
-    """``found``, when it is a class that can be run as a connector.
+    """``found``, if it is a usable connector class.
 
-    From then on its module has a logger, to be listed and set before it is first used.
+    Also creates the module's logger, so that it can be listed and set before its first use.
 
     Raises:
-        TypeError: It is not.
+        TypeError: It is not one.
     """
     if not (isinstance(found, type) and issubclass(found, SourceConnector | SinkConnector)):
-        raise TypeError(f"{found!r} is no subclass of SourceConnector or SinkConnector")
+        raise TypeError(f"{found!r} is not a subclass of SourceConnector or SinkConnector")
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise TypeError(f"{found.__qualname__} is abstract: it lacks {missing}")
     if not isinstance(getattr(found, "task_class", None), type):
-        raise TypeError(f"{found.__qualname__} names no task_class")
+        raise TypeError(f"{found.__qualname__} has no task_class")
     logging.getLogger(found.__module__)
     return found
 
@@ -171,7 +172,7 @@ class _Entry:
         return None if isinstance(self._loaded, PluginProblem) else self._loaded
 
     def load(self) -> type[Connector] | PluginProblem:
-        """Import the class, or say why that fails."""
+        """Import the class, or return the reason of the failure."""
         with self._lock:
             if self._loaded is None:
                 name = f"{self.point.name} = {self.point.value}"

@@ -1,4 +1,4 @@
-"""Configs as plugins get them: the worker's converters added, placeholders resolved."""
+"""Configs as plugins receive them: with the worker's default converters, placeholders resolved."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -10,18 +10,18 @@ from drover.connector.record_settings import with_worker_converters
 from drover.errors import InvalidArgumentError, Violation
 from drover.rpc.status import from_rpc_status, to_rpc_status
 
-#: Values of providers that are remembered, to be hidden wherever they turn up.
+#: How many provider values are remembered for masking.
 _SECRETS_MAX = 10_000
 
 Send = Callable[[engine_pb2.EngineReport], None]
 
 
 class EngineConfigs:
-    """Resolves configs, and hides what providers gave in all that leaves the engine as text.
+    """Resolves configs, and masks the providers' values in all text that leaves the engine.
 
     Args:
-        converters: The worker's, for connectors that name none.
-        providers: The settings of each config provider, by its name.
+        converters: The worker's defaults, for connectors that set none.
+        providers: The settings of each config provider, by name.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class EngineConfigs:
         self._lock = threading.Lock()
 
     def resolve(self, config: Mapping[str, str]) -> Resolution:
-        """A connector's config or one of a task, resolved as far as it can be. Runs plugin code."""
+        """Resolve a connector's or task's config as far as possible. Runs plugin code."""
         resolution = self._resolver.resolve(config)
         if resolution.secrets:
             with self._lock:
@@ -44,15 +44,15 @@ class EngineConfigs:
         return resolution
 
     def resolve_connector(self, config: Mapping[str, str]) -> Resolution:
-        """As ``resolve``, with the worker's converters where the connector names none."""
+        """As ``resolve``, with the worker's converters where the connector sets none."""
         return self.resolve(with_worker_converters(config, self._converters))
 
     def hidden(self, text: str) -> str:
-        """A text with placeholders in place of what providers gave."""
+        """The text with provider values replaced by their placeholders."""
         return with_placeholders(text, self._secrets) if self._secrets else text
 
     def hiding(self, send: Send) -> Send:
-        """``send`` for reports whose messages and traces may have values of providers."""
+        """A ``send`` that masks provider values in the messages and traces of reports."""
 
         def send_hidden(report: engine_pb2.EngineReport) -> None:
             if self._secrets:
@@ -66,7 +66,7 @@ class EngineConfigs:
             case "failure":
                 report.failure.message = self.hidden(report.failure.message)
                 report.failure.trace = self.hidden(report.failure.trace)
-                if report.failure.status:  # values of providers are in its texts, if anywhere
+                if report.failure.status:  # provider values can only be in its texts
                     self._hide_in_status(report.failure)
             case "connector_failed":
                 report.connector_failed.trace = self.hidden(report.connector_failed.trace)
@@ -88,9 +88,7 @@ class EngineConfigs:
 
 
 class HidingStream:
-    """What this process writes, without what providers gave; else as the stream that it is put
-    in place of.
-    """
+    """A text stream that masks provider values in what this process writes."""
 
     def __init__(self, stream: TextIO, hide: Callable[[str], str]) -> None:
         self._stream = stream

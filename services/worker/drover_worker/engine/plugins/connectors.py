@@ -1,4 +1,4 @@
-"""The connector objects of this engine."""
+"""The connector instances of this engine."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +25,7 @@ from drover_worker.engine.plugins.threads import (
 )
 from drover_worker.engine.settings import EngineLimits
 
-#: Set in task configs that are handed to the herder, unless there is one only: how many tasks
-#: share the work.
+#: Set in the task configs for the herder unless there is only one: the number of tasks.
 TASK_COUNT = "task.count"
 
 Send = Callable[[engine_pb2.EngineReport], None]
@@ -36,29 +35,29 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One connector object, from its start command on."""
+    """One connector instance, from its start command on."""
 
     connector: str
     run_id: int
     instance: Connector | None = None
-    #: Its config with what providers gave.
+    #: Its config with placeholders resolved.
     resolution: Resolution | None = None
-    #: Ends the watch over how long that holds.
+    #: Cancels the timer for the expiry of provider values.
     unwatch: Callable[[], object] = bool
-    #: start() is over, one way or the other.
+    #: start() has succeeded or failed.
     started: bool = False
-    #: The stop command that came before that; it is carried out then.
+    #: A stop command that arrived during start(); it is carried out after it.
     stop_call_id: int | None = None
     paused: bool = False
-    #: Stopped, failed or abandoned: nothing it does is reported any more.
+    #: Stopped, failed or abandoned: its reports are dropped.
     over: bool = False
-    #: New task configs were requested, and the herder has not asked for them since.
+    #: The connector requested new task configs, and the herder has not asked for them yet.
     requested: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ConnectorRegistry:
-    """Starts, stops and asks connectors; each plugin call on a thread of its own."""
+    """Starts, stops and queries connectors; each plugin call runs on its own thread."""
 
     def __init__(
         self,
@@ -77,13 +76,13 @@ class ConnectorRegistry:
         self._runs: dict[str, _Run] = {}
 
     def start(self, call_id: int, command: engine_pb2.StartConnector) -> None:
-        """Make the connector object and start it; answers when that is done."""
+        """Create and start the connector; answers when the plugin call has ended."""
         name = command.connector
         run = _Run(name, command.run_id)
         with self._lock:
             earlier = self._runs.get(name)
             if earlier is not None and not earlier.over:
-                message = f"connector {name!r} runs already: stop it first"
+                message = f"connector {name!r} is already running: stop it first"
                 self._send(answers.failed(call_id, message))
                 return
             self._runs[name] = run
@@ -99,7 +98,7 @@ class ConnectorRegistry:
             )
 
     def stop(self, call_id: int, name: str) -> None:
-        """Stop the connector; answers when that ended one way or the other."""
+        """Stop the connector; answers when the plugin call has ended or was abandoned."""
         with self._lock:
             run = self._runs.pop(name, None)
         if run is None:
@@ -149,7 +148,7 @@ class ConnectorRegistry:
             )
 
     def set_paused(self, call_id: int, name: str, paused: bool) -> None:
-        """Pause or resume a connector; requests of a paused one are sent when it resumes."""
+        """Pause or resume a connector; a paused connector's requests are sent when it resumes."""
         run = self._runs.get(name)
         if run is None or run.over:
             self._send(answers.failed(call_id, f"connector {name!r} is not started"))
@@ -165,7 +164,7 @@ class ConnectorRegistry:
         """Stop every connector.
 
         Returns:
-            An event for each, set when it stopped or was abandoned.
+            An event for each, set when the connector has stopped or was abandoned.
         """
         with self._lock:
             runs, self._runs = list(self._runs.values()), {}
@@ -211,14 +210,14 @@ class ConnectorRegistry:
             what = f"start() of connector {name!r}" if run.instance else f"connector {name!r}"
             self._send(answers.failure_of(call_id, what, outcome))
         elif stop_call_id is not None:
-            message = f"connector {name!r} was stopped during its start"
+            message = f"connector {name!r} was stopped while it was starting"
             self._send(answers.failed(call_id, message))
         else:
             self._send(answers.done(call_id))
             assert run.resolution is not None
             run.unwatch = watch_expiry(run.resolution, expired=lambda: self._expired(run))
             return
-        if isinstance(outcome, TimedOut):  # the object is in use by a thread that hangs
+        if isinstance(outcome, TimedOut):  # a hung thread is still using the instance
             if stop_call_id is not None:
                 self._send(answers.done(stop_call_id))
         elif stop_call_id is not None:
@@ -252,12 +251,12 @@ class ConnectorRegistry:
         self._stop_instance(run)
 
     def _stop_instance(self, run: _Run, on_ended: Callable[[], object] = lambda: None) -> None:
-        """Call stop(); then ``on_ended``, also when it was abandoned."""
+        """Call stop(), then ``on_ended``, also when the call was abandoned."""
 
         def finish(outcome: Outcome) -> None:
             if not isinstance(outcome, Returned):
                 log.warning(
-                    "a connector did not stop in order", connector=run.connector, how=str(outcome)
+                    "a connector's stop() failed", connector=run.connector, how=str(outcome)
                 )
             on_ended()
 
@@ -278,11 +277,11 @@ class ConnectorRegistry:
 
 
 def checked_task_configs(found: object, max_tasks: int) -> list[dict[str, str]]:
-    """What task_configs() returned, as it goes to the herder.
+    """The result of task_configs(), as it is sent to the herder.
 
     Raises:
-        TypeError: It is no sequence of mappings of text to text.
-        ValueError: There are more than ``max_tasks``.
+        TypeError: It is not a sequence of mappings from text to text.
+        ValueError: It has more than ``max_tasks`` entries.
     """
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         raise TypeError(f"task_configs() must return a list of dicts, not {type(found).__name__}")

@@ -1,4 +1,4 @@
-"""Says when what config providers gave for a connector or task holds no longer."""
+"""Watches the expiry of values that config providers returned for a connector or task."""
 
 import threading
 from collections.abc import Callable
@@ -6,17 +6,18 @@ from collections.abc import Callable
 from drover.config.resolution import Resolution
 from drover.connector.restart_settings import CONFIG_ACTION_RELOAD, NONE
 
-#: A provider that says less does not restart connectors more often.
+#: A shorter lifetime does not restart connectors more often than this.
 TTL_MIN_MS = 1_000
 
 
 def watch_expiry(*resolutions: Resolution, expired: Callable[[], object]) -> Callable[[], None]:
-    """Call ``expired`` once the first of the resolved configs is out of date, on another thread.
+    """Call ``expired``, on another thread, when the first of the resolved configs expires.
 
-    Not for a connector with ``config.action.reload=none``.
+
+    Does nothing for a connector with ``config.action.reload=none``.
 
     Returns:
-        Ends the watch; idempotent.
+        A function that cancels the watch; idempotent.
     """
     ttls_ms = [each.ttl_ms for each in resolutions if each.ttl_ms is not None]
     if not ttls_ms or resolutions[0].config.get(CONFIG_ACTION_RELOAD) == NONE:

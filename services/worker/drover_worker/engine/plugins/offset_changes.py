@@ -1,4 +1,4 @@
-"""Tells plugins that committed offsets of their connectors change."""
+"""Notifies plugins about changes to the committed offsets of their connectors."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +10,12 @@ from drover_worker.engine.plugins.catalogue import PluginRegistry
 def alter_offsets(
     registry: PluginRegistry, config: Mapping[str, str], changes: Sequence[OffsetChange]
 ) -> bool:
-    """Whether the plugin says that nothing is left to change elsewhere. Runs plugin code.
+    """Whether the plugin reports that no other system needs a change. Runs plugin code.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
         InvalidArgumentError: INVALID_CONFIG.
-        Exception: The plugin refuses.
+        Exception: The plugin rejects the change.
     """
     connector_class = registry.find(config.get(CONNECTOR_CLASS, ""))
     parsed = parse_config(connector_class, config).require_valid()

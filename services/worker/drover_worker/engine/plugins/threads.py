@@ -1,8 +1,8 @@
-"""Plugin code on threads of its own, with time limits.
+"""Runs plugin code on separate threads, with time limits.
 
-Nothing can stop a Python thread. A call that does not return in time is abandoned: its caller is
-told, the thread stays behind as a daemon, and whatever it does later is ignored. An engine with too
-many of them should be replaced; ``on_exhausted`` says so once.
+A Python thread cannot be stopped. A call that exceeds its limit is abandoned: its caller gets
+TimedOut, the daemon thread stays, and its later result is ignored. When an engine has too many of
+them, ``on_exhausted`` is called once to have the engine replaced.
 """
 
 import contextvars
@@ -60,16 +60,16 @@ class _Call:
     function: Callable[[], object]
     limit_ms: int
     on_done: DoneHandler
-    #: Whose code it runs, where that is one connector's or task's.
+    #: The connector or task whose code runs, if the call belongs to one.
     key: StatusKey | None
-    #: What was bound to log events where it was asked for.
+    #: The log context of the caller.
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    #: Set by whoever decides the outcome: the thread that ran it, or the watchdog.
+    #: Set by the thread that decides the outcome: the one that ran the call, or the watchdog.
     decided: bool = False
 
 
 class PluginThreads:
-    """Runs calls side by side, each on a daemon thread with its name; thread-safe."""
+    """Runs calls concurrently, each on a named daemon thread; thread-safe."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class PluginThreads:
         """Start the watchdog.
 
         Args:
-            abandoned_max: So many hung threads are borne.
+            abandoned_max: How many hung threads are tolerated.
             on_exhausted: Called once, with the reason, when there are more.
-            in_flight: Where calls are marked while they run.
+            in_flight: Marks calls while they run.
         """
         self._abandoned_max = abandoned_max
         self._on_exhausted = on_exhausted
@@ -99,7 +99,7 @@ class PluginThreads:
 
     @property
     def abandoned_count(self) -> int:
-        """Abandoned calls that still run."""
+        """Abandoned calls that are still running."""
         with self._changed:
             return len(self._abandoned)
 
@@ -114,7 +114,7 @@ class PluginThreads:
     ) -> None:
         """Run ``function``; ``on_done`` gets the outcome exactly once, on another thread.
 
-        ``key`` is the connector or task whose code it is, where it is one's.
+        ``key`` is the connector or task whose code runs, if the call belongs to one.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL.
@@ -124,17 +124,15 @@ class PluginThreads:
             if self._running_count >= _RUNNING_MAX:
                 if len(self._waiting) >= _WAITING_MAX:
                     raise ResourceExhaustedError(
-                        Reason.QUEUE_FULL, f"{_WAITING_MAX} plugin calls wait for a thread already"
+                        Reason.QUEUE_FULL,
+                        f"the queue of plugin calls is full ({_WAITING_MAX}): retry later",
                     )
                 self._waiting.append(call)
                 return
             self._begin(call)
 
     def write_off(self, thread: threading.Thread, name: str) -> None:
-        """Count a hung thread that someone else owns, until ``thread`` ends a call.
-
-        Its owner says so with ``written_off_ended``.
-        """
+        """Count a hung thread of another owner until its owner calls ``written_off_ended``."""
         with self._changed:
             self._abandoned[id(thread)] = name
             reason = self._exhaustion()
@@ -142,12 +140,12 @@ class PluginThreads:
             self._on_exhausted(reason)
 
     def written_off_ended(self, thread: threading.Thread) -> None:
-        """A thread given to ``write_off`` came back."""
+        """Stop counting a thread that ``write_off`` counted: its call has returned."""
         with self._changed:
             self._abandoned.pop(id(thread), None)
 
     def _begin(self, call: _Call) -> None:
-        """Start a call's thread; under the lock."""
+        """Start a call's thread; requires the lock."""
         self._running_count += 1
         deadline = time.monotonic() + call.limit_ms / 1000
         heapq.heappush(self._deadlines, (deadline, next(self._sequence), call))
@@ -176,7 +174,7 @@ class PluginThreads:
             log.info("an abandoned plugin call returned", call=call.name)
 
     def _end_one(self) -> None:
-        """Give the place of a call that ended to one that waits; under the lock."""
+        """Release the slot of a finished call to a waiting call; requires the lock."""
         self._running_count -= 1
         if self._waiting:
             self._begin(self._waiting.popleft())
@@ -205,7 +203,7 @@ class PluginThreads:
                 self._on_exhausted(reason)
 
     def _exhaustion(self) -> str:
-        """Why the engine should be replaced, the first time there are too many; under the lock."""
+        """The reason to replace the engine, once, when too many threads hang; requires the lock."""
         if self._exhausted or len(self._abandoned) <= self._abandoned_max:
             return ""
         self._exhausted = True
@@ -216,25 +214,25 @@ class PluginThreads:
         try:
             call.context.copy().run(call.on_done, outcome)
         except Exception:
-            log.exception("the outcome of a plugin call was not handled", call=call.name)
+            log.exception("handling the outcome of a plugin call failed", call=call.name)
 
 
 def error_text(error: BaseException) -> str:
-    """``str(error)``, which is code of whoever wrote the error and may raise itself."""
+    """``str(error)``; plugin code implements it, so it may raise."""
     try:
         return str(error)
     except Exception as fault:  # noqa: BLE001 - plugin code
-        return f"<its text cannot be had: {type(fault).__name__}>"
+        return f"<no text: str() raised {type(fault).__name__}>"
 
 
 def format_trace(error: BaseException) -> str:
-    """The trace of ``error`` for a status, its middle cut out above TRACE_MAX_BYTES."""
+    """The traceback of ``error`` for a status, shortened in the middle to TRACE_MAX_BYTES."""
     text = "".join(traceback.format_exception(error))
     return cap_text(text)
 
 
 def cap_text(text: str, max_bytes: int = TRACE_MAX_BYTES) -> str:
-    """``text``, its middle cut out so that it has at most ``max_bytes`` in UTF-8."""
+    """``text``, shortened in the middle to at most ``max_bytes`` of UTF-8."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return encoded.decode()

@@ -1,4 +1,4 @@
-"""Validation of configs, and the list of plugins, as the herder gets them."""
+"""Validates configs and lists plugins for the herder."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ _WARNED_SETTINGS_MAX = 100
 
 
 class _CommonSettings(SourceConnector):
-    """Stands in for a class that is not there: it has the common settings only."""
+    """Stands in for a missing class: it has the common settings only."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -52,9 +52,9 @@ def encode_plugins(
     *,
     not_exactly_once: str = "",
 ) -> engine_pb2.PluginList:
-    """The answer to ListPlugins; a plugin whose settings cannot be had becomes a problem.
+    """The answer to ListPlugins; a plugin whose config_def() fails becomes a problem.
 
-    ``not_exactly_once`` is as in ``validate``: what sources guarantee is lower there.
+    ``not_exactly_once`` is as in ``validate``; it lowers the guarantee of sources on Kafka.
     """
     answer = engine_pb2.PluginList()
     found = list(problems)
@@ -78,10 +78,10 @@ def validate(
     not_exactly_once: str = "",
     plane: DataPlane | None = None,
 ) -> engine_pb2.ConfigValidation:
-    """Every setting of a config with all of its faults, its values as they were written.
+    """Every setting of a config with its value as written and all of its faults.
 
-    Runs plugin code. ``not_exactly_once`` is why sources deliver at least once here, if they do.
-    ``plane`` knows the topics that settings name; None for no look at them.
+    Runs plugin code. ``not_exactly_once`` is the reason why sources deliver at least once; empty
+    for exactly once. ``plane`` is used to check topics that settings name; None skips those checks.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
@@ -96,15 +96,15 @@ def validate(
 
 
 def _offsets_topic_faults(topic: str, not_exactly_once: str, plane: DataPlane | None) -> list[str]:
-    """Why a source's offsets cannot be in that topic as well."""
+    """Why the source's offsets cannot be committed to that topic."""
     if not_exactly_once:
         return [f"needs records and offsets in one transaction: {not_exactly_once}"]
     if plane is None:
         return []
     if topic in plane.reserved_topics():
-        return [f"must not be {topic}, which the cluster keeps itself in: name another topic"]
+        return [f"must not be {topic}, an internal topic of the cluster: name another topic"]
     policy = None
-    with suppress(DroverError):  # the task that cannot do without tells
+    with suppress(DroverError):  # the task's start reports it
         if plane.partition_counts([topic]):
             policy = plane.topic_settings(topic).get(CLEANUP_POLICY)
     if policy is None or policy == COMPACT:
@@ -119,7 +119,7 @@ def _offsets_topic_faults(topic: str, not_exactly_once: str, plane: DataPlane | 
 def _as_written(
     answer: engine_pb2.ConfigValidation, resolution: Resolution
 ) -> engine_pb2.ConfigValidation:
-    """Placeholders for what they stand for; what is no value has that fault only."""
+    """Put placeholders back; a value with an unresolved placeholder keeps only that fault."""
     faults = {each.field: each.description for each in resolution.faults}
     for value in answer.values:
         name = value.key.name
@@ -142,7 +142,7 @@ def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb
         values = _replace_missing_class(_common_values(config))
         return engine_pb2.ConfigValidation(values=_encode_values(values))
     connector_class = registry.find(wanted)
-    values = _few_warnings(_validate_with(connector_class, config))
+    values = _limit_warnings(_validate_with(connector_class, config))
     return engine_pb2.ConfigValidation(
         values=_encode_values(values),
         connector_type=connector_type(connector_class),
@@ -151,7 +151,7 @@ def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb
 
 
 def _components(connector_class: type[Connector], config: Mapping[str, str]) -> list[str]:
-    """The classes that a config names, with their versions; those that there are not are faults."""
+    """The classes that a config names, with their versions; missing classes are skipped."""
     found: list[tuple[str, type[Any]]] = [(CONNECTOR_CLASS, connector_class)]
     registries: list[tuple[ClassRegistry[Any], str]] = [
         *((CONVERTERS, setting) for setting in CONVERTER_SETTINGS),
@@ -175,7 +175,7 @@ def _names(config: Mapping[str, str], setting: str) -> list[str]:
 def _validate_with(
     connector_class: type[Connector], config: Mapping[str, str]
 ) -> Sequence[ConfigValue]:
-    """As ``validate_config``; what the plugin raises is a fault of connector.class."""
+    """As ``validate_config``; an exception of the plugin becomes a fault of connector.class."""
     attempts: list[tuple[str, Callable[[], Sequence[ConfigValue]]]] = [
         ("validate", lambda: validate_config(connector_class, config)),
         ("config_def", lambda: full_config_def(connector_class, config).validate(config)),
@@ -184,19 +184,19 @@ def _validate_with(
     for function, attempt in attempts:
         try:
             return _with_faults(attempt(), faults)
-        except Exception as error:  # noqa: BLE001 - plugin code; go on without that function
+        except Exception as error:  # noqa: BLE001 - plugin code; try the next function
             name = class_name(connector_class)
             faults = [f"{function}() of {name} raised {describe_error(error)}"]
     return _with_faults(_common_values(config), faults)
 
 
 def _common_values(config: Mapping[str, str]) -> Sequence[ConfigValue]:
-    """Without its class nobody can tell which of a config's other settings are unknown."""
+    """The common settings without warnings: unknown settings depend on the missing class."""
     return [replace(each, warnings=()) for each in validate_config(_CommonSettings, config)]
 
 
-def _few_warnings(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
-    """The first warnings only: a config may have as many unknown settings as fit into it."""
+def _limit_warnings(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
+    """Keep the first warnings only: a config may have a huge number of unknown settings."""
     warned = islice((each.key.name for each in values if each.warnings), _WARNED_SETTINGS_MAX)
     kept = set(warned)
     return [each if each.key.name in kept else replace(each, warnings=()) for each in values]
@@ -212,7 +212,7 @@ def _with_faults(values: Sequence[ConfigValue], faults: Sequence[str]) -> Sequen
 
 
 def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
-    """A blank class is as good as none: one fault, not what its text lacks."""
+    """Treat a blank class like a missing one: the only fault is that it is required."""
     return [
         ConfigValue(each.key, None, ("is required",)) if each.key.name == CONNECTOR_CLASS else each
         for each in values
@@ -280,5 +280,5 @@ def _encode_value(value: ConfigValue, key: engine_pb2.ConfigKey) -> engine_pb2.C
 
 
 def _clean(text: str) -> str:
-    """Plugin text that any message can carry: valid UTF-8, of a bearable length."""
+    """Plugin text that fits in any message: valid UTF-8 of limited length."""
     return cap_text(text, _TEXT_MAX_BYTES)

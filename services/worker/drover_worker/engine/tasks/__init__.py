@@ -1,1 +1,1 @@
-"""Tasks: the runners of sources and sinks, and what records pass through."""
+"""Tasks: the runners of sources and sinks, and the path of their records."""

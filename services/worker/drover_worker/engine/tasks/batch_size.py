@@ -1,19 +1,19 @@
-"""How large the next batch of a source should be.
+"""Chooses the size of a source's next batch.
 
-A job for each batch costs about as much as a hundred thousand short lines, so batches are large.
-But one that takes long arrives late, holds its readers up, and may outlive its transaction. The
-first ones are small: until one is published, who publishes has nothing to do, and readers neither.
+A Spark job costs about as much as a hundred thousand short lines, so batches are large. A batch
+that takes long adds latency and may exceed its transaction timeout. The first batches are small,
+because publishing and readers have nothing to do until the first one is published.
 """
 
 _MIB = 1024 * 1024
 FIRST_BYTES = 8 * _MIB
 LEAST_BYTES = 4 * _MIB
-#: How long a batch may take to be made, or to be published.
+#: The target for staging a batch, and for publishing it.
 TARGET_S = 2.0
 
 
 class BatchSize:
-    """The bytes of a batch, by how long the one before took; ``most_bytes`` is the limit."""
+    """The byte limit of the next batch, from the duration of the last; at most ``most_bytes``."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -21,10 +21,10 @@ class BatchSize:
         self.bytes = min(FIRST_BYTES, most_bytes)
 
     def took(self, seconds: float, *, follows: bool) -> None:
-        """A batch took so long to be made or to be published, whichever is longer.
+        """Adjust to a batch that took ``seconds`` to stage or to publish, whichever was longer.
 
-        ``follows`` says that there was one right before it, so it may have been as large as it
-        could: only then the next one is larger.
+        The limit grows only if ``follows``: the batch came right after another one, so it was
+        probably full.
         """
         growth = min(TARGET_S / max(seconds, 1e-3), 2.0)
         if growth < 1 or follows:

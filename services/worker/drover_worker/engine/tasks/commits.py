@@ -1,8 +1,9 @@
-"""A task's offsets, on their way to the coordinator and back: one commit at a time, in order.
+"""Commits a task's offsets through the coordinator: one commit at a time, in order.
 
-A commit is answered once it is durable or refused, however long the coordinator is away, so what is
-committed is known here without asking anybody. One that is made meanwhile is sent when the answer
-is there, whether or not the task still runs, unless the one before was refused.
+A commit is answered when it is durable or refused, however long the coordinator is unavailable, so
+the committed offsets are known here without a fetch. Commits that are added before the answer are
+queued; the next one is sent after the answer even if the task has stopped, unless a commit was
+refused.
 """
 
 import itertools
@@ -24,18 +25,18 @@ from drover.model.offset_json import canonical_json
 from drover.model.offsets import CommittedOffset, TaskOffsets
 
 _OUTCOMES = coordinator_service_pb2.CommitOutcome
-#: Unlike those of any other engine of this machine, so that a late answer fits nobody else's.
+#: Unique among the engines of this machine, so that a late answer never matches another's call.
 _commit_ids = itertools.count((os.getpid() << 32) + 1)
 
-#: What the herder answers to a call of the engine's own.
+#: Receives the herder's answer to a call of the engine.
 Answer = Callable[[Any], None]
-#: A claim that the coordinator has acknowledged so lately is not asked about again.
+#: A claim that the coordinator confirmed this recently is not checked again.
 _CONFIRMED_FOR_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """Offsets to be committed; ``on_committed`` is called when they are durable."""
+    """Offsets to commit; ``on_committed`` is called when they are durable."""
 
     offsets: Sequence[CommittedOffset]
     on_committed: Callable[[], None]
@@ -44,7 +45,7 @@ class _Commit:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A call that its caller waits for."""
+    """A call in progress."""
 
     answered: threading.Event = field(default_factory=threading.Event)
     answer: Any = None
@@ -68,7 +69,7 @@ class TaskCommits:
         wake: Callable[[], None],
         consumer_group: str = "",
     ) -> None:
-        """``answers`` is where the engine looks up who gets an answer, by its call id."""
+        """``answers`` maps call ids to the receivers of their answers."""
         self._consumer_group = consumer_group
         self._task = task
         self._claim = claim
@@ -77,64 +78,64 @@ class TaskCommits:
         self._answers = answers
         self._wake = wake
         self._lock = threading.Lock()
-        #: Those whose answers were not taken up, oldest first; the first without one is sent.
+        #: Commits with unprocessed answers, oldest first; the first one without an answer is in
+        #: flight.
         self._open: deque[_Commit] = deque()
-        #: When the coordinator last said that the claim counts.
+        #: When the coordinator last confirmed the claim.
         self._confirmed_s = -math.inf
         self._settled = threading.Event()
         self._settled.set()
 
     @property
     def committed(self) -> Sequence[CommittedOffset]:
-        """What the connector had committed when the task started, and the task's own since."""
+        """The connector's committed offsets at the task's start, updated by the task's commits."""
         return tuple(self._committed.values())
 
     @property
     def open_count(self) -> int:
-        """Commits that are not known to be durable yet; see ``settle``."""
+        """Commits that are not known to be durable; see ``settle``."""
         return len(self._open)
 
     @property
     def claim_is_confirmed(self) -> bool:
-        """Whether the coordinator said so lately that the claim counts that it is not asked again.
+        """Whether the coordinator confirmed the claim recently enough to skip a check.
 
-        A clock that stands still while the process is suspended would be of no use here; this one
-        goes on.
+        Uses the monotonic clock, which keeps running while the process is suspended.
         """
         return time.monotonic() - self._confirmed_s < _CONFIRMED_FOR_S
 
     def send(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
-        """Have the offsets committed after those before; the task is woken by each answer."""
+        """Commit the offsets after the queued ones; each answer wakes the task."""
         commit = _Commit(offsets, on_committed)
         with self._lock:
             before = [each.result for each in self._open]
             self._open.append(commit)
             if any(result is not None and not _is_committed(result) for result in before):
-                return  # what settle says of that one ends the task
+                return  # settle raises for the refused commit, which ends the task
             self._settled.clear()
         if None not in before:
             self._send_now(commit)
 
     def settle(self) -> None:
-        """Take up the answers that are there.
+        """Process the answers that have arrived.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, somebody else has the task.
+            FailedPreconditionError: STALE_CLAIM, another worker has claimed the task.
             ValueError: The offsets were refused for another reason.
         """
         while self._open:
             commit = self._open[0]
             if commit.result is None:
                 return
-            self._take_up(commit, commit.result)
+            self._settle_commit(commit, commit.result)
 
-    def _take_up(self, commit: _Commit, result: engine_pb2.CommitResult) -> None:
+    def _settle_commit(self, commit: _Commit, result: engine_pb2.CommitResult) -> None:
         if not _is_committed(result):
             with self._lock:
                 self._open.clear()  # those after it were not sent
             if result.outcome == _OUTCOMES.COMMIT_OUTCOME_STALE_CLAIM:
                 raise FailedPreconditionError(Reason.STALE_CLAIM, result.message)
-            raise ValueError(f"the offsets of the batch were refused: {result.message}")
+            raise ValueError(f"the coordinator refused the batch's offsets: {result.message}")
         with self._lock:
             self._open.popleft()
         for each in commit.offsets:
@@ -142,17 +143,17 @@ class TaskCommits:
         commit.on_committed()
 
     def check_claim(self, limit_s: float) -> None:
-        """Ask whether the claim counts, unless the coordinator said so a moment ago; blocks.
+        """Check the claim with the coordinator unless it was confirmed recently; blocks.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, somebody else has the task.
-            UnavailableError: STORAGE_UNAVAILABLE, there is no answer yet.
+            FailedPreconditionError: STALE_CLAIM, another worker has claimed the task.
+            UnavailableError: STORAGE_UNAVAILABLE, no answer within ``limit_s``.
         """
         if not self.claim_is_confirmed:
             self._check(TaskOffsets(self._task, self._claim, ()), limit_s)
 
     def write_claim(self, limit_s: float) -> None:
-        """Have written down that the task commits under its claim by its own producer; blocks.
+        """Record that the task commits under its claim with its own producer; blocks.
 
         Raises:
             DroverError: As ``check_claim``.
@@ -160,10 +161,10 @@ class TaskCommits:
         self._check(TaskOffsets(self._task, self._claim, (), own_producer=True), limit_s)
 
     def fetch(self, limit_s: float) -> Sequence[CommittedOffset]:
-        """What the connector has committed by now; blocks.
+        """Fetch the connector's committed offsets; blocks.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, there is no answer yet.
+            UnavailableError: STORAGE_UNAVAILABLE, no answer within ``limit_s``.
         """
         wanted = engine_pb2.FetchOffsets(connector=self._task.connector)
         answer = self._call(engine_pb2.EngineReport(fetch_offsets=wanted), limit_s)
@@ -186,12 +187,12 @@ class TaskCommits:
         if not waiting.answered.wait(limit_s):
             self._answers.pop(call_id, None)
             raise UnavailableError(
-                Reason.STORAGE_UNAVAILABLE, f"the coordinator gave no answer for {limit_s:.0f} s"
+                Reason.STORAGE_UNAVAILABLE, f"the coordinator did not answer within {limit_s:.0f} s"
             )
         return waiting.answer
 
     def wait_settled(self, limit_s: float) -> bool:
-        """Wait for the answers to all commits; whether they came in time."""
+        """Wait for the answers to all commits; whether they arrived in time."""
         return self._settled.wait(max(limit_s, 0))
 
     def _send_now(self, commit: _Commit) -> None:

@@ -1,11 +1,11 @@
-"""How many of a task's records could not be handled lately."""
+"""The share of a task's records that failed recently."""
 
 from collections import deque
 
 from drover.connector.error_settings import MAX_RATE, ErrorSettings
 from drover.pipeline import PassReport
 
-#: Of fewer records nobody can tell a rate.
+#: The rate is not computed for fewer records.
 RECORDS_MIN = 100
 
 
@@ -38,5 +38,5 @@ class ErrorRate:
         if read >= RECORDS_MIN and failed > self._max_rate * read:
             raise TooManyErrorsError(
                 f"{failed} of the last {read} records could not be handled, and {MAX_RATE} allows "
-                f"{self._max_rate:g}: look at the dead letters, then restart the task"
+                f"{self._max_rate:g}: inspect the dead letters, then restart the task"
             )

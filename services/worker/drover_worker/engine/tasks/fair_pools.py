@@ -1,8 +1,7 @@
-"""Names of Spark's pools: what runs at the same time is in different ones, and shares the cores.
+"""Names of Spark scheduler pools: concurrent batches use different pools and share the cores.
 
-Spark keeps a pool for ever, and sorts all of them whenever a core is free. So a pool is not a
-task's: a name is used again by whoever comes next, and there are no more of them than batches that
-ran at once.
+Spark never removes a pool and sorts all pools whenever a core is free. Names are therefore reused:
+there are only as many pools as batches have run concurrently.
 """
 
 import heapq
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 
 
 class FairPools:
-    """Lends out names; thread-safe."""
+    """Lends pool names; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +20,7 @@ class FairPools:
 
     @contextmanager
     def lent(self) -> Iterator[str]:
-        """A name that nobody else has in here."""
+        """A pool name that no other batch uses within the block."""
         with self._lock:
             if not self._free:
                 heapq.heappush(self._free, self._count)

@@ -1,7 +1,7 @@
-"""Telling faults of the store, of Spark, of a record and of the plugin apart.
+"""Classifies errors: faults of the store, of Spark, of a record, or of the plugin.
 
-What a pass raises on an executor is raised again here as it was (ADR 0014). In a frame that a
-plugin runs by itself it reaches the driver as text inside Spark's exception.
+An error that a pass raises on an executor is raised unchanged on the driver (ADR 0014). An error in
+a plugin's own data frame reaches the driver as text in Spark's exception.
 """
 
 import re
@@ -25,23 +25,23 @@ _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
 
 
 class Fault(Enum):
-    """What is not the plugin's."""
+    """A fault that is not the plugin's."""
 
-    #: A later claim counts.
+    #: Another worker has a later claim.
     STALE_CLAIM = "stale claim"
-    #: Busy, full, or read too late: the same work can succeed later.
+    #: Busy, full, or a read that came too late: a retry may succeed.
     UNAVAILABLE = "unavailable"
-    #: A process of Spark ended under the call, which can succeed in the next one.
+    #: A Spark process ended during the call; a retry may succeed.
     LOST = "lost"
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """The fault behind ``error``; None when it is the plugin's, or a record's."""
+    """The fault behind ``error``; None if it is the plugin's or a record's."""
     for cause in with_causes(error):
         if isinstance(cause, DroverError):
             return _of_drover_error(cause)
         text = error_text(cause)
-        # a stale claim is not looked for here: the store is asked who holds the task
+        # a stale claim is not detected from text: the caller checks the claim with the store
         if set(_RAISED.findall(text)) & {UnavailableError.__name__, OutOfRangeError.__name__}:
             return Fault.UNAVAILABLE
         if isinstance(cause, PassLostError) or _WORKER_LOST in text:
@@ -50,7 +50,7 @@ def fault_of(error: BaseException) -> Fault | None:
 
 
 def failed_record(error: BaseException) -> str | None:
-    """What is told of the record that ``error`` is about; None when it is about something else."""
+    """The description of the record that ``error`` is about; None if it is not about a record."""
     for cause in with_causes(error):
         if isinstance(cause, RecordFailedError):
             return error_text(cause)
@@ -61,13 +61,13 @@ def failed_record(error: BaseException) -> str | None:
 
 
 def memory_advice(error: BaseException) -> str | None:
-    """What is told first when ``error`` is that there was no memory for what the task did."""
+    """Advice for the status if ``error`` means that memory ran out; else None."""
     for cause in with_causes(error):
         if isinstance(cause, MemoryError) or _HEAP_USED_UP in error_text(cause):
             what = "Spark's JVM" if _HEAP_USED_UP in error_text(cause) else "Python"
             return (
-                f"out of memory: {what} had none left for this call; ask for less at a time with "
-                "batch.max.bytes or batch.max.records, or give the worker more"
+                f"out of memory in {what}: lower batch.max.bytes or batch.max.records, or give the "
+                "worker more memory"
             )
     return None
 

@@ -1,4 +1,4 @@
-"""The schemas that a task's topics are known to have, where they may not change as they like."""
+"""The known schemas of a task's topics, where schema.change restricts changes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from drover.pipeline.schema_change import (
 )
 from drover.pipeline.stages import Stage
 
-#: Rows of a frame among which there should be one with a value.
+#: How many rows of a frame are searched for a first value.
 _FIRST_ROWS = 1_000
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class _InTurn:
-    """Several rows as one, each a Spark partition."""
+    """Several row sets as one, a Spark partition for each."""
 
     rows: tuple[tuple[Callable[[int], Iterable[Any]], int], ...]
 
@@ -39,10 +39,8 @@ class _InTurn:
 
 
 class KnownSchemas:
-    """Finds the schema of each topic's first value before the batch that has it runs: so all
-    executors go by the same ones, however the batch is cut.
-
-    They are those of one run of the task.
+    """Finds the schema of each topic's first value before its batch runs, so that all executors use
+    the same schemas. They hold for one run of the task.
     """
 
     def __init__(self, change: SchemaChange, task: TaskId) -> None:
@@ -52,16 +50,16 @@ class KnownSchemas:
         self._logged: set[tuple[str, str]] = set()
 
     def steps(self, default_topic: str | None) -> tuple[Step, ...]:
-        """What brings values into the known schemas; no step when any schema passes.
+        """The step that converts values to the known schemas; none when all schemas are allowed.
 
-        ``default_topic`` is that of records which name none.
+        ``default_topic`` is the topic of records that name none.
         """
         if self._change is SchemaChange.EVOLVE:
             return ()
         return (KeepSchema(self._change, dict(self._known), default_topic or ""),)
 
     def wants(self, topic: str | None) -> bool:
-        """Whether the topic's schema has to be found; None is for rows of any topics."""
+        """Whether the topic's schema must be found; None means rows of several topics."""
         return self._change is not SchemaChange.EVOLVE and topic not in self._known
 
     def learn_from_source(
@@ -70,9 +68,7 @@ class KnownSchemas:
         topic: str | None,
         prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
     ) -> None:
-        """Find those of a source's rows; all are looked at when ``topic`` does not name one for
-        all.
-        """
+        """Find the schemas in a source's rows; reads all rows when ``topic`` is None."""
         records = Pipeline(prepare=prepare, policy=self._leave_out())
         find = Composed(records, FirstSchemas(topic or "", None if topic is None else 1))
         if isinstance(rows, ArrowRows):
@@ -87,7 +83,7 @@ class KnownSchemas:
         prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
         converters: tuple[Step, ...],
     ) -> None:
-        """Find those of topics, each as it is read."""
+        """Find the schema of each topic that is read."""
         stages = (Stage("", converters),)
         records = Pipeline(stages, prepare, self._leave_out())
         reads = _InTurn(tuple((each.read, each.partition_count) for each in topics))
@@ -96,13 +92,13 @@ class KnownSchemas:
         self._learn(rows.run(find))
 
     def log_changes(self, report: PassReport) -> None:
-        """Warn of what was discarded, of each change once."""
+        """Log each discarded schema change once."""
         for topic, change in report.schema_changes.items():
             if (topic, change) in self._logged or len(self._logged) >= CHANGES_MAX:
                 continue
             self._logged.add((topic, change))
             log.warning(
-                "a schema has changed; what is new is left out",
+                "a schema changed; its new parts are discarded",
                 task=str(self._task),
                 topic=topic,
                 change=change,
@@ -114,5 +110,5 @@ class KnownSchemas:
         self._known = {**schemas, **self._known}
 
     def _leave_out(self) -> Tolerate:
-        """What fails here fails again, and is told, when the batch itself runs."""
+        """Ignore failed records here: they fail again, and are reported, when the batch runs."""
         return Tolerate(self._task.connector, self._task.task)

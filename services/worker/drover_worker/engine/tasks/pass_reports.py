@@ -1,4 +1,4 @@
-"""What executors report of a task's records, on the driver."""
+"""Collects the executors' reports about a task's records on the driver."""
 
 import weakref
 
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class _MergeReports(AccumulatorParam[dict[int, PassReport]]):
-    """By number: the last report of what ran again counts."""
+    """Merged by partition number: the last attempt of a partition replaces earlier ones."""
 
     def zero(self, value: dict[int, PassReport]) -> dict[int, PassReport]:
         del value
@@ -35,29 +35,29 @@ class PassReports:
 
     @property
     def sender(self) -> "Accumulator[dict[int, PassReport]]":
-        """What executors add their reports to; see pipeline.tracked.Reports."""
+        """The accumulator to which executors add their reports; see pipeline.tracked.Reports."""
         if self._accumulator is None:
             self._accumulator = self._spark.sparkContext.accumulator({}, _MergeReports())
-            # pyspark keeps each for ever, with what it holds
+            # pyspark keeps every accumulator and its value forever
             weakref.finalize(self, _accumulatorRegistry.pop, self._accumulator.aid, None)
         return self._accumulator
 
     def begin(self) -> None:
-        """Forget the reports of what ran before."""
+        """Discard the reports of the pass before."""
         if self._accumulator is not None:
             self._accumulator.value = {}
 
     def total(self) -> PassReport | None:
-        """The sum of what was reported since ``begin``; None when nothing was."""
+        """The sum of the reports since ``begin``; None when there are none."""
         found = self._accumulator.value if self._accumulator is not None else None
         return total(found[number] for number in sorted(found)) if found else None
 
 
 def log_failures(report: PassReport, task: TaskId) -> None:
-    """Log the records that were left out (errors.log.enable)."""
+    """Log the failed records (errors.log.enable)."""
     for failure in report.failures:
         log.error(
-            "a record was not handled",
+            "a record failed",
             connector=task.connector,
             task=str(task),
             place=failure.place,
@@ -68,4 +68,4 @@ def log_failures(report: PassReport, task: TaskId) -> None:
         )
     more = report.failed_count - len(report.failures)
     if more > 0:
-        log.error("more records were not handled", task=str(task), record_count=more)
+        log.error("more records failed", task=str(task), record_count=more)

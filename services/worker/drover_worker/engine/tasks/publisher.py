@@ -1,4 +1,4 @@
-"""Publishing staged batches on a thread of their own, while the task makes the next one."""
+"""Publishes staged batches on a separate thread while the task stages the next one."""
 
 import threading
 import time
@@ -12,9 +12,9 @@ from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
 
-#: Over all that a transaction may wait for by itself.
+#: Longer than every timeout within a transaction.
 _LIMIT_MS = 300_000
-#: A transaction of more records is ended before its interval is over.
+#: With this many records a transaction ends before its interval is over.
 _GATHERED_RECORDS_MAX = 1_000_000
 
 
@@ -23,15 +23,15 @@ SourceOffsets = Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """A batch that waits to be published, and how far it brings the source.
+    """A staged batch that waits to be published, with its source offsets.
 
-    ``said`` are the offsets as the task said them; None of dead letters. ``follows`` says that it
-    was made right after another one.
+    ``task_offsets`` are the offsets in the task's form, for ``committed()``; None for dead letters.
+    ``follows`` means that the batch came right after another one.
     """
 
     staged: Any
     offsets: Sequence[CommittedOffset]
-    said: SourceOffsets | None
+    task_offsets: SourceOffsets | None
     started_s: float
     write_started_s: float
     made_s: float
@@ -40,7 +40,7 @@ class StagedBatch:
 
 @dataclass(frozen=True, slots=True)
 class GatheredBatch:
-    """A staged batch, and what became of its records on the way."""
+    """A staged batch and the report about its records."""
 
     batch: StagedBatch
     record_count: int
@@ -60,7 +60,7 @@ class _Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a transaction has published; ``took_s`` are the seconds of each batch, on average."""
+    """A finished transaction; ``took_s`` is its duration divided by the number of batches."""
 
     batches: Sequence[GatheredBatch]
     receipt: Receipt
@@ -68,9 +68,9 @@ class Settled:
 
 
 class Publisher:
-    """One transaction at a time; ``interval_s`` is how long batches are gathered for one.
+    """Runs one transaction at a time; batches are gathered for ``interval_s``.
 
-    Its methods are for the task's own thread. ``wake`` is called when a transaction has ended.
+    Its methods are called on the task's thread. ``wake`` is called when a transaction has ended.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Publisher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
+        """Whether no batch waits and no transaction is in progress."""
         return self._under_way is None and not self._gathered
 
     @property
@@ -102,16 +102,17 @@ class Publisher:
         return not self._gathered or not self._is_due(time.monotonic())
 
     def add(self, batch: GatheredBatch) -> None:
-        """A batch to be published after those before."""
+        """Queue a batch for publishing after the earlier ones."""
         if not self._gathered:
             self._gathering_since_s = time.monotonic()
         self._gathered.append(batch)
 
     def settle(self) -> Settled | None:
-        """Take up the end of the transaction under way; None while there is none.
+        """Process the end of the current transaction; None while it is in progress or there is
+        none.
 
         Raises:
-            NotPublishedError: It has to be published again, which ``publish`` does.
+            NotPublishedError: Retry with ``publish``.
             Exception: As ``TopicWriter.publish``.
         """
         transaction = self._under_way
@@ -131,10 +132,10 @@ class Publisher:
         raise TimeoutError(f"a batch was not published within {_LIMIT_MS // 1000} s")
 
     def publish(self, *, at_once: bool) -> float | None:
-        """Begin the next transaction if one is due; ``at_once`` waits for no interval.
+        """Start the next transaction if it is due; ``at_once`` skips the interval.
 
         Returns:
-            Seconds until it is due; None for nothing to wait for.
+            Seconds until it is due; None when no batch waits.
         """
         if self._under_way is not None or not self._gathered:
             return None
@@ -162,12 +163,12 @@ class Publisher:
         return None
 
     def wait(self, limit_s: float) -> bool:
-        """Wait for the end of the transaction under way; whether it came in time."""
+        """Wait for the current transaction; whether it ended in time."""
         transaction = self._under_way
         return transaction is None or transaction.ended.wait(max(limit_s, 0))
 
     def drop(self) -> None:
-        """Forget what is not published; after the end of what was under way."""
+        """Discard unpublished batches; the current transaction must have ended."""
         left = [*(self._under_way.batches if self._under_way else ()), *self._gathered]
         self._under_way, self._gathered = None, []
         self._writer.discard([each.batch.staged for each in left])

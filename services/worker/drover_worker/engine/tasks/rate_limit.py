@@ -1,19 +1,19 @@
-"""At most so many records and bytes a second."""
+"""Limits on records and bytes per second."""
 
 import math
 
-#: What a record takes, before one was seen.
+#: Assumed size of a record before the first batch.
 _RECORD_BYTES = 1024
 
 
 class RateLimit:
-    """Says how long to wait before the next batch, so that both rates hold on average.
+    """Computes the pause before the next batch so that both rates hold on average.
 
-    A batch that took its time is not made up for by a faster one later.
+    A slow batch earns no credit for a later, faster one.
     """
 
     def __init__(self, records_per_s: int, bytes_per_s: int) -> None:
-        """0 is for no limit."""
+        """0 means no limit."""
         self._records_per_s = records_per_s or math.inf
         self._bytes_per_s = bytes_per_s or math.inf
         self._record_bytes = float(_RECORD_BYTES)
@@ -21,31 +21,31 @@ class RateLimit:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a limit: then each batch waits for the one before, whose size says when
-        it may begin.
+        """Whether there is a limit: then a batch starts only after the one before, as its size
+        determines the pause.
         """
         return min(self._records_per_s, self._bytes_per_s) < math.inf
 
     def batch_max_records(self, limit: int) -> int:
-        """How many records a batch may have: those of a second at most."""
+        """The record limit of a batch: at most the records of one second."""
         return int(min(limit, self._records_per_s))
 
     def batch_max_bytes(self, limit: int) -> int:
-        """How large a batch may be: what may go through in a second at most."""
+        """The byte limit of a batch: at most the bytes of one second."""
         return int(min(limit, self._bytes_per_s))
 
     def next_max_records(self, limit: int) -> int:
-        """How many records the next batch may have, if they are as large as those of the last: for
-        sources that do not go by bytes.
+        """The record limit of the next batch, assuming the record size of the last one; for sources
+        that ignore byte limits.
         """
         return max(1, int(min(limit, self._bytes_per_s / self._record_bytes)))
 
     def pause_s(self, now_s: float) -> float:
-        """How long to wait before the next batch; 0 for not at all."""
+        """How long to wait before the next batch; 0 for no wait."""
         return max(0.0, self._free_at_s - now_s)
 
     def moved(self, record_count: int, size_bytes: int, started_s: float) -> None:
-        """A batch that began at ``started_s`` had so many records and bytes."""
+        """Account for a batch that started at ``started_s``."""
         if record_count:
             self._record_bytes = max(1.0, size_bytes / record_count)
         wait_s = max(record_count / self._records_per_s, size_bytes / self._bytes_per_s)

@@ -1,4 +1,4 @@
-"""What the records of one task go through between the task and its topics, as its config says."""
+"""Builds the pipelines for a task's records, from its config."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,8 +71,8 @@ from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
 from drover_worker.engine.tasks.rejections import Rejections
 
 _REMEDY = (
-    " (errors.tolerance=all leaves such records out, "
-    "errors.deadletterqueue.topic.name keeps them in a topic)"
+    " (errors.tolerance=all skips such records, "
+    "errors.deadletterqueue.topic.name writes them to a topic)"
 )
 
 
@@ -81,8 +81,8 @@ Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The steps of a batch one by one, for previews: ``shown`` are schema.change and the
-    transforms, ``before`` and ``after`` convert.
+    """The steps for a batch, for previews: ``shown`` are schema.change and the transforms,
+    ``before`` and ``after`` the converters.
     """
 
     prepare: Prepare
@@ -93,7 +93,7 @@ class Route:
 
 
 class RecordPath:
-    """Builds the pipelines of a task's batches, and collects what became of the records."""
+    """Builds the pipelines for a task's batches and collects the reports about their records."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class RecordPath:
         *,
         record_bytes_max: int | None = None,
     ) -> None:
-        """A source's records of more than ``record_bytes_max`` fail one by one, where they are
-        known to be records at all.
+        """Larger records than ``record_bytes_max`` fail individually, if the source's records are
+        decoded at all.
         """
         self._record_bytes_max = record_bytes_max
         self._class = connector_class
@@ -120,13 +120,13 @@ class RecordPath:
         self._schemas = KnownSchemas(SchemaChange(config[SCHEMA_CHANGE]), task)
 
     def rows_of(self, batch: SourceBatch) -> DataFrame | ArrowRows:
-        """The rows of a batch, on executors."""
+        """The rows of a batch as executors read them."""
         if isinstance(batch.frame, pa.Table):
             return rows_of_table(self._spark, batch.frame)
         return batch.frame
 
     def source_route(self, batch: SourceBatch | None) -> Route:
-        """The steps for a batch of a source."""
+        """The steps for a batch of a source; None is for an empty one."""
         layout = None if batch is None else batch.layout
         structured = self._class.structured or layout is not None
         topic = None if batch is None else batch.topic
@@ -140,8 +140,8 @@ class RecordPath:
         )
 
     def sink_route(self, *, replayed: bool = False) -> Route:
-        """The steps for a batch of a sink, which gets values structured or as bytes; with
-        ``replayed`` for its dead letters.
+        """The steps for a batch of a sink, which receives structured values or bytes; with
+        ``replayed`` for a batch of dead letters.
         """
         structured = self._class.structured
         converters = self._converters(structured=structured)
@@ -153,14 +153,14 @@ class RecordPath:
             prepare, after = self._letters(), (WithoutErrorHeaders(), *after)
         return Route(
             prepare=prepare,
-            # headers stay raw: no transform looks at their values
+            # headers stay raw bytes: no transform reads their values
             before=(DecodeRecords(converters[0], converters[1]),),
             shown=(*self._schemas.steps(None), *self._transforms),
             after=after,
         )
 
-    def letters_route(self) -> Route:
-        """The steps for the dead letters of a source."""
+    def dead_letter_route(self) -> Route:
+        """The steps for a source's dead letters."""
         structured = self._class.structured
         letters = SourceLetters(self._letters(), structured=structured, text=self._class.text)
         return Route(
@@ -173,9 +173,9 @@ class RecordPath:
     def replayed_source_batch(
         self, plane: DataPlane, plan: ReadPlan
     ) -> tuple[ArrowRows, ArrowFunction]:
-        """Dead letters of a source, and the function on executors that makes records of them."""
+        """A source's dead letters, and the executor function that makes records of them."""
         self.begin_pass()
-        route = self.letters_route()
+        route = self.dead_letter_route()
         pipeline = source_pipeline(
             prepare=route.prepare,
             transforms=route.shown,
@@ -186,7 +186,7 @@ class RecordPath:
         return plane.rows(self._spark, plan), tracked
 
     def _letters(self) -> LetterRecords:
-        """Their topic is the only one that the config names, where they do not say it."""
+        """Reads dead letters; one without a topic header belongs to the config's only topic."""
         named: Sequence[str] = self._config.get(TOPICS) or ()
         if issubclass(self._class, SourceConnector):
             named = [topic for topic in (self._config.get(TOPIC),) if isinstance(topic, str)]
@@ -195,7 +195,7 @@ class RecordPath:
         )
 
     def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
-        """The rows of a batch, and the function on executors that makes records of them."""
+        """The rows of a batch, and the executor function that makes records of them."""
         self.begin_pass()
         rows = self.rows_of(batch)
         if self._is_identity(structured=self._class.structured or batch.layout is not None) and (
@@ -222,7 +222,7 @@ class RecordPath:
         *,
         replayed: bool = False,
     ) -> SinkBatch:
-        """A plan as the sink takes it; with ``replayed`` it is of dead letters."""
+        """The sink's batch for a plan; with ``replayed`` the plan reads dead letters."""
         if not (replayed or self._is_identity(structured=self._class.structured)):
             self._learn(plane, plan)
         policy = self._policy(in_batch=False)
@@ -234,7 +234,7 @@ class RecordPath:
             rows = self._sink_rows(read, dead_letters, first_number=first_number, replayed=replayed)
 
             def cut(by: str) -> Sequence[SinkBatch]:
-                # the numbers of a part's groups must not be another's
+                # group numbers must be unique across parts
                 plans = parts_of(plan, by)
                 step = max(len(each.ranges) for each in plans)
                 return [made(each, number * step) for number, each in enumerate(plans)]
@@ -244,7 +244,7 @@ class RecordPath:
         return made(plan, 0)
 
     def _columns(self, *, replayed: bool) -> frozenset[str]:
-        """What a sink's records need to have: of those that anything else looks at, all."""
+        """The columns that a sink's records need: all when any step reads them."""
         if replayed or not self._is_identity(structured=self._class.structured):
             return ALL_COLUMNS
         assert issubclass(self._class, SinkConnector)
@@ -276,17 +276,17 @@ class RecordPath:
         return ArrowRows(rows.spark, read, rows.partition_count, None if structured else rows.ddl)
 
     def begin_pass(self) -> None:
-        """Forget the reports of what ran before."""
+        """Discard the reports of the pass before."""
         self._reports.begin()
         self._rejections = None
 
     def report(self, *, read_count: int) -> PassReport:
-        """What became of the records since the last ``begin_pass``; logs the failures.
+        """The report about the records since the last ``begin_pass``; logs failed records.
 
-        ``read_count`` is that of records which nobody counted as they passed unchanged.
+        ``read_count`` is used when records passed unchanged and were not counted.
 
         Raises:
-            RecordFailedError: the sink rejected one, which is not tolerated.
+            RecordFailedError: The sink rejected a record, and errors.tolerance is none.
         """
         report = self._reports.total() or PassReport(read_count, read_count)
         rejections, self._rejections = self._rejections, None
@@ -308,7 +308,7 @@ class RecordPath:
         return not self._transforms and not structured and passes_bytes(self._config)
 
     def _converters(self, *, structured: bool) -> tuple[Converter, Converter, Converter]:
-        """Those of keys, values and headers."""
+        """The converters of keys, values and headers."""
         return (
             converter_of(self._config, KEY_CONVERTER, structured=structured),
             converter_of(self._config, VALUE_CONVERTER, structured=structured),
@@ -340,14 +340,14 @@ def encode_counts(report: PassReport) -> RecordCounts:
 
 
 def dead_letter_destination(errors: ErrorSettings) -> Destination:
-    """Where the dead letters of a sink go."""
+    """The destination of a sink's dead letters."""
     return Destination(
         topic=errors.dead_letter_topic, creation=TopicCreation(_dead_letter_rule(errors))
     )
 
 
 def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
-    """How the topics of a source are made, and of its dead letters."""
+    """How the topics of a source and of its dead letters are created."""
     creation = topic_creation_of(config) or TopicCreation(TopicRule(config[TOPIC_PARTITIONS]))
     topic = errors.dead_letter_topic
     return replace(creation, named={topic: _dead_letter_rule(errors)}) if topic else creation

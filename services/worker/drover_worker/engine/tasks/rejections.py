@@ -1,4 +1,4 @@
-"""Records that a sink's own code rejects (KIP-610)."""
+"""Records that a sink's code rejects (KIP-610)."""
 
 from pyspark.sql import SparkSession
 
@@ -11,14 +11,14 @@ from drover.pipeline.report import Failure
 from drover.pipeline.tracked import RejectedRead, Reports
 from drover.record.errors import ErrorStage
 
-#: Of one batch, as executors look for each.
+#: Per batch, because executors look up each one.
 REJECTED_MAX = 100_000
 
 
 class Rejections:
-    """Those of one batch.
+    """The rejected records of one batch.
 
-    Nothing travels with the batch for them: the few records that are rejected are read again.
+    Batches carry no extra data for them: the few rejected records are read again.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Rejections:
         *,
         step: str,
     ) -> None:
-        """``step`` names whose code rejects."""
+        """``step`` names the sink that rejects."""
         self._plane = plane
         self._plan = plan
         self._dead_letters = dead_letters
@@ -40,7 +40,7 @@ class Rejections:
         self._count = 0
 
     def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
-        """See SinkBatch.reject; under FailTask it always raises."""
+        """See SinkBatch.reject; always raises under FailTask."""
         place = f"{topic}-{partition}@{offset}"
         if not any(
             (each.topic, each.partition) == (topic, partition)
@@ -58,10 +58,10 @@ class Rejections:
             raise ValueError(f"more than {REJECTED_MAX} records of one batch were rejected")
 
     def settle(self, spark: SparkSession, reports: Reports) -> bool:
-        """Count them and write their dead letters; whether there are any.
+        """Count the rejected records and write their dead letters; whether there were any.
 
         Raises:
-            RecordFailedError: the sink went on although the task has to fail.
+            RecordFailedError: The sink ignored the error of ``reject``.
         """
         failures = [each for found in self._found.values() for each in found.values()]
         if not failures:

@@ -1,4 +1,4 @@
-"""How far a task came with the dead letters that it replays."""
+"""Tracks a task's progress through the dead letters that it replays."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,10 +10,10 @@ from drover.model.offsets import CommittedOffset
 from drover.model.sink_offsets import SinkOffsetError, parse_sink_offset
 
 
-def parted_letters(
+def split_replay_offsets(
     committed: Iterable[CommittedOffset], topic: str
 ) -> tuple[list[CommittedOffset], dict[PartitionKey, int]]:
-    """A source's own offsets, and how far it came with the letters of ``topic``."""
+    """The source's own offsets, and the replay positions in the dead letter topic ``topic``."""
     own: list[CommittedOffset] = []
     letters: dict[PartitionKey, int] = {}
     for each in committed:
@@ -29,7 +29,7 @@ def parted_letters(
 
 
 class Replaying:
-    """The letters of one run of a task: its share of the partitions, by their number."""
+    """The dead letters that one run of a task replays: its partitions, by task number."""
 
     def __init__(
         self, replay: Replay, committed: Mapping[PartitionKey, int], *, task: int, task_count: int
@@ -37,7 +37,7 @@ class Replaying:
         self.topic = replay.topic
         share = [each for each in replay.ranges if each.partition % task_count == task]
         self._ends = {(replay.topic, each.partition): each.end_offset for each in share}
-        #: Where to go on.
+        #: The next offset to read.
         self.positions = {
             (replay.topic, each.partition): max(
                 each.start_offset, committed.get((replay.topic, each.partition), 0)
@@ -46,19 +46,19 @@ class Replaying:
         }
 
     def plan(self, plane: DataPlane, *, max_records: int, max_bytes: int) -> ReadPlan | None:
-        """What to read next; None when everything is replayed that is still there."""
+        """The next read; None when all remaining dead letters have been replayed."""
         while starts := {key: at for key, at in self.positions.items() if at < self._ends[key]}:
             plan = self._cut(plane.plan_read(starts, max_records=max_records, max_bytes=max_bytes))
             if plan.record_count:
                 return plan
-            # nothing is left there, or retention was faster
+            # the range is empty, or retention removed its records
             for key, at in starts.items():
                 moved = plan.next_offsets.get(key, at)
                 self.positions[key] = moved if moved > at else self._ends[key]
         return None
 
     def move(self, plan: ReadPlan) -> None:
-        """A plan's letters are committed."""
+        """Advance past a plan's dead letters, which are committed."""
         self.positions.update(plan.next_offsets)
 
     def _cut(self, plan: ReadPlan) -> ReadPlan:

@@ -1,8 +1,8 @@
-"""Tasks on few threads: each task is a job that does one micro-batch at a time.
+"""Runs tasks on a small thread pool: each task is a job that does one micro-batch per run.
 
-A job returns after each run when it wants the next one. Ready jobs run first in, first out; a job
-never runs on two threads. A waiting job costs an entry in a heap. A long run does not delay other
-jobs: after a second its thread no longer counts against the pool.
+A job returns after each run and may request the next one. Ready jobs run first in, first out; a job
+never runs on two threads. A waiting job costs one heap entry. A long run does not delay other jobs:
+after a second its thread no longer counts against the pool.
 """
 
 import heapq
@@ -18,11 +18,11 @@ from typing import Protocol
 
 import structlog
 
-#: A run this long no longer keeps its place in the pool.
+#: A run longer than this no longer occupies a place in the pool.
 _LONG_RUN_S = 1.0
-#: Limit of all threads, long runs included, per place in the pool.
+#: The limit of all threads per place, including long runs.
 _THREADS_PER_PLACE = 8
-#: Longer pauses end on a common grid, so that many idle jobs wake the timer together.
+#: Longer pauses end on a common grid, so that one timer wakes many idle jobs.
 _GRID_S = 0.025
 _GRID_FROM_S = 0.1
 
@@ -30,25 +30,26 @@ log = structlog.get_logger(__name__)
 
 
 class Job(Protocol):
-    """What the scheduler runs."""
+    """A unit of work that the scheduler runs repeatedly."""
 
     @property
     def name(self) -> str:
-        """For the thread's name and logs."""
+        """Names the thread and log events."""
 
     @property
     def run_deadline(self) -> float | None:
-        """When (time.monotonic) the run in progress is overdue; None for never."""
+        """When (time.monotonic) the current run is overdue; None for no limit."""
 
     def run_once(self) -> float | None:
-        """Do a piece of work.
+        """Do one piece of work.
+
 
         Returns:
-            Seconds until the next run, 0 for at once, None for not before ``wake``.
+            Seconds until the next run; 0 for immediately, None to wait for ``wake``.
         """
 
     def run_overdue(self) -> None:
-        """The run in progress passed its deadline and was given up; called once."""
+        """The current run passed its deadline and was abandoned; called once."""
 
 
 class _State(Enum):
@@ -61,14 +62,14 @@ class _State(Enum):
 class _Entry:
     job: Job
     state: _State = _State.WAITING
-    #: Woken during its run: run again at once.
+    #: Woken during its run: run again immediately.
     woken: bool = False
     removed: bool = False
     started_s: float = 0.0
     thread: threading.Thread | None = None
-    #: Only the heap item with this number counts.
+    #: Only the heap item with this number is valid.
     timer: int = -1
-    #: Set when a removed job no longer runs.
+    #: Set when a removed job's last run has ended.
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -82,12 +83,12 @@ class Scheduler:
         on_hung: Callable[[threading.Thread, str], None] = lambda _thread, _name: None,
         on_returned: Callable[[threading.Thread], None] = lambda _thread: None,
     ) -> None:
-        """Start the timer; pool threads come when there is work.
+        """Start the timer; pool threads are started on demand.
 
         Args:
-            place_count: Concurrent runs, not counting long ones.
-            on_hung: Called with a thread whose run was given up.
-            on_returned: Called when such a thread's run ended after all.
+            place_count: The number of concurrent runs, not counting long ones.
+            on_hung: Called with the thread of an abandoned run.
+            on_returned: Called when such a run has ended.
         """
         self._place_count = place_count
         self._on_hung = on_hung
@@ -106,7 +107,7 @@ class Scheduler:
         threading.Thread(target=self._keep_time, name="scheduler-timer", daemon=True).start()
 
     def add(self, job: Job) -> None:
-        """Run ``job`` for the first time as soon as there is a place."""
+        """Run ``job`` as soon as there is a place."""
         with self._lock:
             entry = _Entry(job)
             self._entries[job] = entry
@@ -114,7 +115,7 @@ class Scheduler:
             self._timer_changed.notify()
 
     def wake(self, job: Job) -> None:
-        """End the pause of ``job``; during a run, have another follow at once."""
+        """End the pause of ``job``; if it is running, run it again immediately afterwards."""
         with self._lock:
             entry = self._entries.get(job)
             if entry is None:
@@ -125,10 +126,10 @@ class Scheduler:
                 entry.woken = True
 
     def remove(self, job: Job) -> threading.Event:
-        """Do not run ``job`` again.
+        """Stop running ``job``.
 
         Returns:
-            Set as soon as the run in progress, if any, has ended.
+            An event that is set when the current run, if any, has ended.
         """
         with self._lock:
             entry = self._entries.pop(job, None)
@@ -142,7 +143,7 @@ class Scheduler:
             return entry.ended
 
     def give_up(self, job: Job) -> None:
-        """Stop waiting for the run of a removed job; its thread is replaced."""
+        """Abandon the run of a removed job; its thread is replaced."""
         with self._lock:
             entry = next((each for each in self._running if each.job is job), None)
             thread = self._write_off(entry) if entry is not None else None
@@ -150,7 +151,7 @@ class Scheduler:
             self._on_hung(thread, job.name)
 
     def give_place(self) -> None:
-        """The run on this thread is about to wait: until its end others may have its place."""
+        """The run on this thread will wait: release its place until the run ends."""
         thread = threading.current_thread()
         with self._lock:
             for entry in self._running:
@@ -160,7 +161,7 @@ class Scheduler:
                 self._grow()
 
     def close(self) -> None:
-        """Start no further run; runs in progress are left alone."""
+        """Start no further runs; current runs continue."""
         with self._lock:
             self._closed = True
             self._entries.clear()
@@ -173,16 +174,18 @@ class Scheduler:
         entry.state = _State.READY
         self._ready.append(entry)
         if self._idle_threads:
-            self._idle_threads -= 1  # here, not when it wakes: the next one ready needs another
+            self._idle_threads -= (
+                1  # now rather than at wake-up, as the next ready job needs another
+            )
             self._work.notify()
         else:
             self._grow()
 
     def _grow(self) -> None:
-        """Start a thread when the pool has a place for one; under the lock."""
+        """Start a thread if the pool has a place for it; requires the lock."""
         long_since = time.monotonic() - _LONG_RUN_S
         placed = sum(1 for entry in self._running if entry.started_s > long_since)
-        # threads that are neither idle nor running have just been started
+        # threads that are neither idle nor running are starting
         starting = self._thread_count - self._idle_threads - len(self._running)
         if placed + starting >= self._place_count:
             return
@@ -208,14 +211,14 @@ class Scheduler:
             pause_s = _run_once(entry.job)
             thread.name = "task-pool"
             with self._lock:
-                if entry.thread is not thread:  # written off meanwhile, and replaced
+                if entry.thread is not thread:  # abandoned during the run, and replaced
                     entry.ended.set()
                     break
                 self._end_run(entry, pause_s)
         self._on_returned(thread)
 
     def _next_entry(self) -> _Entry | None:
-        """Wait for work; None when this thread should end. Under the lock."""
+        """Wait for work; None when this thread should end. Requires the lock."""
         while True:
             while self._ready:
                 entry = self._ready.popleft()
@@ -245,7 +248,7 @@ class Scheduler:
                 self._timer_changed.notify()
 
     def _write_off(self, entry: _Entry) -> threading.Thread | None:
-        """Take a running entry's thread out of the pool; under the lock."""
+        """Remove a running entry's thread from the pool; requires the lock."""
         thread = entry.thread
         if thread is None:
             return None
@@ -259,7 +262,7 @@ class Scheduler:
         return thread
 
     def _keep_time(self) -> None:
-        """Make entries ready when they are due, and give up overdue runs."""
+        """Make entries ready when they are due, and abandon overdue runs."""
         while True:
             overdue: list[tuple[_Entry, threading.Thread]] = []
             with self._lock:
@@ -285,7 +288,7 @@ class Scheduler:
                 entry.job.run_overdue()
 
     def _patience_s(self, now: float) -> float | None:
-        """Until the next timer, or the next check of the runs in progress; under the lock."""
+        """Time until the next timer or the next check of running jobs; requires the lock."""
         if not self._entries and not self._running:
             return None
         return min(self._timers[0][0] - now, _LONG_RUN_S) if self._timers else _LONG_RUN_S
@@ -295,6 +298,6 @@ def _run_once(job: Job) -> float | None:
     try:
         return job.run_once()
     except Exception:
-        # jobs report their own failures; what comes here is a defect, and must not end the pool
+        # jobs report their own failures; this is a defect, and must not end the pool's thread
         log.exception("a job's run failed", job=job.name)
         return None

@@ -1,4 +1,4 @@
-"""What a sink's task says of offsets, checked, and what is committed of it."""
+"""Validates what sink tasks return about offsets, and computes the offsets to commit."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,11 +9,12 @@ from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
 
 
 def checked_written(found: object) -> Written:
-    """What ``write`` returned.
+    """The result of ``write``.
+
 
     Raises:
         TypeError: It is neither text nor Written.
-        ValueError: The metadata is too long.
+        ValueError: Its metadata is too long.
     """
     written = Written(found) if isinstance(found, str) else found
     if not isinstance(written, Written):
@@ -29,10 +30,11 @@ def checked_written(found: object) -> Written:
 
 
 def checked_positions(found: object) -> Mapping[PartitionKey, int]:
-    """What ``positions`` returned.
+    """The result of ``positions``.
+
 
     Raises:
-        TypeError: It is no mapping of topic partitions to offsets.
+        TypeError: It is not a mapping of topic partitions to offsets.
     """
     if not isinstance(found, Mapping):
         raise TypeError(f"positions() must return a dict, not {type(found).__name__}")
@@ -42,18 +44,19 @@ def checked_positions(found: object) -> Mapping[PartitionKey, int]:
 def rewound(
     wanted: Mapping[TopicPartition, int], given: Mapping[PartitionKey, int]
 ) -> Mapping[PartitionKey, int]:
-    """Where to go back to.
+    """The positions after a rewind.
+
 
     Raises:
-        ValueError: It is no partition of the task, or would go forward.
+        ValueError: A partition is not the task's, or its offset would advance.
     """
     for key, offset in wanted.items():
         at = given.get((key.topic, key.partition))
         if at is None:
-            raise ValueError(f"{_name(key)} cannot be rewound: it is not one of this task")
+            raise ValueError(f"{_name(key)} cannot be rewound: it is not assigned to this task")
         if offset > at:
             raise ValueError(
-                f"{_name(key)} cannot be rewound to {offset}: it is read up to {at} so far"
+                f"{_name(key)} cannot be rewound to {offset}: it has been read only up to {at}"
             )
     return {(key.topic, key.partition): offset for key, offset in wanted.items()}
 
@@ -65,18 +68,18 @@ def offsets_of(
     committed: Mapping[PartitionKey, int],
     given: Mapping[PartitionKey, int],
 ) -> list[CommittedOffset]:
-    """What to commit; never less than is committed already.
+    """The offsets to commit; never below the committed ones.
 
     Args:
-        written: What the task said.
-        back: The rewinds: no partition is committed above where it is read again.
-        keys: The partitions of the batch; all of it counts unless the task says less.
-        committed: What is committed.
-        given: Up to where the task has been given records.
+        written: The result of ``write`` or ``idle``.
+        back: Rewinds; a partition is committed at most up to its rewind position.
+        keys: The partitions of the batch; fully committed unless the task returns less.
+        committed: The committed offsets.
+        given: The offsets up to which the task has received records.
 
     Raises:
-        TypeError: ``up_to`` is no mapping of topic partitions to offsets.
-        ValueError: It names another task's partition, or records that were not given.
+        TypeError: ``up_to`` is not a mapping of topic partitions to offsets.
+        ValueError: It has another task's partition, or exceeds the records received.
     """
     if written.up_to is None:
         found = {key: min(given[key], back.get(key, given[key])) for key in keys}
@@ -92,7 +95,7 @@ def offsets_of(
 
 def _check(key: PartitionKey, at: int, high: int | None) -> None:
     if high is None:
-        raise ValueError(f"{_name(key)} cannot be committed: it is not one of this task")
+        raise ValueError(f"{_name(key)} cannot be committed: it is not assigned to this task")
     if at > high:
         raise ValueError(
             f"{_name(key)} cannot be committed up to {at}: the task was given its records up to "

@@ -1,4 +1,4 @@
-"""A sink task: plan the next ranges of its topic partitions, write them, have them committed."""
+"""Runs a sink task: plan the next offset ranges, write them, commit them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,15 +36,15 @@ from drover_worker.engine.tasks.sink_commits import (
 from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
 
-#: How often an idle sink with topics.regex looks for new topics.
+#: How often an idle sink with topics.regex checks for new topics.
 _NEW_TOPICS_S = 5.0
-#: How often a batch that waits for more records looks for them.
+#: How often a batch that waits for more records checks for them.
 _WAITING_S = 1.0
-#: The figure of every sink task: records of its partitions that are not written yet.
+#: A figure of every sink task: the number of unread records in its partitions.
 _LAG = "lag_count"
-#: How often a sink that is behind looks how far.
+#: How often the lag is measured.
 _LAG_EVERY_S = 1.0
-#: Topic partitions that one warning names.
+#: Topic partitions listed in one warning.
 _NAMED_MAX = 20
 
 log = structlog.get_logger(__name__)
@@ -59,38 +59,38 @@ class SinkRunner(TaskRunner):
         pattern = self._config[TOPICS_REGEX]
         self._pattern = JavaRegex(pattern) if pattern is not None else None
         self._task_count = checked_task_count(spec)
-        #: Where to read on, by topic partition of this task.
+        #: The next offset to read, by topic partition of this task.
         self._positions: dict[PartitionKey, int] = {}
-        #: How many partitions each topic was seen to have.
+        #: The last known partition count of each topic.
         self._partition_counts: dict[str, int] = {}
-        #: Offsets that are committed, or on their way to be.
+        #: Offsets that are committed or sent for commit.
         self._committed: dict[PartitionKey, int] = {}
-        #: The committed ones with metadata, for the task object.
+        #: Committed offsets with metadata, for the task object.
         self._committed_offsets: dict[TopicPartition, SinkOffset] = {}
-        #: Where the task object goes on instead, as it said at its start.
+        #: Start positions from the task object, which override committed offsets.
         self._own_positions: Mapping[PartitionKey, int] = {}
-        #: What the task object asks for.
+        #: Requests of the task object.
         self._control = SinkControl()
-        #: Log starts that were logged because retention had removed the records before them.
+        #: Log starts that were logged after retention had removed unread records.
         self._logged_starts: dict[PartitionKey, int] = {}
-        #: The next commit is the first since the task object was started.
+        #: Whether the next commit is the first since the task object started.
         self._fresh = True
-        #: When the batch that waits for more records had its first ones.
+        #: When the first records of the waiting batch were available.
         self._waits_since_s: float | None = None
-        #: When it is looked again how far the task is behind.
+        #: When the lag is measured next.
         self._next_lag_s = 0.0
-        #: Dead letters that are to come once more, before all else.
+        #: Dead letters to replay before all other records.
         self._replaying: Replaying | None = None
-        #: Up to where dead letters came once more.
+        #: Replay positions in the dead letter topic.
         self._letters: dict[PartitionKey, int] = {}
-        #: What write() asked to have again.
-        self._again: ReadPlan | None = None
-        #: Records of a plan, after one whose records had several schemas.
+        #: The plan that write() asked to retry.
+        self._retry_plan: ReadPlan | None = None
+        #: The record limit of a plan; halved after a batch with several schemas.
         self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
         kind = spec.connector_class
         assert issubclass(kind, SinkConnector)
         self._writes_ahead = kind.task_class.writes_ahead and not self._rate.is_set
-        #: There was more to read than the last batch has.
+        #: Whether more records were available than the last batch has.
         self._is_behind = False
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
@@ -105,7 +105,7 @@ class SinkRunner(TaskRunner):
                 task=self.spec.task.task,
                 task_count=self._task_count,
             )
-        self._fresh, self._again, self._is_behind = True, None, False
+        self._fresh, self._retry_plan, self._is_behind = True, None, False
         self._control = SinkControl(self._wake)
         context = SinkTaskContext(
             task=self.spec.task,
@@ -127,10 +127,10 @@ class SinkRunner(TaskRunner):
         self._find_partitions()
         self._rewind()
         idle_in_s = self._control.idle_in_s()
-        if idle_in_s == 0 and self._again is None:
+        if idle_in_s == 0 and self._retry_plan is None:
             return self._call_idle()
         started_s = time.monotonic()
-        plan = self._again or self._plan_replay() or self._plan_next()
+        plan = self._retry_plan or self._plan_replay() or self._plan_next()
         if not plan.record_count:
             self._positions.update(plan.next_offsets)
             return self._wait_for_records(plan, idle_in_s)
@@ -139,7 +139,7 @@ class SinkRunner(TaskRunner):
             return min(wait_s, _WAITING_S)
         self._waits_since_s = None
         self._report_lag()
-        self._check_claim()  # a zombie should not write what it cannot commit
+        self._check_claim()  # a fenced task should not write what it cannot commit
         try:
             written, report = self._write(plan)
         except MixedSchemasError:
@@ -147,7 +147,7 @@ class SinkRunner(TaskRunner):
             if not limit:
                 raise
             self._batch_limit = limit
-            log.info("a batch is cut, as its records have several schemas", task=self.name)
+            log.info("a batch has records of several schemas and is split", task=self.name)
             return 0
         self._is_behind = self._is_full(plan)
         self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
@@ -155,8 +155,8 @@ class SinkRunner(TaskRunner):
 
     @property
     def _may_run_ahead(self) -> bool:
-        """One batch at most; and not while only the coordinator can tell whether the claim counts,
-        which the answer to the commit does.
+        """At most one batch ahead, and only while the claim is confirmed: otherwise the answer to
+        the pending commit has to confirm it.
         """
         return (
             self._writes_ahead
@@ -166,14 +166,14 @@ class SinkRunner(TaskRunner):
         )
 
     def _is_full(self, plan: ReadPlan) -> bool:
-        """Whether there was more to read, most likely."""
+        """Whether more records were probably available."""
         return (
             plan.record_count >= self._batch_limit
             or plan.size_bytes >= self._config[BATCH_MAX_BYTES] // 2
         )
 
     def _wait_for_records(self, plan: ReadPlan, idle_in_s: float | None) -> float | None:
-        """Wait for what this task may be given next; how long at most."""
+        """Wait for new records; returns the longest wait in seconds."""
         if len(plan.next_offsets) == len(self._positions):
             self._figures.report(_LAG, 0)
         self._tools.watcher.wait(self._wake, plan.next_offsets, self._partition_counts)
@@ -181,14 +181,14 @@ class SinkRunner(TaskRunner):
         return min((s for s in (new_topics_s, idle_in_s) if s is not None), default=None)
 
     def _rewind(self) -> None:
-        """Go back to where the task asked to."""
+        """Apply the task's rewinds."""
         wanted = self._control.take_rewinds()
         if wanted:
             self._positions.update(rewound(wanted, self._positions))
-            self._again = None
+            self._retry_plan = None
 
     def _call_idle(self) -> float | None:
-        """Call the task without records, and commit what it says."""
+        """Call the task's idle(), and commit the offsets that it returns."""
         task = self._instance
         assert isinstance(task, SinkTask)
         self._check_claim()
@@ -215,11 +215,11 @@ class SinkRunner(TaskRunner):
 
     @property
     def _given(self) -> dict[PartitionKey, int]:
-        """Up to where the task has been given records."""
+        """The offsets up to which the task has received records."""
         return {**self._positions, **self._letters}
 
     def _note_sent(self, offsets: Sequence[CommittedOffset]) -> Mapping[TopicPartition, SinkOffset]:
-        """No offset is taken back from here on; what the task object is told once it is durable."""
+        """Record offsets as sent; returns the update of ``_committed_offsets`` for the commit."""
         sent = parse_sink_offsets(offsets)
         self._committed.update({(key.topic, key.partition): v.offset for key, v in sent.items()})
         return sent
@@ -236,9 +236,9 @@ class SinkRunner(TaskRunner):
         self._commit(offsets, committed)
 
     def _wait_s(self, plan: ReadPlan) -> float:
-        """How much longer the batch waits for more records."""
+        """How long the batch still waits for more records."""
         limit_s = self._config[BATCH_WAIT_MS] / 1000
-        if not limit_s or plan is self._again:
+        if not limit_s or plan is self._retry_plan:
             return 0
         now_s = time.monotonic()
         since_s = now_s if self._waits_since_s is None else self._waits_since_s
@@ -246,7 +246,7 @@ class SinkRunner(TaskRunner):
         left_s: float = limit_s - (now_s - since_s)
         if left_s > 0:
             behind = self._tools.plane.plan_read(plan.next_offsets, max_records=1, max_bytes=1)
-            if behind.record_count:  # the batch is full
+            if behind.record_count:  # more records are available than fit
                 return 0
         return left_s
 
@@ -263,7 +263,7 @@ class SinkRunner(TaskRunner):
         return plan
 
     def _is_replay(self, plan: ReadPlan) -> bool:
-        """Its dead letters are in no topic that the sink reads besides."""
+        """Whether the plan reads dead letters; their topic is not one of the sink's topics."""
         return self._replaying is not None and plan.ranges[0].topic == self._replaying.topic
 
     def _plan_next(self) -> ReadPlan:
@@ -277,7 +277,7 @@ class SinkRunner(TaskRunner):
         return plan
 
     def _report_lag(self) -> None:
-        """Tell how many records are left to write, as the status shows it."""
+        """Report the number of unread records, for the status."""
         now_s = time.monotonic()
         if now_s < self._next_lag_s:
             return
@@ -287,7 +287,7 @@ class SinkRunner(TaskRunner):
         self._figures.report(_LAG, lag)
 
     def _find_partitions(self) -> None:
-        """Take on the partitions that topics have by now, this task's share of them."""
+        """Add new partitions of the topics that are assigned to this task."""
         topics = self._topics()
         counts = self._tools.plane.partition_counts(topics)
         for topic, place in topics.items():
@@ -300,9 +300,10 @@ class SinkRunner(TaskRunner):
             self._partition_counts[topic] = max(known, count)
 
     def _topics(self) -> Mapping[str, int]:
-        """The topics to read, and at which task the dealing of each one's partitions begins: that
-        of named topics goes on where the one before began, so that many small topics are shared
-        evenly; that of others must not depend on which there are.
+        """The topics to read, each with the task number that gets its partition 0.
+
+        Named topics use consecutive numbers, which spreads many small topics evenly. Topics that
+        match a pattern use a hash, because the number must not depend on which other topics exist.
         """
         plane = self._tools.plane
         if self._pattern is None:
@@ -310,8 +311,8 @@ class SinkRunner(TaskRunner):
             reserved = sorted({*self._named_topics} & {*plane.reserved_topics()})
             if reserved:
                 raise ValueError(
-                    f"the topic {reserved[0]} is one that Drover keeps itself in: connectors may "
-                    "not read it"
+                    f"the topic {reserved[0]} is internal to the cluster: connectors may not read "
+                    "it"
                 )
             return {topic: index for index, topic in enumerate(self._named_topics)}
         found = {*filter(self._pattern.matches, plane.topics()), *self._partition_counts}
@@ -319,14 +320,14 @@ class SinkRunner(TaskRunner):
         return {topic: crc32(topic.encode()) for topic in sorted(found) if topic != dead_letters}
 
     def _log_skipped(self, plan: ReadPlan) -> None:
-        """Warn, once each, of records that retention removed before this task read them."""
+        """Warn once about each range of records that retention removed before they were read."""
         starts = {key: self._positions[key] + count for key, count in plan.skipped.items()}
         news = [key for key, start in starts.items() if start > self._logged_starts.get(key, 0)]
         if not news:
             return
         self._logged_starts.update(starts)
         log.warning(
-            "retention removed records that were not read; going on at the log start",
+            "retention removed unread records; reading resumes at the log start",
             record_count=sum(plan.skipped[key] for key in news),
             log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_NAMED_MAX]},
         )
@@ -334,7 +335,7 @@ class SinkRunner(TaskRunner):
     def _write(self, plan: ReadPlan) -> tuple[Written, PassReport]:
         task = self._instance
         assert isinstance(task, SinkTask)
-        # when it fails nobody knows how far the write came: it starts again from the offsets
+        # after a failure the extent of the write is unknown: restart from the committed offsets
         self._restart_wanted = True
         self._control.called()
         self._path.begin_pass()
@@ -349,12 +350,12 @@ class SinkRunner(TaskRunner):
                 found = task.write(batch)
                 report = self._path.report(read_count=plan.record_count)
         except RetriableError:
-            self._restart_wanted, self._again = False, plan
+            self._restart_wanted, self._retry_plan = False, plan
             raise
         if report.dead_letter_rows:
             dead_letters.publish(report.dead_letter_rows)
             self._tools.watcher.published()
-        self._restart_wanted, self._again = False, None
+        self._restart_wanted, self._retry_plan = False, None
         return checked_written(found), report
 
     def _send_commit(
@@ -363,7 +364,7 @@ class SinkRunner(TaskRunner):
         keys = {(each.topic, each.partition) for each in plan.ranges}
         replaying = self._replaying if self._is_replay(plan) else None
         given = {**self._given, **plan.next_offsets}
-        if self._fresh:  # all of the task's offsets say what this start of it made of them
+        if self._fresh:  # update the metadata of all partitions after a start
             keys |= self._committed.keys() & given.keys()
         own = self._positions if replaying else {**self._positions, **plan.next_offsets}
         back = rewound(self._control.take_rewinds(), own)
@@ -390,15 +391,15 @@ class SinkRunner(TaskRunner):
 
 
 def checked_task_count(spec: TaskSpec) -> int:
-    """How many tasks share the partitions.
+    """The number of tasks that share the partitions.
 
     Raises:
-        ValueError: The task's config does not say, and it is not the only task.
+        ValueError: The config has no task count, and this is not the only task.
     """
     count = int(spec.own_config.get(TASK_COUNT, "1"))
     if spec.task.task >= count:
         raise ValueError(
-            f"the config of task {spec.task} does not say how many tasks share the topics "
-            f"({TASK_COUNT}): restart the connector, which writes it again"
+            f"the config of task {spec.task} lacks {TASK_COUNT}, the number of tasks that share "
+            "the topics: restart the connector, which writes it again"
         )
     return count

@@ -1,10 +1,10 @@
-"""A source task: poll, stage the batch, publish it with its offsets.
+"""Runs a source task: poll, stage the batch, publish it with its offsets.
 
-An embedded store takes records and offsets in one transaction, and so does Kafka (ADR 0020):
-exactly once. On Kafka a transaction waits for brokers, so it is done on a thread of its own, and a
-task that reads ahead makes its next batch meanwhile. Where workers are told to do without
-transactions, the records are durable first, then the coordinator commits the offsets under the
-task's claim: what a crash leaves between the two is written again by whoever runs the task next.
+The embedded store and Kafka (ADR 0020) take records and offsets in one transaction: exactly once. A
+Kafka transaction waits for brokers, so it runs on a separate thread while a task that reads ahead
+stages its next batch. With transactions disabled, the records become durable first, then the
+coordinator commits the offsets under the task's claim: records without committed offsets are
+written again after a crash.
 """
 
 import time
@@ -46,11 +46,11 @@ from drover_worker.engine.tasks.publisher import (
     StagedBatch,
 )
 from drover_worker.engine.tasks.record_path import source_topic_creation
-from drover_worker.engine.tasks.replaying import Replaying, parted_letters
+from drover_worker.engine.tasks.replaying import Replaying, split_replay_offsets
 from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
 
-#: How long a batch that cannot be made waits for the one before, which is being published.
+#: How long a failed task waits for the transaction in progress.
 _PUBLISHING_S = 120.0
 
 
@@ -68,15 +68,15 @@ class SourceRunner(TaskRunner):
             offsets_topic=self._config[OFFSETS_TOPIC_SETTING] or "",
         )
         self._batch_size = BatchSize(self._config[BATCH_MAX_BYTES])
-        #: What the task sees, with the bytes of its next batch.
+        #: The config for the task object, with the size limits of its next batch.
         self._task_config = dict(self._config)
-        #: The poll before found something.
-        self._found = False
-        #: The batch that is not written yet; the task is polled again only after that.
+        #: Whether the last poll returned data.
+        self._had_data = False
+        #: The staged batch to publish; the task is not polled again before that.
         self._polled: StagedBatch | None = None
-        #: The offsets of committed batches that the task was not told of yet.
-        self._untold: deque[SourceOffsets] = deque()
-        #: Dead letters that are to come once more, before all else.
+        #: Offsets of committed batches for which committed() has not been called.
+        self._unnotified: deque[SourceOffsets] = deque()
+        #: Dead letters to replay before polling.
         self._replaying: Replaying | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
         self._idle = IdlePauses(first_s, max(first_s, tools.limits.idle_poll_ms / 1000))
@@ -99,7 +99,8 @@ class SourceRunner(TaskRunner):
         if self._publisher is not None:
             if not self._publisher.wait(_PUBLISHING_S):
                 raise UnavailableError(
-                    Reason.STORAGE_UNAVAILABLE, "a transaction of before has not ended yet"
+                    Reason.STORAGE_UNAVAILABLE,
+                    "the previous transaction of the task has not ended yet",
                 )
             self._publisher.drop()
         if self._writer.open():
@@ -117,7 +118,7 @@ class SourceRunner(TaskRunner):
         committed = self._begin_replay(committed)
         refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
         self._polled = None
-        self._untold.clear()
+        self._unnotified.clear()
         context = SourceTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
@@ -131,19 +132,19 @@ class SourceRunner(TaskRunner):
         instance.start(context)
 
     def _begin_replay(self, committed: Sequence[CommittedOffset]) -> list[CommittedOffset]:
-        """Take the dead letters up where they are; the offsets that are the source's own.
+        """Resume the replay of dead letters; returns the source's own offsets.
 
-        One task has all of them.
+        Task 0 replays all of them.
         """
         topic = self._path.errors.dead_letter_topic
-        own, replayed = parted_letters(committed, topic) if topic else (list(committed), {})
+        own, replayed = split_replay_offsets(committed, topic) if topic else (list(committed), {})
         self._replaying = None
         if self._path.replay is not None and self.spec.task.task == 0:
             self._replaying = Replaying(self._path.replay, replayed, task=0, task_count=1)
         return own
 
-    def _stage_letters(self, started_s: float) -> StagedBatch | None:
-        """The next dead letters, staged; None when there are no more."""
+    def _stage_dead_letters(self, started_s: float) -> StagedBatch | None:
+        """The next dead letters, staged; None when all are replayed."""
         replaying = self._replaying
         if replaying is None:
             return None
@@ -166,7 +167,7 @@ class SourceRunner(TaskRunner):
     def _run_batch(self) -> float | None:
         if self._publisher is not None:
             return self._run_apart(self._publisher)
-        self._tell_committed()
+        self._notify_committed()
         if self._polled is None:
             polled = None if self._paused else self._stage_next()
             if polled is None:
@@ -175,14 +176,14 @@ class SourceRunner(TaskRunner):
         return self._publish(self._polled)
 
     def _stage_next(self) -> StagedBatch | None:
-        """The next dead letters, or else what the task polls, staged; None for nothing."""
+        """The next dead letters or polled batch, staged; None when there is neither."""
         started_s = time.monotonic()
-        letters = self._stage_letters(started_s)
+        letters = self._stage_dead_letters(started_s)
         if letters is not None:
             return letters
         batch = self._poll()
         if batch is None or self.over:
-            self._found = False
+            self._had_data = False
             return None
         self._idle.reset(time.monotonic())
         offsets = source_offsets(batch.offsets)
@@ -192,18 +193,20 @@ class SourceRunner(TaskRunner):
         self,
         batch: OutgoingBatch,
         offsets: Sequence[CommittedOffset],
-        said: SourceOffsets | None,
+        task_offsets: SourceOffsets | None,
         started_s: float,
     ) -> StagedBatch:
-        # when it fails the task object has moved on already: it starts again from the offsets
+        # after a failure the task object has already advanced: restart from the committed offsets
         self._restart_wanted = True
         write_started_s = time.monotonic()
         with self._spark_jobs(passes_only=True):
             staged = self._writer.stage(batch)
         self._restart_wanted = False
         made_s = time.monotonic() - started_s
-        follows, self._found = self._found, True
-        return StagedBatch(staged, offsets, said, started_s, write_started_s, made_s, follows)
+        follows, self._had_data = self._had_data, True
+        return StagedBatch(
+            staged, offsets, task_offsets, started_s, write_started_s, made_s, follows
+        )
 
     def _poll(self) -> SourceBatch | None:
         task = self._instance
@@ -236,7 +239,7 @@ class SourceRunner(TaskRunner):
             with self._spark_jobs():
                 receipt = self._writer.publish([polled.staged], polled.offsets)
         except NotPublishedError:
-            self._restart_wanted = False  # the batch is staged: the next run publishes it again
+            self._restart_wanted = False  # the batch is staged: the next run retries the publish
             raise
         self._restart_wanted = False
         self._polled = None
@@ -251,7 +254,7 @@ class SourceRunner(TaskRunner):
 
         if not receipt.uncommitted:
             committed()
-            self._tell_committed()
+            self._notify_committed()
             return 0
         self._commit(receipt.uncommitted, committed)
         return None
@@ -259,29 +262,29 @@ class SourceRunner(TaskRunner):
     def _note_committed(
         self, batch: StagedBatch, report: PassReport, topics: Collection[str], size_bytes: int
     ) -> None:
-        if batch.said is not None:
-            self._untold.append(batch.said)
+        if batch.task_offsets is not None:
+            self._unnotified.append(batch.task_offsets)
         self._moved(report, batch.started_s, topics, size_bytes)
 
-    def _tell_committed(self) -> None:
-        """Tell the task which of its batches are committed."""
+    def _notify_committed(self) -> None:
+        """Call committed() with the offsets of each committed batch."""
         task = self._instance
         assert isinstance(task, SourceTask)
-        while self._untold:
+        while self._unnotified:
             self._restart_wanted = True
             try:
                 with self._time_limit("committed()", self._tools.limits.poll_ms):
-                    task.committed(self._untold[0])
+                    task.committed(self._unnotified[0])
             except RetriableError:
                 self._restart_wanted = False
                 raise
             self._restart_wanted = False
-            self._untold.popleft()
+            self._unnotified.popleft()
 
     def _run_apart(self, publisher: Publisher) -> float | None:
         self._settle(publisher)
-        self._tell_committed()
-        publisher.publish(at_once=self._paused)  # before the next one is made, to have both at once
+        self._notify_committed()
+        publisher.publish(at_once=self._paused)  # before staging, so that both run concurrently
         made, wait_s = False, None
         if not self._paused and publisher.takes_more and (publisher.is_idle or self._reads_ahead):
             try:
@@ -292,7 +295,7 @@ class SourceRunner(TaskRunner):
             wait_s = 0.0 if made else self._idle.next_pause_s(time.monotonic())
         due_s = publisher.publish(at_once=self._paused)
         if made and not (publisher.takes_more and self._reads_ahead):
-            wait_s = None  # woken when there is room
+            wait_s = None  # the end of a transaction wakes the task
         waits_s = [each for each in (wait_s, due_s) if each is not None]
         return min(waits_s, default=None)
 
@@ -305,13 +308,13 @@ class SourceRunner(TaskRunner):
         return True
 
     def _settle_before_restart(self, publisher: Publisher) -> None:
-        """Count what was made before the batch that failed, which shall not be made again."""
+        """Settle the batches staged before the failed one, so that they are not repeated."""
         wanted = self._restart_wanted
         try:
             if publisher.wait(_PUBLISHING_S):
                 self._settle(publisher)
         finally:
-            # even if the one before has to be published again: the task object has moved on
+            # even if the previous batch must be published again: the task object has advanced
             self._restart_wanted |= wanted
 
     def _settle(self, publisher: Publisher) -> None:
@@ -319,14 +322,14 @@ class SourceRunner(TaskRunner):
         try:
             settled = publisher.settle()
         except NotPublishedError:
-            self._restart_wanted = False  # the batch is staged: the next run publishes it again
+            self._restart_wanted = False  # the batch is staged: the next run retries the publish
             raise
         self._restart_wanted = False
         if settled is None:
             return
         receipt = settled.receipt
         self._tools.watcher.published()
-        size_bytes = receipt.size_bytes  # of all of them
+        size_bytes = receipt.size_bytes  # total of all batches
         for each in settled.batches:
             took_s = max(each.batch.made_s, settled.took_s)
             self._batch_size.took(took_s, follows=each.batch.follows)
@@ -339,12 +342,12 @@ class SourceRunner(TaskRunner):
         if publisher is None:
             return super()._wait_settled(limit_s)
         deadline_s = time.monotonic() + limit_s
-        for _ in range(2):  # what is under way, and then what was gathered
+        for _ in range(2):  # the current transaction, then the gathered batches
             if not publisher.wait(deadline_s - time.monotonic()):
                 return False
             try:
                 self._settle(publisher)
-            except Exception:  # noqa: BLE001 - it is published by whoever runs the task next
+            except Exception:  # noqa: BLE001 - the task's next run repeats the batch
                 return True
             publisher.publish(at_once=True)
         return publisher.wait(deadline_s - time.monotonic())

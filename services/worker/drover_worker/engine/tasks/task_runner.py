@@ -1,4 +1,4 @@
-"""What source and sink tasks have in common: their start, runs, pauses, failures, end."""
+"""The common part of source and sink tasks: start, runs, pauses, failures, end."""
 
 import threading
 import time
@@ -54,14 +54,13 @@ from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _RETRIABLE_FIRST_S = 0.3
-#: Batches in a row, without one that was done, under which a process of Spark ends: by then it is
-#: what the plugin does there.
+#: After this many consecutive batches during which a Spark process ended, the plugin is blamed.
 _LOSSES_MAX = 5
 _DAY_S = 86_400.0
-#: How long a task waits for an answer of the coordinator before it tries again.
+#: How long a task waits for the coordinator's answer before it retries.
 CLAIM_CHECK_S = 5.0
-#: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
-#: that a topic is reported once records of it move again.
+#: Limits for topics in one progress report, and for topics waiting for later reports. A topic
+#: over the limit is reported when further records of it move.
 _REPORT_TOPICS_MAX = 1_000
 _WAITING_TOPICS_MAX = 10_000
 
@@ -70,7 +69,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A task as the herder wants it run."""
+    """A task to run, as the herder's start command defines it."""
 
     task: TaskId
     run_id: int
@@ -82,7 +81,7 @@ class TaskSpec:
 
     @property
     def log_fields(self) -> Mapping[str, str | int]:
-        """What belongs to everything that is logged of it."""
+        """Fields for every log event of the task."""
         return {
             "connector": self.task.connector,
             "task": str(self.task),
@@ -92,7 +91,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTools:
-    """What tasks of one engine share."""
+    """Objects that the tasks of an engine share."""
 
     spark: SparkSession
     plane: DataPlane
@@ -101,22 +100,21 @@ class TaskTools:
     watcher: TopicWatcher
     limits: EngineLimits
     send: Callable[[engine_pb2.EngineReport], None]
-    #: Whether Spark runs; the engine ends with it, a moment later.
-    spark_is_there: Callable[[], bool]
-    #: Who gets the answer to a commit, by its call id.
+    #: Whether Spark is running; the engine ends soon after it.
+    is_spark_running: Callable[[], bool]
+    #: Receivers of the answers to commits, by call id.
     commits: dict[int, Answer]
     in_flight: InFlight = field(default_factory=InFlight)
-    #: Takes small passes; None where each has a job of its own.
+    #: Runs small passes of several tasks in one job; None gives each pass its own job.
     shared_jobs: SharedJobs | None = None
     pools: FairPools = field(default_factory=FairPools)
 
 
 class TaskRunner(ABC):
-    """A task, as a job of the scheduler.
+    """A task as a job of the scheduler.
 
-    ``prepare`` runs once on a plugin thread; after that the scheduler calls ``run_once``, which
-    does one micro-batch at most. A failure or a lost claim ends the task; ``stop`` ends it in
-    order.
+    ``prepare`` runs once on a plugin thread; then the scheduler calls ``run_once``, which does at
+    most one micro-batch. A failure or a lost claim ends the task; ``stop`` ends it gracefully.
     """
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
@@ -129,7 +127,7 @@ class TaskRunner(ABC):
         self._instance: SourceTask | SinkTask | None = None
         self._restart_wanted = False
         self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
-        #: Batches in a row that were lost with a process of Spark.
+        #: Consecutive batches during which a Spark process ended.
         self._loss_count = 0
         self._deadline: float | None = None
         self._deadline_what = ""
@@ -138,11 +136,11 @@ class TaskRunner(ABC):
         self._times = TaskTimes()
         self._reported_retry_count = 0
         self._batch_count = 0
-        #: Topics of records that moved and were not reported since; oldest first.
+        #: Topics with moved records that are not reported yet; oldest first.
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._reported_batch_count = 0
-        #: What the plugin tells of itself.
+        #: The plugin's own figures.
         self._figures = TaskFigures()
         self._reported_figures: Mapping[str, int] = {}
         merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
@@ -156,7 +154,7 @@ class TaskRunner(ABC):
             consumer_group=merged.get(CONSUMER_GROUP_SETTING) or "",
         )
         self._rate = RateLimit(merged[RATE_MAX_RECORDS], merged[RATE_MAX_BYTES])
-        # what plugins and plans go by
+        # limits for plugins and plans
         self._config: Mapping[str, Any] = {
             **merged,
             BATCH_MAX_RECORDS: self._rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
@@ -174,7 +172,7 @@ class TaskRunner(ABC):
         longest_ms = self._path.errors.retry_delay_max_ms
         longest_s = longest_ms / 1000 if longest_ms >= 0 else _DAY_S
         self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
-        #: When the first of the retries in a row was that go on now; None when none does.
+        #: When the first of the current consecutive retries was; None when there are none.
         self._retrying_since_s: float | None = None
 
     @property
@@ -189,38 +187,40 @@ class TaskRunner(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether it ended; nothing it does is reported any more."""
+        """Whether the task has ended; its reports are dropped then."""
         return self._over
 
     @property
     def stopping(self) -> bool:
-        """Whether it should come to an end."""
+        """Whether the task is stopping or has ended."""
         return self._stopping or self._over
 
     def prepare(self) -> None:
-        """Make the task object and start it, or leave that to the first run; runs plugin code."""
+        """Create and start the task object, or defer that to the first run; runs plugin code."""
         try:
             committed = self._position(self.spec.committed)
         except (UnavailableError, FailedPreconditionError) as error:
             if fault_of(error) is None:
                 raise
-            log.warning("a task's start waits", task=self.name, error=error.message)
+            log.warning("a task's start is retried", task=self.name, error=error.message)
             self._restart_wanted = True
             return
         self._make_instance(committed)
 
     def cause_of_failed_start(self, error: BaseException) -> FailureCause:
-        """Whose fault it is that ``prepare`` raised ``error``."""
-        lost = fault_of(error) is Fault.LOST or not self._tools.spark_is_there()
+        """The cause to report when ``prepare`` raised ``error``."""
+        lost = fault_of(error) is Fault.LOST or not self._tools.is_spark_running()
         return FailureCause.ENGINE if lost else FailureCause.PLUGIN
 
     def begin(self, *, paused: bool) -> None:
-        """Run from now on."""
+        """Add the task to the scheduler."""
         self._paused = paused
         self._tools.scheduler.add(self)
 
     def disown(self, *, in_use: bool) -> None:
-        """End without a report, after a start that failed; ``in_use`` by a thread that hangs."""
+        """End without a report after a failed start; ``in_use`` if a hung thread has the task
+        object.
+        """
         with self._lock:
             self._over = True
         if not in_use:
@@ -228,7 +228,7 @@ class TaskRunner(ABC):
             self._release()
 
     def set_paused(self, paused: bool) -> None:
-        """Do no batch after the one in flight, or go on."""
+        """Pause after the batch in flight, or resume."""
         self._paused = paused
         self._wake()
 
@@ -239,17 +239,17 @@ class TaskRunner(ABC):
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
         with log_context(**self.spec.log_fields), at_work:
             try:
-                pause_s = self._go_on()
+                pause_s = self._run_step()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
                 return self._after_error(error)
             finally:
                 self._deadline = None
         return pause_s
 
-    def _go_on(self) -> float | None:
-        """Take up the answers to commits, then do what is to be done next."""
+    def _run_step(self) -> float | None:
+        """Process the answers to commits, then do the next batch or restart."""
         self._commits.settle()
-        # woken by the answer to a commit, however long the coordinator is away
+        # the answer to a commit wakes the task, however late it arrives
         if self._commits.open_count and (self._restart_wanted or not self._may_run_ahead):
             return None
         if self._restart_wanted:
@@ -262,14 +262,14 @@ class TaskRunner(ABC):
         """See scheduler.Job."""
         message = timed_out_message(self._deadline_what, self._deadline_limit_ms)
         with self._lock:
-            self._instance = None  # a thread that hangs is in it
+            self._instance = None  # a hung thread is still using it
         self._end_failed(message)
 
     def stop(self, limit_s: float) -> None:
         """Wait for the batch in flight, then stop the task object; blocks.
 
-        A batch that does not end within ``limit_s`` is abandoned with its thread; what it still
-        publishes is fenced by the next claim, what it reports is dropped.
+        A batch that does not end within ``limit_s`` is abandoned with its thread: the next claim
+        fences its writes, and its reports are dropped.
         """
         deadline = time.monotonic() + limit_s
         self._stopping = True
@@ -288,7 +288,7 @@ class TaskRunner(ABC):
         self._release()
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
-        """How far it is, when that changed since the last time."""
+        """The task's progress, if it changed since the last call."""
         figures = self._figures.values()
         with self._lock:
             retry_count = self._times.retry_count
@@ -319,39 +319,39 @@ class TaskRunner(ABC):
 
     @abstractmethod
     def _run_batch(self) -> float | None:
-        """Do one micro-batch at most; see Job.run_once for what it returns."""
+        """Do at most one micro-batch; returns as Job.run_once."""
 
     @abstractmethod
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
-        """Start a new task object where ``committed`` says."""
+        """Start a new task object at the ``committed`` offsets."""
 
     def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """Where to start; ``committed`` is what was known before. Blocks, within bounds.
+        """The offsets to start from; ``committed`` are the last known ones. Blocks, within bounds.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
-            FailedPreconditionError: STALE_CLAIM, somebody else has the task; or what an operator
-                has to mend.
+            FailedPreconditionError: STALE_CLAIM, another worker has claimed the task; or a problem
+                that an operator has to fix.
         """
         return committed
 
     def _release(self) -> None:  # noqa: B027 (optional)
-        """Give back what the task holds, once it does no more."""
+        """Release the task's resources when the task has ended."""
 
     @property
     def _may_run_ahead(self) -> bool:
-        """Whether a batch may be done while the one before is being committed."""
+        """Whether the next batch may run before the last one is committed."""
         return False
 
     def _wait_settled(self, limit_s: float) -> bool:
-        """Wait for what a batch leaves open after its run; whether that came in time."""
+        """Wait for asynchronous work of the last batch; whether it ended in time."""
         return self._commits.wait_settled(limit_s)
 
     def _wake(self) -> None:
         self._tools.scheduler.wake(self)
 
     def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
-        """Have offsets committed; the next batch waits for that, unless it may run ahead."""
+        """Commit offsets; the next batch waits for it unless ``_may_run_ahead``."""
         began_s = time.monotonic()
 
         def committed() -> None:
@@ -359,7 +359,7 @@ class TaskRunner(ABC):
             on_committed()
 
         with self._lock:
-            if not self._over:  # else it was abandoned while it worked
+            if not self._over:  # otherwise the batch was abandoned
                 self._commits.send(offsets, committed)
 
     @property
@@ -368,7 +368,7 @@ class TaskRunner(ABC):
 
     @contextmanager
     def _time_limit(self, what: str, limit_ms: int) -> Iterator[None]:
-        """Give the run up when the plugin does not return in time."""
+        """Abandon the run when the plugin does not return in time."""
         self._deadline_what = f"{what} of task {self.name}"
         self._deadline_limit_ms = limit_ms
         self._deadline = time.monotonic() + limit_ms / 1000
@@ -379,9 +379,9 @@ class TaskRunner(ABC):
 
     @contextmanager
     def _spark_jobs(self, *, passes_only: bool = False) -> Iterator[None]:
-        """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned.
+        """Run the block's Spark jobs in this task's job group and a fair pool.
 
-        With ``passes_only`` Spark is told so by the first pass that does not ride with others: it
+        With ``passes_only`` both are set by the first pass with a job of its own: setting them
         takes as long as many a pass.
         """
         with ExitStack() as begun:
@@ -396,14 +396,15 @@ class TaskRunner(ABC):
         context.setJobGroup(self._job_group, f"task {self.name}")
         pool = begun.enter_context(self._tools.pools.lent())
         context.setLocalProperty("spark.scheduler.pool", pool)
-        # the thread goes on to other tasks
+        # the thread will run other tasks
         begun.callback(context.setLocalProperty, "spark.jobGroup.id", None)  # type: ignore[arg-type]
         begun.callback(context.setLocalProperty, "spark.scheduler.pool", None)  # type: ignore[arg-type]
 
     def _moved(
         self, report: PassReport, started_s: float, topics: Iterable[str], size_bytes: int
     ) -> None:
-        """A batch of records of these topics is done and committed.
+        """Account for a committed batch with records of these topics.
+
 
         Raises:
             TooManyErrorsError: More of the records failed than errors.max.rate allows.
@@ -425,14 +426,14 @@ class TaskRunner(ABC):
         self._error_rate.add(report, time.monotonic())
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
-        # both kinds of connector name their tasks' class
+        # source and sink connectors both define task_class
         made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
         with self._lock:
             self._instance = made
         self._start_instance(made, committed)
 
     def _restart(self) -> None:
-        """Take up from the last committed offsets again, after a batch that could not be done."""
+        """Restart from the committed offsets after a failed batch."""
         instance = self._take_instance()
         with self._time_limit("restart", self._tools.limits.start_ms):
             if instance is not None:
@@ -460,7 +461,7 @@ class TaskRunner(ABC):
             return wait_s
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
-            first, trace = self._told_first(error, fault), format_trace(error)
+            first, trace = self._failure_summary(error, fault), format_trace(error)
             too_many = isinstance(error, TooManyErrorsError)
             self._end_failed(
                 trace if first is None else f"{first}\n\n{trace}",
@@ -469,28 +470,30 @@ class TaskRunner(ABC):
         return pause_s
 
     def _reason_to_wait(self, fault: Fault | None) -> str | None:
-        """Why the batch is only done again later; None when the task has to answer for it."""
+        """Why the batch is retried later; None when the failure is the task's."""
         if fault is Fault.LOST:
             self._loss_count += 1
-        # without Spark the engine is about to end, whatever the error is
-        engine_ends = not self._tools.spark_is_there()
+        # without Spark the engine is about to end, so every error is due to that
+        engine_ends = not self._tools.is_spark_running()
         if engine_ends:
             self._tools.in_flight.keep(self.spec.task)
         if engine_ends or (fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
             self._restart_wanted = True
-            return "a batch was lost with a process of Spark, and is done again"
-        return "a batch waits for the store" if fault is Fault.UNAVAILABLE else None
+            return "a Spark process ended during a batch; the batch is retried"
+        return (
+            "the store is unavailable; the batch is retried" if fault is Fault.UNAVAILABLE else None
+        )
 
-    def _told_first(self, error: BaseException, fault: Fault | None) -> str | None:
+    def _failure_summary(self, error: BaseException, fault: Fault | None) -> str | None:
         if fault is Fault.LOST:
             return (
-                f"a process of Spark ended under {self._loss_count} batches in a row: does what "
-                "the connector does on executors crash them, or take more memory than there is?"
+                f"a Spark process ended during {self._loss_count} batches in a row: check whether "
+                "the connector's code on executors crashes them or exceeds the memory"
             )
         return failed_record(error) or memory_advice(error)
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
-        """How long to wait before the call that failed is made again; None when it is not."""
+        """How long to wait before the failed call is retried; None for no retry."""
         if not isinstance(error, RetriableError):
             return None
         errors, now_s = self._path.errors, time.monotonic()
@@ -505,11 +508,11 @@ class TaskRunner(ABC):
         pause_s = self._call_retries.next_pause_s()
         if errors.retry_timeout_ms >= 0:
             pause_s = min(pause_s, left_s)
-        log.warning("a call is made again", error=error_text(error)[:500], pause_s=pause_s)
+        log.warning("a call failed and is retried", error=error_text(error)[:500], pause_s=pause_s)
         return pause_s
 
     def _holds_claim(self) -> bool:
-        """False only when the data plane says that somebody else has the task."""
+        """False only if the data plane shows another worker's claim."""
         try:
             return self._tools.plane.current_claim(self.spec.task) in (self.spec.claim, None)
         except UnavailableError:
@@ -517,7 +520,7 @@ class TaskRunner(ABC):
 
     def _check_claim(self) -> None:
         current = self._tools.plane.current_claim(self.spec.task)
-        if current is None:  # only the coordinator knows
+        if current is None:  # only the coordinator has the claims
             self._commits.check_claim(CLAIM_CHECK_S)
         elif current != self.spec.claim:
             raise FailedPreconditionError(
@@ -557,7 +560,7 @@ class TaskRunner(ABC):
         self._release()
 
     def _discard_instance(self) -> None:
-        """Stop the task object on a thread of its own; nobody waits for it."""
+        """Stop the task object on another thread, without waiting for it."""
         instance = self._take_instance()
         if instance is not None:
             self._tools.threads.run(
@@ -569,7 +572,7 @@ class TaskRunner(ABC):
             )
 
     def _take_instance(self) -> SourceTask | SinkTask | None:
-        """The task object, for whoever stops it: it is stopped once."""
+        """Take the task object, so that it is stopped only once."""
         with self._lock:
             instance, self._instance = self._instance, None
         return instance

@@ -24,7 +24,7 @@ from drover_worker.engine.tasks.sink_runner import SinkRunner
 from drover_worker.engine.tasks.source_runner import SourceRunner
 from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
 
-#: A stop may wait this long for the batch in flight and as long for the task's own stop().
+#: A stop may wait for the batch in flight and as long again for the task's stop().
 _STOP_PARTS = 2
 _STOP_MARGIN_MS = 1_000
 
@@ -39,11 +39,11 @@ class _Slot:
     paused: bool
     runner: TaskRunner | None = None
     started: bool = False
-    #: The stop command that came during the start; it is carried out then.
+    #: A stop command that arrived during the start; it is carried out after it.
     stop_call_id: int | None = None
-    #: The connector's config and its own, with what providers gave.
+    #: The connector's config and the task's, with placeholders resolved.
     resolutions: tuple[Resolution, ...] = ()
-    #: Ends the watch over how long those hold.
+    #: Cancels the timer for the expiry of provider values.
     unwatch: Callable[[], object] = bool
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,13 +74,15 @@ class TaskRegistry:
         self._slots: dict[TaskId, _Slot] = {}
 
     def start(self, call_id: int, command: engine_pb2.StartTask) -> None:
-        """Make the task object and start it; answers when that is done."""
+        """Create the task object and start it; answers when the start has ended."""
         task = decode_task_id(command.task)
         slot = _Slot(task, command.paused)
         with self._lock:
             earlier = self._slots.get(task)
             if earlier is not None and earlier.active:
-                self._send(answers.failed(call_id, f"task {task} runs already: stop it first"))
+                self._send(
+                    answers.failed(call_id, f"task {task} is already running: stop it first")
+                )
                 return
             self._slots[task] = slot
         generation = decode_term(command.claim).generation
@@ -94,7 +96,7 @@ class TaskRegistry:
             )
 
     def stop(self, call_id: int, task: TaskId) -> None:
-        """Stop the task; answers when its last batch ended or was abandoned."""
+        """Stop the task; answers when its last batch has ended or was abandoned."""
         with self._lock:
             slot = self._slots.pop(task, None)
         if slot is None:
@@ -110,7 +112,7 @@ class TaskRegistry:
         """Pause or resume a task."""
         slot = self._slots.get(task)
         if slot is None or not slot.active:
-            self._send(answers.failed(call_id, f"task {task} does not run"))
+            self._send(answers.failed(call_id, f"task {task} is not running"))
             return
         with slot.lock:
             slot.paused = paused
@@ -119,7 +121,7 @@ class TaskRegistry:
         self._send(answers.done(call_id))
 
     def progress(self) -> list[engine_pb2.TaskProgress.Entry]:
-        """The tasks that moved since the last call."""
+        """The progress of tasks that changed since the last call."""
         runners = [slot.runner for slot in list(self._slots.values()) if slot.runner is not None]
         entries = [runner.progress() for runner in runners]
         return [entry for entry in entries if entry is not None]
@@ -128,7 +130,7 @@ class TaskRegistry:
         """Stop every task.
 
         Returns:
-            An event for each, set when it ended or was abandoned.
+            An event for each, set when the task has ended or was abandoned.
         """
         with self._lock:
             slots, self._slots = list(self._slots.values()), {}
@@ -174,14 +176,14 @@ class TaskRegistry:
             runner = slot.runner
             if isinstance(outcome, Returned) and stop_call_id is None:
                 assert runner is not None
-                self._send(answers.done(call_id))  # before anything that its runs report
-                runner.begin(paused=slot.paused)  # a pause or stop from now on comes after it
+                self._send(answers.done(call_id))  # before any report of its runs
+                runner.begin(paused=slot.paused)  # later commands see a started task
                 slot.unwatch = watch_expiry(
                     *slot.resolutions, expired=lambda: self._expired(slot, runner.spec.run_id)
                 )
                 return
         if isinstance(outcome, Returned):
-            message = f"task {slot.task} was stopped during its start"
+            message = f"task {slot.task} was stopped while it was starting"
             self._send(answers.failed(call_id, message))
         else:
             self._forget(slot)
@@ -209,7 +211,7 @@ class TaskRegistry:
 
         def finish(outcome: Outcome) -> None:
             if not isinstance(outcome, Returned):
-                log.warning("a task did not stop in order", task=runner.name, how=str(outcome))
+                log.warning("stopping a task failed", task=runner.name, how=str(outcome))
             self._report_last(runner)
             on_ended()
 
@@ -223,7 +225,7 @@ class TaskRegistry:
             )
 
     def _report_last(self, runner: TaskRunner) -> None:
-        """Report what it moved since it was last asked, for it will not be asked again."""
+        """Send the final progress: the task is not polled again."""
         for entry in iter(runner.progress, None):
             progress = engine_pb2.TaskProgress(entries=[entry])
             self._send(engine_pb2.EngineReport(task_progress=progress))

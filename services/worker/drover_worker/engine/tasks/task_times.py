@@ -1,4 +1,4 @@
-"""How long a task's calls take, since its start; what tells the herder."""
+"""Durations of a task's calls since its start, for progress reports."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from drover.metrics.figures import Tally
 
 
 class TaskTimes:
-    """One thread at a time measures; what another reads meanwhile is a moment old."""
+    """One thread measures at a time; another may read slightly stale values."""
 
     def __init__(self) -> None:
         self.batches = Tally()
@@ -20,7 +20,7 @@ class TaskTimes:
         self.size_bytes = 0
 
     def fill(self, entry: engine_pb2.TaskProgress.Entry) -> None:
-        """Put all of it into a report."""
+        """Write the values into a progress report."""
         for message, tally in (
             (entry.batch_times, self.batches),
             (entry.poll_times, self.polls),
@@ -33,7 +33,7 @@ class TaskTimes:
 
 @contextmanager
 def timed(tally: Tally) -> Iterator[None]:
-    """Count what runs in here, if it succeeds."""
+    """Measure the block; not counted if it raises."""
     began_s = time.monotonic()
     yield
     tally.add(time.monotonic() - began_s)

@@ -1,8 +1,8 @@
-"""Wakes sinks when there is something new to read.
+"""Wakes idle sinks when there are new records.
 
-One thread for all idle sinks. While a sink waits, it polls the data plane every ``interval_ms``,
-with one request for all sinks. A batch published in this process wakes its readers as soon as it
-can be read: brokers tell that a transaction is committed some milliseconds before.
+One thread serves all idle sinks. While a sink waits, the thread polls the data plane every
+``interval_ms``, with one request for all sinks. A batch published by this process wakes its readers
+early: brokers acknowledge a commit some milliseconds before its records are readable.
 """
 
 import threading
@@ -14,9 +14,9 @@ import structlog
 from drover.dataplane.plane import DataPlane, PartitionKey
 from drover.errors import DroverError, UnavailableError
 
-#: How often a store that cannot be read is tried again.
+#: Retry interval while the store is unavailable.
 _RETRY_S = 1.0
-#: When what was published is looked for again, doubling up to the interval.
+#: The first pause after a publish; it doubles up to the interval.
 _NOT_THERE_YET_S = 0.005
 
 log = structlog.get_logger(__name__)
@@ -41,23 +41,23 @@ class TopicWatcher:
         starts: Mapping[PartitionKey, int],
         partition_counts: Mapping[str, int],
     ) -> None:
-        """Call ``wake`` once, on another thread: when a partition ends somewhere else than at its
-        start, or a topic has more partitions than it had; 0 is for one that did not exist.
+        """Call ``wake`` once, on another thread, when a partition's end offset differs from its
+        start offset, or a topic has more partitions than its count; 0 is for a missing topic.
         """
         with self._changed:
             first = not self._waiting
             self._waiting[wake] = _Wait(dict(starts), dict(partition_counts))
-            self._published = True  # what came between the caller's last look and now
+            self._published = True  # check now: records may have arrived since the caller's read
             if first:
                 self._changed.notify()
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Do not call ``wake`` any more."""
+        """Stop waiting for ``wake``."""
         with self._changed:
             self._waiting.pop(wake, None)
 
     def published(self) -> None:
-        """This process has just published records."""
+        """Check soon: this process has just published records."""
         with self._changed:
             if self._waiting:
                 self._published = True
@@ -79,10 +79,10 @@ class TopicWatcher:
                 self._log_away(error)
             elif self._away:
                 self._away = False
-                log.info("topics can be watched again")
+                log.info("topics are available again")
             for wake in due:
                 with self._changed:
-                    # unless it was forgotten, or waits for something else by now
+                    # skip it if it was removed or replaced during the request
                     current = self._waiting.get(wake) is waiting[wake]
                     if current:
                         del self._waiting[wake]
@@ -95,13 +95,13 @@ class TopicWatcher:
     def _due_of_any(
         self, waiting: Mapping[Callable[[], None], "_Wait"]
     ) -> tuple[list[Callable[[], None]], DroverError | None]:
-        """Who is due, and what kept some from being asked: a topic that cannot be read keeps only
-        its own readers waiting.
+        """The due waiters, and the last error. A topic that cannot be read delays its own readers
+        only.
         """
         try:
             return self._due(waiting), None
         except DroverError as error:
-            # brokers that are away are away for all: each question would wait for them
+            # unavailable brokers affect all topics: each request would wait for them
             if len(waiting) == 1 or isinstance(error, UnavailableError):
                 return [], error
             found: list[Callable[[], None]] = []
@@ -114,9 +114,9 @@ class TopicWatcher:
             return found, last
 
     def _log_away(self, error: DroverError) -> None:
-        """Once for each time that it goes away."""
+        """Log an outage once."""
         if not self._away:
-            log.warning("topics cannot be watched for now", error=str(error))
+            log.warning("topics are unavailable; idle sinks wait", error=str(error))
         self._away = True
 
     def _due(self, waiting: Mapping[Callable[[], None], "_Wait"]) -> list[Callable[[], None]]:

@@ -1,6 +1,6 @@
-"""Topics as operators look at them: listed, described, read a bounded piece at a time.
+"""Lists, describes and reads topics for operators, in bounded requests.
 
-Nothing here needs Spark, commits anything, or keeps a place: whoever asks says where to go on.
+Needs no Spark, commits nothing and keeps no state: each request has its start positions.
 """
 
 import time
@@ -18,12 +18,12 @@ from drover.dataplane.values import ReadPlan
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover_worker.engine.topics.record_query import RecordQuery
 
-#: One answer takes no longer, looks at no more, and is about no larger; a record may be.
+#: Limits of a response: time, records scanned, size; a single record may exceed the size.
 _TIME_S = 2.0
 _SCANNED_MAX = 50_000
 _ANSWER_BYTES_MAX = 2 * 1024 * 1024
 _PLAN_RECORDS, _PLAN_BYTES = 5_000, 4 * 1024 * 1024
-#: How far back the last records that meet conditions are looked for, and in how many rounds.
+#: Limits of the backward search for the last matching records: records scanned, rounds, size.
 _LAST_SCANNED_MAX = 100_000
 _LAST_ROUNDS_MAX = 16
 _LAST_BYTES_MAX = 16 * 1024 * 1024
@@ -32,7 +32,7 @@ Bounds = Mapping[int, tuple[int, int]]
 
 
 def list_topics(plane: DataPlane, after: str, count_max: int) -> engine_pb2.TopicList:
-    """Topics that connectors may use, by name, behind ``after``."""
+    """Topics that connectors may use, sorted by name, after ``after``."""
     names = sorted(name for name in plane.topics() if name > after)
     page = names[:count_max]
     counts = plane.partition_counts(page)
@@ -43,10 +43,10 @@ def list_topics(plane: DataPlane, after: str, count_max: int) -> engine_pb2.Topi
 
 
 def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
-    """A topic's partitions, and how long its records stay.
+    """A topic's partitions and retention.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, the cluster keeps itself in it.
+        InvalidArgumentError: INVALID_REQUEST, the topic is internal to the cluster.
         NotFoundError: TOPIC_NOT_FOUND.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
@@ -70,9 +70,9 @@ def read_topic(
     """Some records of a topic; see the command.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST with every fault of the query, or the cluster keeps
-            itself in the topic.
-        NotFoundError: TOPIC_NOT_FOUND, also when it was deleted since the last question.
+        InvalidArgumentError: INVALID_REQUEST with every fault of the query, or the topic is
+            internal to the cluster.
+        NotFoundError: TOPIC_NOT_FOUND, also when it was deleted since the last request.
         OutOfRangeError: REVISION_COMPACTED, retention removed records while they were read.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
@@ -100,7 +100,7 @@ def read_topic(
 
 
 class _Reading:
-    """One answer in the making."""
+    """Builds one response."""
 
     def __init__(self, plane: DataPlane, topic: str, query: RecordQuery) -> None:
         self._plane = plane
@@ -117,7 +117,7 @@ class _Reading:
         *,
         count_only: bool,
     ) -> engine_pb2.TopicRecords:
-        """From ``starts`` on, up to the first bound."""
+        """Read from ``starts`` until the first limit."""
         answer = self._answer
         positions = dict(starts)
         size_bytes = 0
@@ -137,7 +137,7 @@ class _Reading:
         return self._finish(positions, ends)
 
     def last(self, bounds: Bounds, count: int) -> engine_pb2.TopicRecords:
-        """The last ``count`` records that are wanted, as far as they are found near the ends."""
+        """The last ``count`` matching records, as far as they are near the ends."""
         answer = self._answer
         ends = {partition: end for partition, (_, end) in bounds.items()}
         reach = max(count, _PLAN_RECORDS) if self._query.is_selective else count
@@ -160,7 +160,7 @@ class _Reading:
         return self._finish(positions, ends)
 
     def _collect(self, positions: dict[int, int], count: int) -> list[topics_pb2.TopicRecord]:
-        """The last ``count`` of each partition; less where they are large."""
+        """The last ``count`` records of each partition; fewer if they are large."""
         found: dict[int, deque[topics_pb2.TopicRecord]] = {}
         size_bytes = 0
         for records in self._scan(positions, _LAST_SCANNED_MAX + len(positions)):
@@ -173,8 +173,8 @@ class _Reading:
         return [*chain.from_iterable(found.values())]
 
     def _scan(self, positions: dict[int, int], scanned_max: int) -> Iterator[pa.RecordBatch]:
-        """What is wanted of the records behind ``positions``, which move with what was read; those
-        of one batch are of one partition.
+        """The matching records after ``positions``, which advance with the reads; each batch is
+        from one partition.
         """
         scanned_count = 0
         while scanned_count < scanned_max:
@@ -205,7 +205,7 @@ class _Reading:
 def _existing(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
     fault = topic_rules.name_fault(topic)
     if not fault and (topic in plane.reserved_topics() or topic.startswith("__")):
-        fault = f"must be a topic of connectors: the cluster keeps itself in {topic}"
+        fault = f"must not be {topic}, an internal topic of the cluster"
     if fault:
         raise InvalidArgumentError.listing([Violation("topic", fault)])
     bounds = plane.topic_bounds(topic)
@@ -225,8 +225,8 @@ def _check_same_topic(topic: str, starts: Mapping[int, int], bounds: Bounds) -> 
 def _deleted(topic: str) -> NotFoundError:
     return NotFoundError(
         Reason.TOPIC_NOT_FOUND,
-        f"topic {topic!r} was deleted while it was read, or is another one of that name by now: "
-        "read it again from its start",
+        f"topic {topic!r} was deleted, or deleted and created again, during the read: read it "
+        "again from its start",
         metadata={"topic": topic},
     )
 

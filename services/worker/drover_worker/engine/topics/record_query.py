@@ -1,4 +1,4 @@
-"""What somebody wants to see of a topic: by which converters, which records, which parts."""
+"""A query for records of a topic: converters, conditions, and the parts to show."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ _SHORT_NAMES = {
     "string": "StringConverter",
 }
 _SCHEMAS_ENABLE = "schemas.enable"
-#: What of a key, a value or a header goes into an answer.
+#: The limit for a key, a value or a header in a response.
 _PART_MAX_CHARS = 64 * 1024
 _MESSAGE_MAX_CHARS = 500
 
 
 class RecordQuery:
-    """Decodes batches of a topic and picks what is wanted of them.
+    """Decodes batches of a topic and selects the matching records.
 
-    Without a converter each key and value is shown as what it looks like: JSON (of an envelope with
-    a schema the payload), else text, else hexadecimal digits.
+    Without a converter the format of each key and value is guessed: JSON (the payload of an
+    envelope with a schema), then text, then hexadecimal digits.
     """
 
     def __init__(
         self, query: topics_pb2.RecordQuery, connector_config: Mapping[str, str] | None = None
     ) -> None:
-        """``connector_config`` names converters where the query names none.
+        """``connector_config`` sets converters that the query does not name.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST with every fault. Runs plugin code.
@@ -62,12 +62,12 @@ class RecordQuery:
 
     @property
     def is_selective(self) -> bool:
-        """Whether it wants some records and not others."""
+        """Whether the query has conditions."""
         return bool(self._conditions)
 
     def wanted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The records that meet the conditions, decoded, in order; ``batch`` is as topics are
-        read. One that a named converter cannot decode is guessed, and says so in ERROR.
+        """The matching records, decoded, in order; ``batch`` is in the format of topic reads. If a
+        named converter cannot decode a record, its format is guessed and ERROR has the reason.
         """
         for records in topic_records(batch):
             for decoded in self._decoded(records):
@@ -106,7 +106,7 @@ class RecordQuery:
         return shown
 
     def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The records decoded; halved until those that cannot be are alone."""
+        """The decoded records; a failing batch is halved until each bad record is alone."""
         try:
             yield from list(self._decode(records))
         except Exception as error:  # noqa: BLE001 - a converter may be a plugin's
@@ -140,7 +140,7 @@ class RecordQuery:
 
 
 class _Own(Converter):
-    """A converter that only decodes, bytes to one text of JSON each."""
+    """A converter that only decodes: each value becomes JSON text."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -148,7 +148,7 @@ class _Own(Converter):
         return ConfigDef()
 
     def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
-        """Never: it is for those who look."""
+        """Not supported."""
         raise NotImplementedError
 
     def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
@@ -159,15 +159,15 @@ class _Own(Converter):
         return [Decoded(None, arrow_field(name, None), pa.array(texts, pa.string()))]
 
     def text(self, value: bytes) -> str:
-        """The JSON."""
+        """The value as JSON."""
         raise NotImplementedError
 
 
 class Guess(_Own):
-    """See RecordQuery."""
+    """Guesses the format of values; see RecordQuery."""
 
     def text(self, value: bytes) -> str:
-        """The JSON of what the bytes look like."""
+        """The value as JSON, in its guessed format."""
         try:
             text = value.decode()
         except UnicodeDecodeError:
@@ -184,10 +184,10 @@ class Guess(_Own):
 
 
 class Hex(_Own):
-    """Bytes as hexadecimal digits."""
+    """Shows bytes as hexadecimal digits."""
 
     def text(self, value: bytes) -> str:
-        """The JSON."""
+        """The value as JSON."""
         return json.dumps(f"0x{value.hex()}")
 
 

@@ -1,4 +1,4 @@
-"""Records as people see them: keys and values as JSON, headers as text."""
+"""Shows records to people: keys and values as JSON, headers as text."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ _PREVIEWED_MAX_LENGTH = 16 * 1024
 
 
 def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_pb2.PreviewedRecord:
-    """The one record of a batch, its parts cut to 16 KiB."""
+    """The record of a one-row batch, each part shortened to 16 KiB."""
     topic = record.column(TOPIC)[0].as_py() if TOPIC in record.schema.names else None
     shown = preview_pb2.PreviewedRecord(topic=topic or default_topic or "")
     (key,), (value,) = shown_texts(record, KEY), shown_texts(record, VALUE)
@@ -33,7 +33,7 @@ def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_p
 
 
 def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
-    """The keys or values as JSON; None for null. Bytes that are JSON stay as they are, other texts
+    """The keys or values as JSON; None for null. Bytes that contain JSON stay unchanged, other texts
     among them are texts, and the rest is base64 in an object.
     """
     index = records.schema.get_field_index(name)
@@ -50,12 +50,12 @@ def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
 
 
 def type_text(field: pa.Field) -> str:
-    """The type of a key or value, for people."""
+    """The type of a key or value, as text for people."""
     return "schemaless" if is_schemaless(field) else str(field.type)
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON."""
+    """Whether the text is JSON."""
     try:
         json.loads(text)
     except ValueError:
