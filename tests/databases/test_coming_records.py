@@ -88,6 +88,6 @@ def test_reading_ends_with_an_error_of_the_database(database: Database) -> None:
         finally:
             ended = True
 
-    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+    with pytest.raises(DatabaseError, match="table 'items' does not exist"):
         write_coming(address, endless(), creates=False)
     assert ended

@@ -17,7 +17,7 @@ from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import delta_table
 from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
-from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, telling
+from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, translated_errors
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings, TableError
 from tests.support.http_gate import LOST, http_gate
 from tests.support.lake_records import KEYS, orders, records
@@ -272,7 +272,7 @@ def test_offsets_that_are_set_back_are_written_again(tmp_path: Path) -> None:
 def test_a_config_is_tried_at_the_table(tmp_path: Path) -> None:
     uri = f"{tmp_path}/${{topic}}"
     assert faults(raw(uri)) == {}
-    assert "there is no table" in faults(raw(uri, **{"auto.create": "false"}))["auto.create"]
+    assert "does not exist" in faults(raw(uri, **{"auto.create": "false"}))["auto.create"]
     write(settings(tmp_path), orders(0, 1))
     keyed = {"insert.mode": "upsert", "pk.fields": "nr"}
     assert "has no column 'nr'" in faults(raw(uri, **keyed))["pk.fields"]
@@ -323,9 +323,9 @@ def test_an_object_store_in_trouble_is_asked_again(s3: S3) -> None:
 
 def test_a_number_in_an_address_is_no_refusal() -> None:
     text = "Generic S3 error: error performing PUT http://127.0.0.1:40403/403/x: status code: "
-    with pytest.raises(RetriableError), telling("s3://lake"):
+    with pytest.raises(RetriableError), translated_errors("s3://lake"):
         raise OSError(f"{text}503 Service Unavailable")
-    with pytest.raises(TableError), telling("s3://lake"):
+    with pytest.raises(TableError), translated_errors("s3://lake"):
         raise OSError(f"{text}403 Forbidden")
 
 

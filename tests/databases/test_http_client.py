@@ -108,7 +108,7 @@ def test_redirects_are_followed_to_allowed_hosts_without_credentials() -> None:
 def test_a_host_that_is_not_allowed_is_not_called() -> None:
     with running_api(lambda _: Reply()) as api:
         only = replace(PLAIN, allowed=AllowedHosts(("api.example.com",)))
-        with pytest.raises(HttpError, match="not among the hosts"):
+        with pytest.raises(HttpError, match="is not a host that connectors may call"):
             send(api, only)
     assert not api.requests
 
@@ -235,10 +235,10 @@ def test_a_sinks_config_is_checked_without_a_request(monkeypatch: pytest.MonkeyP
         assert faults(HttpSink, f"{api.url}/${{topic}}") == {}
         assert not api.requests
     assert "must be a URL" in faults(HttpSink, "ftp://x")["http.url"]
-    assert "must not have a password" in faults(HttpSink, "http://u:p@localhost/")["http.url"]
+    assert "must not contain a password" in faults(HttpSink, "http://u:p@localhost/")["http.url"]
     assert "must not call" in faults(HttpSink, "http://169.254.169.254/")["http.url"]
     assert "in its host" in faults(HttpSink, "http://${topic}/")["http.url"]
-    assert "not known" in faults(HttpSink, "http://nothing.invalid/")["http.url"]
+    assert "cannot be resolved" in faults(HttpSink, "http://nothing.invalid/")["http.url"]
     oauth = faults(HttpSink, "http://localhost/", **{"http.authorization.type": "oauth2"})
     assert len(oauth) == 3
     deletes = {"behavior.on.null.values": "delete"}
@@ -246,7 +246,10 @@ def test_a_sinks_config_is_checked_without_a_request(monkeypatch: pytest.MonkeyP
     headers = {"http.headers.additional": "no colon"}
     assert faults(HttpSink, "http://localhost/", **headers).keys() == headers.keys()
     monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "api.example.com")
-    assert "not among the hosts" in faults(HttpSink, "http://localhost/")["http.url"]
+    assert (
+        "is not a host that connectors may call"
+        in faults(HttpSink, "http://localhost/")["http.url"]
+    )
 
 
 def test_a_sources_config_is_tried_at_the_api() -> None:
@@ -264,7 +267,9 @@ def test_a_sources_config_is_tried_at_the_api() -> None:
                 "http.response.items"
             ]
         )
-        assert "answers no JSON" in faults(HttpSource, f"{api.url}/text")["http.response.items"]
+        assert (
+            "does not return JSON" in faults(HttpSource, f"{api.url}/text")["http.response.items"]
+        )
         assert "http.authorization" in faults(HttpSource, f"{api.url}/login")["http.url"]
         assert "answers 404" in faults(HttpSource, f"{api.url}/missing")["http.url"]
         cursor = faults(HttpSource, f"{api.url}/good", **{"paging.mode": "cursor"})

@@ -195,7 +195,7 @@ def test_a_config_is_tried_at_the_catalogue(iceberg_rest: IcebergRest) -> None:
     create, uri = "iceberg.tables.auto-create-enabled", "iceberg.catalog.uri"
     sink = sink_of(iceberg_rest)
     told = sink.changed(**{create: "false"}).faults()[create]
-    assert f"there is no table '{sink.namespace}.orders'" in told
+    assert f"table '{sink.namespace}.orders' does not exist" in told
     told = sink.changed(**{uri: "http://127.0.0.1:1"}).faults()[uri]
     assert "cannot be used: catalogue 'iceberg': " in told
     for wrong in ("127.0.0.1:8181", "catalogue", "https://"):
@@ -218,7 +218,7 @@ def test_tables_that_others_drop_or_change_are_told(iceberg_rest: IcebergRest) -
         sink.write(more)
     sink.catalog().drop_table(f"{sink.namespace}.orders")
     create = {"iceberg.tables.auto-create-enabled": "false"}
-    with pytest.raises(TableError, match="there is no such table: create it, or set"):
+    with pytest.raises(TableError, match="the table does not exist: create it, or set"):
         sink.changed(**create).write(more)
     assert sink.write(more) == 1
     assert sink.rows() == [{"id": 2, "city": 8}]

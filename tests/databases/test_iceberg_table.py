@@ -303,7 +303,7 @@ def test_a_config_is_tried_at_the_catalogue(
 ) -> None:
     assert faults(tmp_path) == {}
     create = "iceberg.tables.auto-create-enabled"
-    assert "there is no table 'app.orders'" in faults(tmp_path, **{create: "false"})[create]
+    assert "table 'app.orders' does not exist" in faults(tmp_path, **{create: "false"})[create]
     write(settings(tmp_path), orders(0, 1))
     columns = "iceberg.tables.default-id-columns"
     upsert = {"iceberg.tables.upsert-mode-enabled": "true"}

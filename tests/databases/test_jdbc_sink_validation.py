@@ -40,7 +40,8 @@ def test_settings_that_contradict_each_other(
 def test_tables_that_there_are_not(database: Database) -> None:
     config = {**BASE, **database.settings}
     assert faults(config) == {
-        "auto.create": "there is no table 'orders' for topic 'orders': create it, or set this"
+        "auto.create": "table 'orders' for topic 'orders' does not exist: create it, or set "
+        "this to true"
     }
     assert faults({**config, "auto.create": "true"}) == {}
     database.execute("CREATE TABLE app_orders (id INTEGER)")
@@ -103,7 +104,7 @@ def test_rights_that_are_missing_on_postgres(postgres: Postgres) -> None:
                 "TEMPORARY tables in this database",
             )
         ),
-        "auto.evolve": "table 'orders' can only be extended by its owner",
+        "auto.evolve": "table 'orders' can be extended only by its owner",
     }
     user = settings["connection.user"]
     postgres.execute(
@@ -114,7 +115,7 @@ def test_rights_that_are_missing_on_postgres(postgres: Postgres) -> None:
     assert faults({**config, "auto.evolve": "false"}) == {}
     missing = {**config, "auto.evolve": "false", "auto.create": "true"}
     assert faults({**missing, "table.name.format": "nope.${topic}"}) == {
-        "connection.user": "has no right to CREATE tables: there is no schema 'nope': grant it"
+        "connection.user": "has no right to CREATE tables: schema 'nope' does not exist: grant it"
     }
 
 
@@ -125,7 +126,7 @@ def test_rights_that_are_missing_on_mysql(server: MariaDb) -> None:
     config |= {"pk.fields": "id", "delete.enabled": "true"}
     missing = ["UPDATE at table 'orders'", "DELETE at table 'orders'"]
     if server.kind == "mariadb":  # MySQL says that there is no such table
-        missing.append("see or CREATE table 'drover_offsets'")
+        missing.append("access or CREATE table 'drover_offsets'")
     assert faults(config) == {
         "connection.user": "; ".join(f"has no right to {each}: grant it" for each in missing)
     }

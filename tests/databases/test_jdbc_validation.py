@@ -55,7 +55,7 @@ def test_tables_and_columns_that_there_are_not_are_told_together(orders: Databas
         "incrementing.column.name": "table 'orders' has no column 'number'",
         "timestamp.column.name": "column 'changed' of table 'orders' may be null, and such rows "
         "are never read: make it NOT NULL, or set validate.non.null to false",
-        "table.whitelist": "there is no table 'invoices'",
+        "table.whitelist": "table 'invoices' does not exist",
         "key": "table 'orders' has no column 'code'",
     }
     del config["incrementing.column.name"], config["timestamp.column.name"]
@@ -194,13 +194,13 @@ def test_urls_of_jdbc_and_of_sqlalchemy(url: str, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("", "must begin with"),
-        ("oracle:thin:@db", "must begin with"),
+        ("", "must start with"),
+        ("oracle:thin:@db", "must start with"),
         ("jdbc:postgresql://db", "must be like"),
         ("jdbc:postgresql:///shop", "must be like"),
         ("jdbc:postgresql://db:x/shop", "port"),
         ("jdbc:postgresql://db:99999/shop", "port"),
-        ("jdbc:postgresql://db/shop?loggerLevel=x", "'loggerLevel' is no parameter"),
+        ("jdbc:postgresql://db/shop?loggerLevel=x", "'loggerLevel' is an unsupported parameter"),
         ("jdbc:sqlite:a.db", "absolute path"),
         ("jdbc:sqlite::memory:", "absolute path"),
     ],

@@ -95,7 +95,7 @@ def test_rows_are_inserted_where_they_were_deleted_just_before(
     [
         ("", "has no primary key or unique constraint on id"),
         (", UNIQUE (name)", "has no primary key or unique constraint on id"),
-        (", UNIQUE (id) DEFERRABLE INITIALLY DEFERRED", "make the constraint NOT DEFERRABLE"),
+        (", UNIQUE (id) DEFERRABLE INITIALLY DEFERRED", "make it NOT DEFERRABLE"),
     ],
 )
 def test_rows_that_have_no_key_are_not_inserted(

@@ -285,7 +285,7 @@ def test_stores_of_all_kinds_may_be_elsewhere(s3: S3) -> None:
 def test_a_bucket_that_is_not_there_is_told(s3: S3) -> None:
     with answering(404, "NoSuchBucket") as (url, _):
         told = faults(s3, **{"store.url": url})
-    assert "there is no such bucket: create it" in told["path"]
+    assert "the bucket does not exist: create it" in told["path"]
 
 
 def test_a_store_that_overwrites_is_refused(s3: S3) -> None:

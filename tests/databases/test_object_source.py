@@ -167,6 +167,6 @@ def faults(s3: S3, **changed: str) -> dict[str, str]:
 def test_a_config_is_tried_at_the_store(s3: S3) -> None:
     assert faults(s3) == {}
     assert "check the credentials" in faults(s3, **{"aws.secret.access.key": "wrong"})["path"]
-    assert "no such bucket" in faults(s3, path="s3://no-such-bucket/in")["path"]
+    assert "the bucket does not exist" in faults(s3, path="s3://no-such-bucket/in")["path"]
     assert "cannot be read" in faults(s3, **{"store.url": "http://127.0.0.1:1"})["path"]
     assert "must be a URL such as" in faults(s3, path="ftp://a/b")["path"]

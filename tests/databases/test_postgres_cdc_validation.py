@@ -75,7 +75,7 @@ def test_tables_that_cannot_be_told_apart_are_told(
         'CREATE TABLE "a.b".c (id INTEGER PRIMARY KEY)',
         'CREATE TABLE a."b.c" (id INTEGER PRIMARY KEY)',
     )
-    assert "2 tables are called a.b.c" in faults(base)["table.include.list"]
+    assert "2 tables have the qualified name a.b.c" in faults(base)["table.include.list"]
     assert faults({**base, "schema.exclude.list": r"a\.b"}) == {}
 
 

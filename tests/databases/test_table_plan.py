@@ -14,7 +14,7 @@ from drover.connectors.jdbc.database import (
     DatabaseAddress,
     DatabaseError,
     parse_address,
-    telling,
+    translated_errors,
 )
 from drover.connectors.jdbc.reading import TableSource, session
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIMESTAMP
@@ -273,7 +273,7 @@ def test_a_table_that_is_dropped_is_told_without_the_statement(
 def test_a_server_that_is_away_may_be_back_later() -> None:
     gone = parse_address("jdbc:postgresql://127.0.0.1:1/x", None, None)
     told = pytest.raises(RetriableError, match=r"looking at postgresql://127.0.0.1:1/x: .*refused")
-    with told, telling(gone, "looking"), gone.connected():
+    with told, translated_errors(gone, "looking"), gone.connected():
         pass
 
 

@@ -70,7 +70,7 @@ def test_an_error_writes_nothing_of_the_batch(database: Database, address: Datab
 
 def test_an_older_claim_writes_nothing(database: Database, address: DatabaseAddress) -> None:
     write(address, records(item(1, "a")), claim=Term(2, 1))
-    with pytest.raises(DatabaseError, match="items-0 was taken over by another worker"):
+    with pytest.raises(DatabaseError, match="items-0 was taken over by another task"):
         write(address, records(item(2, "b"), start=1), claim=Term(1, 9))
     assert items(database) == [(1, "a")]
 
@@ -89,7 +89,7 @@ def test_a_table_is_not_missed_by_what_does_nothing_or_is_refused(
     assert write(address, batch, creates=False, deletes=False) == 0
     with pytest.raises(RefusedError, match="items-0@2: its key has no 'id'"):
         write(address, records(({"id": None}, {"id": 1, "name": "a"}), start=2), creates=False)
-    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+    with pytest.raises(DatabaseError, match="table 'items' does not exist"):
         write(address, records(item(3, "a"), start=2), creates=False)
 
 
@@ -125,7 +125,7 @@ def test_rows_may_be_found_by_their_place(database: Database, address: DatabaseA
         (
             (None, {"id": 1, "name": "a"}),
             {"pk_fields": ("id",)},
-            "record items-0@0: its key has not the fields id",
+            "record items-0@0: its key lacks the fields id",
         ),
         (({"id": None}, {"id": 1, "name": "a"}), {}, "has no 'id'"),
         (
@@ -149,7 +149,7 @@ def test_values_without_fields_are_refused(address: DatabaseAddress) -> None:
 
 
 def test_a_table_that_is_not_there(address: DatabaseAddress) -> None:
-    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+    with pytest.raises(DatabaseError, match="table 'items' does not exist"):
         write(address, records(item(1, "a")), creates=False)
 
 

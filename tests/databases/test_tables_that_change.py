@@ -55,7 +55,7 @@ def test_a_table_that_is_gone_is_told_and_so_at_the_next_start(items: Database, 
     items.execute("DROP TABLE items")
     with pytest.raises(DatabaseError, match=r"(looking|reading items) at .*items"):
         read_all(reader)
-    with pytest.raises(DatabaseError, match="there is no table 'items' any more"):
+    with pytest.raises(DatabaseError, match="table 'items' does not exist any longer"):
         TableReader(items, mode)
 
 

@@ -139,7 +139,7 @@ def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE state = 'idle in transaction' AND datname = current_database()"
     )
-    with pytest.raises(RetriableError, match="has ended"):
+    with pytest.raises(RetriableError, match="has expired"):
         ids_of(plan)
     with pytest.raises(RetriableError, match="looking at postgresql://"):
         reader.plan(rows_max=300)

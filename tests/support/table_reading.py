@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from drover.connector.settings import parse_config
 from drover.connectors.jdbc.catalogue import sources_of
-from drover.connectors.jdbc.database import address_of, telling
+from drover.connectors.jdbc.database import address_of, translated_errors
 from drover.connectors.jdbc.reading import session
 from drover.connectors.jdbc.source import JdbcSource
 from drover.connectors.jdbc.table_plan import Plan, TablePlanner
@@ -48,14 +48,14 @@ class TableReader:
             "task.tables": json.dumps([[None, table]]),
         }
         self.address = address_of(config)
-        with telling(self.address, "looking"), self.address.connected() as connection:
+        with translated_errors(self.address, "looking"), self.address.connected() as connection:
             (source,) = sources_of(connection, config)
         self.planner = TablePlanner(self.address, source, mode, offset, gap_delay_ms=0)
 
     def plan(self, rows_max: int = 1_000_000, parallel: int = 3) -> Plan | None:
         """The next batch."""
         self.planner.batch_done()
-        with telling(self.address, "looking"), session(self.address) as connection:
+        with translated_errors(self.address, "looking"), session(self.address) as connection:
             plan = self.planner.plan(connection, rows_max, parallel)
         if plan is not None:
             self.planner.advance(plan.offset)

@@ -1,9 +1,9 @@
-"""Configs of other products' connectors that run on the connectors of this package.
+"""Maps configs of other products' connectors to the connectors of this package.
 
-The tables list settings whose meaning differs or is absent here, as of mid-2026: Confluent's JDBC
+The tables list settings that have another meaning here, or none, as of mid-2026: Confluent's JDBC
 connectors and S3 sink, Debezium's PostgreSQL connector and JDBC sink, Iceberg's sink, Aiven's HTTP
-sink, MirrorMaker's source. The task configs of Kafka's FileStream connectors are Kafka Connect's
-own, so either product continues with the configs that the other one wrote.
+sink, MirrorMaker's source. The task configs of Kafka's FileStream connectors equal Kafka Connect's,
+so either product continues with configs that the other one wrote.
 """
 
 import re
@@ -21,7 +21,7 @@ _TASK_CLASSES = {
     FILE_STREAM_SINK: "org.apache.kafka.connect.file.FileStreamSinkTask",
 }
 
-_CALLS = "errors.retry.timeout says how long a call is repeated"
+_CALLS = "errors.retry.timeout limits the retries of a call"
 _BATCHES = "batch.max.records and batch.max.bytes bound a batch"
 _OFF = ("false",)
 
@@ -31,7 +31,7 @@ def _nothing(*names: str, instead: str = "") -> dict[str, str]:
 
 
 def _whatever(*names: str) -> dict[str, tuple[str, ...]]:
-    """Settings that change the data whatever they say."""
+    """Settings that change the data, so that every value is refused."""
     return dict.fromkeys(names, ())
 
 
@@ -58,7 +58,7 @@ JDBC_SOURCE = OtherSettings(
         **_nothing("connection.attempts", "connection.backoff.ms", instead=_CALLS),
         **_nothing("query.retry.attempts", instead=_CALLS),
         **_nothing("max.buffer.size", "poll.linger.ms", instead=_BATCHES),
-        **_nothing("dialect.name", instead="connection.url says which database it is"),
+        **_nothing("dialect.name", instead="connection.url names the database"),
         **_nothing("jdbc.credentials.provider.*", instead="connection.user, connection.password"),
         **_nothing("transaction.isolation.mode", "table.monitoring.startup.polling.limit.ms"),
     },
@@ -70,16 +70,16 @@ _PLACEHOLDER = re.compile(r"\$\{(?!topic\})[^}]*\}")
 
 
 def _debezium_tables(raw: Mapping[str, str | None]) -> Iterator[Violation]:
-    """Tables that Debezium's sink would call otherwise."""
+    """Tables that Debezium's sink would name differently."""
     name = next((each for each in _TABLE_NAMES if raw.get(each) is not None), _TABLE_NAMES[0])
     text = raw.get(name) or "${topic}"
     other = _PLACEHOLDER.search(text)
     if other is not None and name == _TABLE_NAMES[0]:
-        yield Violation(name, f"has {other[0]}, and only ${{topic}} is known here")
+        yield Violation(name, f"has {other[0]}, but only ${{topic}} is supported")
     if (raw.get("connector.class") or "").strip() != _DEBEZIUM_JDBC_SINK or "${topic}" not in text:
         return
     if any(each.endswith("Router") for each in raw.values() if each):
-        return  # the tables are named by what a transform calls the topics
+        return  # a transform renames the topics, and so the tables
     for topic in (each.strip() for each in (raw.get("topics") or "").split(",")):
         if "." in topic:
             yield Violation(
@@ -134,7 +134,7 @@ JDBC_SINK = OtherSettings(
         **_nothing("flush.max.retries", "flush.retry.delay.ms", instead=_CALLS),
         **_nothing("connection.attempts", "connection.backoff.ms", instead=_CALLS),
         **_nothing("connection.restart.on.errors", instead=_CALLS),
-        **_nothing("dialect.name", instead="connection.url says which database it is"),
+        **_nothing("dialect.name", instead="connection.url names the database"),
         **_nothing("use.reduction.buffer", instead="the last record of a key in a batch wins"),
         **_nothing(
             "connection.provider",
@@ -244,7 +244,7 @@ POSTGRES_CDC = OtherSettings(
     },
 )
 
-#: org.apache.iceberg.connect.IcebergSinkConnector, and Tabular's before it
+#: org.apache.iceberg.connect.IcebergSinkConnector, and its predecessor from Tabular
 ICEBERG_SINK = OtherSettings(
     refused={
         **_whatever(
@@ -309,7 +309,7 @@ S3_SINK = OtherSettings(
         **_nothing("s3.part.retries", "s3.retry.backoff.ms", "retry.backoff.ms", instead=_CALLS),
         **_nothing(
             "s3.credentials.provider.class",
-            instead="aws.* say who logs in, or the worker's environment",
+            instead="aws.* settings or the worker's environment have the credentials",
         ),
         **_nothing(
             "allow.optional.map.keys",
@@ -364,7 +364,7 @@ KAFKA_SOURCE = OtherSettings(
     renamed={"topics.blacklist": "topics.exclude"},
     refused=_whatever("topic.filter.class", "config.property.filter.class"),
     without_effect={
-        **_nothing("target.*", instead="copies are made where Drover runs"),
+        **_nothing("target.*", instead="records are copied to Drover's own cluster"),
         **_nothing("replication.factor", instead="topic.creation.default.replication.factor"),
         **_nothing("refresh.topics.enabled", instead="refresh.topics.interval.seconds"),
         **_nothing(
@@ -390,11 +390,11 @@ KAFKA_SOURCE = OtherSettings(
     passed_on=("source.cluster.*", "source.consumer.*", "target.cluster.*"),
 )
 
-#: No connector of Kafka Connect: what goes to the client.
+#: Not a connector of Kafka Connect: these settings are passed to the client.
 KAFKA_SINK = OtherSettings(passed_on=("target.cluster.*", "target.producer.*"))
 
 
 def file_stream_task_config(config_texts: Mapping[str, str]) -> dict[str, str] | None:
-    """The config of the only task; None if the connector has no name of Kafka Connect's."""
+    """The config of the only task; None if the class name is not Kafka Connect's."""
     task_class = _TASK_CLASSES.get(config_texts.get(_CONNECTOR_CLASS, "").strip())
     return None if task_class is None else {**config_texts, TASK_CLASS: task_class}

@@ -1,4 +1,4 @@
-"""ConsoleSink and NullSink: look at records, and measure what comes before a sink."""
+"""ConsoleSink shows records in the log; NullSink measures everything before a sink."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows of each Spark partition as lines of JSON; may be pickled."""
+    """The first rows of each Spark partition as lines of JSON; picklable."""
 
     rows_max: int
     chars_max: int
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields the lines; all records are read."""
+        """Yield the lines; reads all records."""
         left = self.rows_max
         for batch in batches:
             shown = batch.slice(0, left)
@@ -66,10 +66,10 @@ def _texts(batch: pa.RecordBatch, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """Reads the records of a Spark partition, and nothing more; may be pickled."""
+    """Counts the records of a Spark partition; picklable."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields one row, with how many there were."""
+        """Yield one row with the count."""
         count = sum(batch.num_rows for batch in batches)
         yield pa.RecordBatch.from_pylist([{"rows": count}], schema=_COUNTED)
 
@@ -78,12 +78,12 @@ class ConsoleSinkTask(SinkTask):
     """Logs the first rows of each batch."""
 
     def start(self, context: SinkTaskContext) -> None:
-        """Nothing to open."""
+        """Read the settings."""
         config = context.config
         self._rows = FirstRows(config[ROWS_MAX], config[RECORD_MAX_CHARS])
 
     def write(self, batch: SinkBatch) -> str:
-        """Log some rows, and how many there are."""
+        """Log the first rows and the record count."""
         found = batch.run_in_arrow(self._rows)
         lines = sorted(found, key=lambda each: [each[name] for name in _PLACE])
         lines = lines[: self._rows.rows_max]
@@ -96,9 +96,9 @@ class ConsoleSinkTask(SinkTask):
 
 
 class ConsoleSink(SinkConnector):
-    """Shows the records of topics in the worker's log, as JSON: the first of each batch.
+    """Shows the first records of each batch in the worker's log, as JSON.
 
-    To look at what comes; nothing is kept.
+    For inspecting topics; it stores nothing.
     """
 
     version = "0.1.0"
@@ -124,13 +124,13 @@ class ConsoleSink(SinkConnector):
                 ConfigType.INT,
                 default=2_000,
                 group="Console",
-                documentation="How much of a record is shown.",
+                documentation="How many characters of a record are shown.",
                 validator=InRange(20, 100_000),
             ),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
 
 
@@ -140,16 +140,16 @@ class NullSinkTask(SinkTask):
     writes_ahead: ClassVar[bool] = True
 
     def write(self, batch: SinkBatch) -> str:
-        """Read it, with all that converters and transforms do."""
+        """Read the batch through converters and transforms."""
         batch.run_in_arrow(CountedRows())
         return ""
 
 
 class NullSink(SinkConnector):
-    """Reads topics and writes nothing: to measure what comes before a sink.
+    """Reads topics and writes nothing: measures everything before a sink.
 
-    Records go through converters and transforms as for any other sink that has columns, and are
-    counted in the connector's status.
+    Records pass through converters and transforms as for any other structured sink, and are counted
+    in the connector's status.
     """
 
     version = "0.1.0"
@@ -160,9 +160,9 @@ class NullSink(SinkConnector):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """No settings of its own."""
+        """The connector has no settings."""
         return ConfigDef()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]

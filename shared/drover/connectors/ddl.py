@@ -1,6 +1,6 @@
-"""Column types as text, as Spark's DDL has them: ``id bigint, name string, price decimal(10,2)``.
+"""Column types as text, in Spark's DDL: ``id bigint, name string, price decimal(10,2)``.
 
-Read without Spark, into the Arrow types that records have (``drover.record``).
+Parsed without Spark, into the Arrow types of records (``drover.record``).
 """
 
 import re
@@ -58,10 +58,10 @@ _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.)*')|([\w.\-$]+)|([<
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """The columns that ``text`` names.
+    """The columns in ``text``.
 
     Raises:
-        ValueError: it is no DDL, or names a column twice; the message says where.
+        ValueError: Syntax error or duplicate column; the message has the position.
     """
     parser = _Parser(text)
     fields = parser.list_of(parser.column, end=None)
@@ -69,7 +69,7 @@ def parse_ddl(text: str) -> pa.Schema:
 
 
 def ddl_fault(text: str) -> str | None:
-    """What is wrong with a text of DDL, or None."""
+    """The error in a DDL text, or None."""
     try:
         parse_ddl(text)
     except ValueError as error:
@@ -78,7 +78,7 @@ def ddl_fault(text: str) -> str | None:
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The text of ``parse_ddl`` for these columns; types without a word are text."""
+    """The DDL text of these columns; types without a DDL name become string."""
     return ", ".join(f"{_quoted(each.name)} {_written(each.type)}" for each in schema)
 
 
@@ -150,7 +150,7 @@ class _Parser:
         kind = _TYPES.get(word)
         if kind is None:
             known = ", ".join([*_TYPES, "decimal(p,s), array<…>, map<…,…>, struct<…>"])
-            raise ValueError(f"has the type {word!r}, which is none of {known}")
+            raise ValueError(f"has the type {word!r}: must be one of {known}")
         if word in ("varchar", "char") and self._accept("("):
             self._number()
             self._expect(")")
@@ -165,8 +165,8 @@ class _Parser:
             self._expect(")")
         if not 1 <= precision <= _DECIMAL_DIGITS_MAX or scale > precision:
             raise ValueError(
-                f"has decimal({precision},{scale}): 1 to {_DECIMAL_DIGITS_MAX} digits, and no more "
-                "of them behind the point than there are"
+                f"has decimal({precision},{scale}): 1 to {_DECIMAL_DIGITS_MAX} digits, and a scale "
+                "no larger than the precision"
             )
         return pa.decimal128(precision, scale)
 

@@ -1,7 +1,8 @@
-"""Which files connectors may touch, and the rule for paths in settings.
+"""Restricts the files that connectors may access, and validates paths in settings.
 
-Connectors run with the worker's rights for whoever may create them, so a worker says below which
-directories their files are. What counts is where a path leads: links are followed first.
+Connectors run with the worker's rights on behalf of every user who may create them, so a worker
+restricts them to some directories. The check applies to the target of a path: links are resolved
+first.
 """
 
 import glob
@@ -9,24 +10,24 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The environment variable of engine and executors that lists the directories, with commas between.
+#: The environment variable of engine and executors with the directories, comma-separated.
 ROOTS_VARIABLE = "DROVER_FILE_ROOTS"
 _SHOWN_MAX_CHARS = 200
 
 
 class ForbiddenPathError(PermissionError):
-    """A path that leads to where connectors may not read or write."""
+    """A path outside of the directories that connectors may access."""
 
 
 def path_fault(path: str) -> str | None:
-    """What is wrong with a file's path or glob, or None."""
+    """The error in a file's path or glob, or None."""
     if path.endswith("/") and "\0" not in path and Path(path).is_absolute():
         return f"must name a file, not a directory: {path[:_SHOWN_MAX_CHARS]!r}"
     return directory_fault(path)
 
 
 def directory_fault(path: str) -> str | None:
-    """What is wrong with a path to a file or a directory, or a glob, or None."""
+    """The error in a path to a file or directory, or in a glob, or None."""
     if "\0" in path:
         return "must not contain a NUL character"
     if not path:
@@ -39,15 +40,15 @@ def directory_fault(path: str) -> str | None:
 
 
 def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why a file must not be touched, as the end of a sentence that begins with its path."""
+    """Why a file must not be accessed, as the end of a sentence that starts with its path."""
     roots = environment.get(ROOTS_VARIABLE)
-    if roots is None:  # outside of an engine: whoever runs this has the rights that it has
+    if roots is None:  # outside of an engine no restriction applies
         return None
     allowed = [each.strip() for each in roots.split(",") if each.strip()]
     if not allowed:
         return (
-            "must not be used: this worker gives connectors no files, as it listens on a network; "
-            f"name directories for them in its {ROOTS_VARIABLE}"
+            "must not be used: connectors of this worker may access no files, because it listens "
+            f"on a network: set the allowed directories in its {ROOTS_VARIABLE}"
         )
     real = os.path.realpath(path)
     if any(_is_below(real, os.path.realpath(root)) for root in allowed):
@@ -57,10 +58,10 @@ def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | 
 
 
 def check_root(path: str) -> None:
-    """Refuse a path that leads out of the roots.
+    """Check that a path is within the roots.
 
     Raises:
-        ForbiddenPathError: it does.
+        ForbiddenPathError: It is not.
     """
     fault = root_fault(path)
     if fault is not None:
@@ -68,10 +69,10 @@ def check_root(path: str) -> None:
 
 
 def check_opened(descriptor: int, path: str) -> None:
-    """Refuse a file that was opened and is outside of the roots: no link can be put in between.
+    """Check that an opened file is within the roots; no link can be swapped in after opening.
 
     Raises:
-        ForbiddenPathError: it is.
+        ForbiddenPathError: It is not.
     """
     if ROOTS_VARIABLE not in os.environ:
         return
@@ -82,7 +83,7 @@ def check_opened(descriptor: int, path: str) -> None:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The directory in which a glob begins to search; a path without wildcards is itself."""
+    """The directory in which a glob starts to search; a path without wildcards is unchanged."""
     parts = Path(pattern).parts
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return str(Path(*parts[:fixed]))

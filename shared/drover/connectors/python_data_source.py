@@ -1,7 +1,7 @@
-"""PythonDataSource: any Python Data Source of Spark as a source, by its name.
+"""PythonDataSource: runs any Python Data Source of Spark as a source.
 
-The data source's own methods are called: where it is and what is new on the driver, reading on
-executors. Neither Spark's streaming engine nor the JVM is in between.
+The methods of the data source are called directly: offsets on the driver, reads on executors,
+without Spark's streaming engine and JVM.
 """
 
 import json
@@ -36,7 +36,7 @@ from drover.connector import (
 )
 from drover.connectors.offset_changes import refuse_misshapen
 
-#: Entry points of distributions that have data sources.
+#: Entry points of distributions with data sources.
 GROUP = "drover.data_sources"
 NAME, MODE, OPTIONS = "datasource", "datasource.mode", "datasource.options"
 SECRET_OPTIONS, SCHEMA, EVERY_MS = (
@@ -52,7 +52,7 @@ _OFFSET, _READS, _TIME_MS = "offset", "reads", "time_ms"
 
 
 class OffsetWentBackError(Exception):
-    """A data source says that it is where it was before."""
+    """A data source reported a lower offset than before."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ReadPartitions:
 
     reader: Any
     partitions: Sequence[Any]
-    #: As JSON, as Spark's types do not all pickle.
+    #: As JSON, because not all of Spark's types can be pickled.
     schema: str
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -73,10 +73,10 @@ class ReadPartitions:
 
 
 def arrow_batches(rows: Iterable[Any], schema: Any) -> Iterator[pa.RecordBatch]:
-    """What ``read`` of a data source gives, tuples, Rows or Arrow batches, as Arrow batches.
+    """The results of a data source's ``read`` (tuples, Rows or Arrow batches) as Arrow batches.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: It yielded something else.
     """
     from pyspark.sql.conversion import LocalDataToArrowConversion
 
@@ -87,7 +87,7 @@ def arrow_batches(rows: Iterable[Any], schema: Any) -> Iterator[pa.RecordBatch]:
         yield from given
         odd = next((each for each in plain if not isinstance(each, tuple | list)), None)
         if odd is not None:
-            raise TypeError(f"read() must give tuples, Rows or record batches, not {type(odd)}")
+            raise TypeError(f"read() must yield tuples, Rows or record batches, not {type(odd)}")
         if plain:
             yield from LocalDataToArrowConversion.convert(plain, schema, False).to_batches()
 
@@ -109,10 +109,10 @@ def goes_back(start: Any, end: Any) -> bool:
 
 
 class PythonDataSourceTask(SourceTask):
-    """Asks the data source what is new, and has executors read it."""
+    """Asks the data source for its latest offset, and lets executors read the new data."""
 
     def start(self, context: SourceTaskContext) -> None:
-        """Make the data source and one of its readers."""
+        """Create the data source and a reader."""
         from pyspark.errors import PySparkNotImplementedError
         from pyspark.sql.types import StructType
 
@@ -149,7 +149,7 @@ class PythonDataSourceTask(SourceTask):
         return self._reader if self._reader is not None else self._simple
 
     def poll(self) -> SourceBatch | None:
-        """What came since the last offset; None when that is nothing."""
+        """The data since the last offset; None if there is none."""
         if self._batch is not None:
             return self._whole()
         if self._simple is not None:
@@ -166,18 +166,18 @@ class PythonDataSourceTask(SourceTask):
     def committed(
         self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     ) -> None:
-        """The data source may forget what lies before."""
+        """Notify the data source of the committed offset."""
         if self._stream is not None:
             self._stream.commit(self._offset)
 
     def stop(self) -> None:
-        """Let the reader go."""
+        """Stop the reader."""
         if getattr(self, "_reader", None) is not None:
             self._reader.stop()
 
     def _latest(self) -> Any:
         function = self._reader.latestOffset
-        if not signature(function).parameters:  # as before Spark 4.2
+        if not signature(function).parameters:  # before Spark 4.2
             return function()
         return function(self._offset, self._reader.getDefaultReadLimit())
 
@@ -185,14 +185,14 @@ class PythonDataSourceTask(SourceTask):
         if goes_back(self._offset, end):
             raise OffsetWentBackError(
                 f"the data source {self._context.config[NAME]} went back: from the offset "
-                f"{json.dumps(self._offset)} to {json.dumps(end)}; was what it reads replaced? "
-                "Reset the connector's offsets to read it from its start"
+                f"{json.dumps(self._offset)} to {json.dumps(end)}; reset the "
+                "connector's offsets if its data was replaced"
             )
         self._offset = end
         return self._table(rows, {_OFFSET: end})
 
     def _whole(self) -> SourceBatch | None:
-        """Everything, once or every so often."""
+        """All data, once or periodically."""
         every_ms = self._context.config[EVERY_MS]
         reads, now_ms = self._committed.get(_READS, 0), time.time_ns() // 1_000_000
         if reads and (every_ms is None or now_ms < self._committed[_TIME_MS] + every_ms):
@@ -220,10 +220,10 @@ class PythonDataSourceTask(SourceTask):
 
 
 class PythonDataSource(SourceConnector):
-    """Reads a Python Data Source of Spark, a streaming one or one that is read as a whole.
+    """Reads a Python Data Source of Spark, as a stream or as a whole.
 
-    The class is named by an entry point of ``drover.data_sources``, or by its import path below
-    the worker's DROVER_PLUGIN_MODULES.
+    The class is named by an entry point of ``drover.data_sources``, or by its import path, if the
+    worker's DROVER_PLUGIN_MODULES allows it.
     """
 
     version = "0.1.0"
@@ -239,19 +239,19 @@ class PythonDataSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere, as far as Drover knows."""
+        """Drover keeps no state outside the offsets."""
         del config
         refuse_misshapen(changes, partition={_PARTITION: str}, counts=())
         return True
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the data source is there."""
+        """Check that the data source exists."""
         fault = _class_fault(config[NAME]) if NAME in config else None
         return () if fault is None else (Violation(NAME, fault),)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """One task asks; executors share the reading."""
+        """One task; executors share the reading."""
         del max_tasks
         return [{}]
 
@@ -264,14 +264,14 @@ def _source_keys() -> list[ConfigKey]:
             ConfigType.STRING,
             group=group,
             documentation=f"The data source: an entry point of {GROUP}, or package.module:Class "
-            "below the worker's DROVER_PLUGIN_MODULES.",
+            "allowed by the worker's DROVER_PLUGIN_MODULES.",
         ),
         ConfigKey(
             OPTIONS,
             ConfigType.STRING,
             default="{}",
             group=group,
-            documentation='Its options, a JSON object of texts: {"path": "/data"}.',
+            documentation='Its options, as a JSON object of texts: {"path": "/data"}.',
             validator=Check(_options_fault),
         ),
         ConfigKey(
@@ -279,7 +279,7 @@ def _source_keys() -> list[ConfigKey]:
             ConfigType.PASSWORD,
             default=None,
             group=group,
-            documentation="Further options, as datasource.options, that are never shown.",
+            documentation="Further options, as datasource.options, that are always masked.",
             validator=Check(_options_fault),
         ),
         ConfigKey(
@@ -287,15 +287,15 @@ def _source_keys() -> list[ConfigKey]:
             ConfigType.STRING,
             default=None,
             group=group,
-            documentation="The columns, as DDL, where the data source leaves them to its user.",
+            documentation="The columns, as DDL, for data sources that leave them to the user.",
         ),
         ConfigKey(
             MODE,
             ConfigType.STRING,
             default=AUTO,
             group=group,
-            documentation="streaming reads what is new, batch all of it; auto is streaming where "
-            "the data source can.",
+            documentation="streaming reads new data, batch reads all data; auto uses streaming if "
+            "the data source supports it.",
             validator=OneOf(AUTO, STREAMING, BATCH),
         ),
         ConfigKey(
@@ -303,8 +303,7 @@ def _source_keys() -> list[ConfigKey]:
             ConfigType.LONG,
             default=None,
             group=group,
-            documentation="How often all of it is read with batch, in milliseconds; once by "
-            "default.",
+            documentation="How often batch reads all data, in milliseconds; by default once.",
             validator=InRange(1),
         ),
     ]
@@ -325,7 +324,7 @@ def _record_keys() -> list[ConfigKey]:
             ConfigType.LIST,
             default=None,
             group=group,
-            documentation="The column that is the records' key, or several that are its fields.",
+            documentation="The column for the records' key; several columns become a struct.",
         ),
     ]
 

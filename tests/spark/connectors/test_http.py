@@ -99,7 +99,7 @@ def test_what_fails_for_the_moment_is_asked_again(pipeline: Pipeline) -> None:
         lambda _: Reply({"data": []}) if len(api.requests) < 2 else Reply(status=500)
     ) as api:
         failing = pipeline.start_source(HttpSource, source(api, **{"max.retries": "2"}))
-        with pytest.raises(Exception, match="answers 500; given up after 3 requests"):
+        with pytest.raises(Exception, match="answers 500; failed after 3 attempts"):
             run_until(failing, lambda: False)
         assert len(api.requests) == 1 + 3
 

@@ -199,7 +199,7 @@ def test_a_restarted_server_is_told_and_the_next_start_goes_on(
     source = pipeline.start_source(JdbcSource, raw)
     assert source.step() is not None
     postgres_server.kill()
-    with pytest.raises(RetriableError, match="looking for new rows"):
+    with pytest.raises(RetriableError, match="reading new rows"):
         source.step()
     again = pipeline.start_source(JdbcSource, raw)
     assert [receipt and receipt.record_count for receipt in (again.step(), again.step())] == [6, 4]

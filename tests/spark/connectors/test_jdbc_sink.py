@@ -59,7 +59,7 @@ def test_a_task_that_was_taken_over_writes_no_more(pipeline: Pipeline, postgres:
     plan = old.plan(max_records=100)
     new = pipeline.start_sink(JdbcSink, raw)
     new.write(new.plan(max_records=50))
-    with pytest.raises(Exception, match="was taken over by another worker"):
+    with pytest.raises(Exception, match="was taken over by another task"):
         old.write(plan)
     assert count(postgres) == (50, 50)
 

@@ -92,7 +92,7 @@ def test_a_slot_that_is_dropped_while_it_is_read(pipeline: Pipeline, shop: Postg
     run_until(source, 2)
     source.run_until_idle()
     wait_until(lambda: dropped(shop, raw["slot.name"]))
-    assert "is gone, and with it the changes" in fault_of(source, ServerError)
+    assert "does not exist: the changes" in fault_of(source, ServerError)
 
 
 def test_changes_without_a_publication_are_told(pipeline: Pipeline, shop: Postgres) -> None:

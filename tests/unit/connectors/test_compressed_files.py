@@ -126,7 +126,7 @@ def test_a_file_that_is_cut_off_is_told_with_its_place(tmp_path: Path, suffix: s
     got = "\n".join(texts(found))
     assert text.decode().startswith(got)
     assert [each[0] for each in found.bad] == [str(file)]
-    assert f"cut off behind line {len(found.rows)} (byte " in found.bad[0][2]
+    assert f"truncated after line {len(found.rows)} (byte " in found.bad[0][2]
     # told once, also after a restart
     found.start()
     assert not found.step()

@@ -275,7 +275,7 @@ def test_parts_of_times(tmp_path: Path, by: str, directory: str) -> None:
     [
         ("town", [{"n": 1}], "do not have; they have n"),
         ("month(n)", [{"n": "2024"}], "needs a time in 'n'"),
-        ("n", [{"n": 1}], "nothing is left"),
+        ("n", [{"n": 1}], "no field is left"),
         ("in", [{"n": 1, "in": {"x": 1}}], "of type struct"),
         ("t", [{"n": 1, "t": "x" * 300}], "too long"),
         ("n", [{"n": n, "m": 1} for n in range(600)], "more than 500 files"),

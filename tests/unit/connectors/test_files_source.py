@@ -361,7 +361,7 @@ def test_a_parquet_file_that_is_cut_off_is_told_after_the_others(tmp_path: Path)
     assert found.step()
     ((origin, _, error),) = found.bad
     assert origin == str(tmp_path / "a.parquet")
-    assert "no whole Parquet file" in error
+    assert "not a complete Parquet file" in error
     assert not found.step()
     assert not found.start().step(), "it is told once"
     (tmp_path / "a.parquet").write_bytes((tmp_path / "b.parquet").read_bytes())
@@ -450,7 +450,7 @@ def test_an_avro_file_that_grows_and_is_cut_off(tmp_path: Path) -> None:
     assert found.bad == []
     found.config["files.settle.ms"] = "0"
     found.start().drain()
-    assert "is cut off behind record" in found.bad[0][2]
+    assert "is truncated after record" in found.bad[0][2]
     with file.open("ab") as out:
         out.write(data[len(data) // 2 :])
     assert found.drain().rows == avro_rows(1000)
@@ -540,7 +540,7 @@ def test_a_name_without_a_format_is_left_out_of_a_directory(
     (tmp_path / "README").write_text("x\n")
     (tmp_path / "a.txt").write_text("a\n")
     assert run(tmp_path).drain().rows == [{"line": "a"}]
-    assert "README' is left out" in caplog.text
+    assert "README' is skipped" in caplog.text
     assert len(run(tmp_path, format="text").drain().rows) == 2
 
 

@@ -150,7 +150,7 @@ def test_the_greatest_value() -> None:
     assert greatest(items, "/at", "2026-01-01") == "2026-01-03"
     assert greatest(items, "/at", "2027-01-01") == "2027-01-01"
     assert greatest([], "/at", None) is None
-    with pytest.raises(PagingError, match="different kinds"):
+    with pytest.raises(PagingError, match="different types"):
         greatest([{"at": 1}, {"at": "x"}], "/at", None)
 
 

@@ -89,7 +89,7 @@ def test_a_field_of_a_struct_that_is_always_null_is_left_out() -> None:
 
 def test_decimals_do_not_become_floating_point() -> None:
     exact, rounded = records([{"n": Decimal("0.1")}]), records([{"n": 0.1}], first=1)
-    with pytest.raises(TableError, match=r"topic orders: .*'n' is a decimal here"):
+    with pytest.raises(TableError, match=r"topic orders: .*'n' is a decimal in some records"):
         changes_of([exact, rounded], {}, RowSettings(), lambda column: column)
 
 

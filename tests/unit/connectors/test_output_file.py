@@ -100,7 +100,7 @@ def test_a_file_shorter_than_what_is_committed_is_told(path: Path) -> None:
     with pytest.raises(OutputFileError, match=f"{path} has 3 bytes, but 4 are committed"):
         opened(path, 2, 4)
     path.unlink()
-    with pytest.raises(OutputFileError, match=f"{path} is gone, but 4 bytes"):
+    with pytest.raises(OutputFileError, match=f"{path} is missing, but 4 bytes"):
         opened(path, 3, 4)
 
 
@@ -173,13 +173,13 @@ def test_parts_of_earlier_owners_are_removed(path: Path) -> None:
 def test_a_spoilt_lock_file_is_told(path: Path) -> None:
     first = opened(path, 1, 0)
     (first.side_directory / "lock").write_bytes(b"{spoilt")
-    with pytest.raises(OutputFileError, match="not who owns the file"):
+    with pytest.raises(OutputFileError, match="instead of the file"):
         opened(path, 2, 0)
 
 
 def test_a_held_lock_stops_a_write_within_bounds(path: Path) -> None:
     file = opened(path, 1, 0)
-    with owner(path, 1)._locked(), pytest.raises(LockTimeoutError, match="stayed locked"):
+    with owner(path, 1)._locked(), pytest.raises(LockTimeoutError, match="has been locked"):
         append(file, 0, b"x")
     append(file, 0, b"y")
     assert path.read_bytes() == b"y"

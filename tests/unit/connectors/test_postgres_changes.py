@@ -228,7 +228,7 @@ def test_what_a_snapshot_has_seen_is_left_out() -> None:
 
 
 def test_a_row_with_other_columns_than_its_table_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has not the 2 columns"):
+    with pytest.raises(ValueError, match="does not have the 2 columns"):
         records([BEGIN, relation(9, "orders", ORDERS), insert(9, 1)])
 
 

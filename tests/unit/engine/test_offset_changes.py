@@ -38,7 +38,7 @@ def test_a_plugin_that_says_nothing_may_have_more_to_change() -> None:
         (LINES, FILE, {"position": "7"}, "position"),
         (LINES, FILE, {"position": True}, "position"),
         (LINES, FILE, {}, "position"),
-        (FILES, {"path": "/d/a.csv"}, {"position": 7}, "all that its offset has"),
+        (FILES, {"path": "/d/a.csv"}, {"position": 7}, "every field of its offset"),
         (ROWS, {"lane": "3"}, {"next": 0}, "lane"),
         (ROWS, {"lane": 3}, {"next": None}, "next"),
     ],

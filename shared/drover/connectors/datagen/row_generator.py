@@ -1,7 +1,7 @@
-"""Made-up rows: a pure function of seed, row number and column, computed on whole arrays.
+"""Generated rows: a pure function of seed, row number and column, computed on whole arrays.
 
-Row n is the same in every run, whatever rows it is made together with. Integers only, up to the
-last division: they are the same on every machine.
+Row n is the same in every run and in every batch. All steps but the last division use integers, so
+the rows are the same on every machine.
 """
 
 import hashlib
@@ -35,14 +35,16 @@ QUICKSTARTS = {
 
 @dataclass(frozen=True, slots=True)
 class RowGenerator:
-    """Rows of the columns ``ddl``; ``step_ms`` is between the timestamps of two of them."""
+    """Generates rows with the columns ``ddl``; timestamps of consecutive rows are ``step_ms``
+    apart.
+    """
 
     ddl: str
     seed: int
     step_ms: int = 1000
 
     def rows(self, numbers: Numbers) -> pa.RecordBatch:
-        """The rows of these numbers, in their order."""
+        """The rows with these numbers, in this order."""
         schema = parse_ddl(self.ddl)
         columns = [
             self._column(each, each.name, numbers, first=n == 0) for n, each in enumerate(schema)
@@ -68,20 +70,20 @@ class RowGenerator:
 
 
 def ddl_faults(ddl: str) -> list[str]:
-    """Why rows of these columns cannot be made; empty when they can."""
+    """Why rows with these columns cannot be generated; empty if they can."""
     try:
         schema = parse_ddl(ddl)
     except ValueError as error:
         return [str(error)]
     return [
-        f"has the column {each.name!r} of type {each.type}: maps cannot be made up, take a struct"
+        f"has the column {each.name!r} of type {each.type}: maps cannot be generated, use a struct"
         for each in schema
         if _has_map(each.type)
     ]
 
 
 class Draws:
-    """Numbers drawn for one column: one for each row, and more from it."""
+    """Random numbers for one column: one per row, and more derived from it."""
 
     def __init__(self, numbers: Numbers, column_seed: int, step_ms: int) -> None:
         self.numbers = numbers
@@ -94,19 +96,19 @@ class Draws:
         return (((self.raw >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
 
     def hill(self, bound: int) -> npt.NDArray[np.int64]:
-        """Whole numbers from 0 to 2 * ``bound`` - 2, those in the middle most often."""
+        """Whole numbers from 0 to 2 * ``bound`` - 2; the middle is the most frequent."""
         return self.below(bound) + self.again().below(bound)
 
     def again(self) -> "Draws":
-        """Other numbers for the same rows."""
+        """A second, independent set of numbers for the same rows."""
         return Draws(self.raw, 0x5851F42D4C957F2D, self.step_ms)
 
     def one_of(self, texts: Sequence[str]) -> Any:
-        """One of a few texts."""
+        """One of ``texts`` for each row."""
         return pc.take(pa.array(texts), pa.array(self.below(len(texts)).astype(np.int32)))
 
     def times_ms(self) -> npt.NDArray[np.int64]:
-        """Milliseconds that advance with the row's number, never back."""
+        """Timestamps in milliseconds that increase with the row number."""
         jitter = self.below(self.step_ms) if self.step_ms > 1 else 0
         steps: npt.NDArray[np.int64] = self.numbers.astype(np.int64) * self.step_ms
         return START_MS + steps + jitter
@@ -133,7 +135,7 @@ def _by_name(name: str, kind: pa.DataType, draws: Draws) -> Any:
 
 
 def _range_of(name: str) -> tuple[int, int]:
-    """The least and the greatest value of a number, by its column's name."""
+    """The smallest and the largest value for a column with this name."""
     known = {
         "quantity": (1, 9),
         "count": (0, 99),
@@ -200,7 +202,7 @@ def _ip_address(draws: Draws) -> Any:
     return pc.binary_join_element_wise("10", *parts, ".")
 
 
-#: Texts by the last word of their column's name.
+#: Text generators by the last word of the column name.
 _TEXTS: dict[str, Callable[[Draws], Any]] = {
     "name": _full_name,
     "customer": _full_name,
@@ -213,19 +215,19 @@ _TEXTS: dict[str, Callable[[Draws], Any]] = {
 
 
 def _decimal(kind: pa.DataType, draws: Draws, low: int, high: int) -> Any:
-    """Of at most 9 digits, so that every step fits into 64 bits, and as many as the type has."""
+    """Decimals of at most 9 digits, so that all intermediate values fit into 64 bits."""
     scale = min(kind.scale, 2)
     unit = 10**scale
     most = min(high * unit, 10 ** min(kind.precision - kind.scale + scale, 9) - 1)
     units = min(low * unit, most) + draws.below(most - min(low * unit, most) + 1)
     whole = pa.array(units).cast(pa.decimal128(19, 0))
-    # the same digits under another scale: no division
+    # reinterpret the same digits with another scale: no division
     as_units = pa.Array.from_buffers(pa.decimal128(19, scale), len(whole), whole.buffers())
     return as_units.cast(kind)
 
 
 def _narrowed(values: npt.NDArray[np.int64], kind: pa.DataType) -> Any:
-    """As a narrower type, wrapped into it from 0 on."""
+    """The values modulo the range of a narrower type, without negative numbers."""
     bits = kind.bit_width
     return pa.array(values if bits == 64 else values & ((1 << (bits - 1)) - 1)).cast(kind)
 
@@ -234,7 +236,7 @@ _NIBBLES = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def _hex(values: Numbers) -> Any:
-    """16 hexadecimal digits for each."""
+    """16 hexadecimal digits for each value."""
     data = values.astype(">u8").view(np.uint8)
     digits = np.empty(data.size * 2, np.uint8)
     digits[0::2] = _NIBBLES[data >> 4]
@@ -246,7 +248,7 @@ def _hex(values: Numbers) -> Any:
 
 
 def _mixed(numbers: Numbers) -> Numbers:
-    """The finaliser of splitmix64: neighbours become unlike."""
+    """The finaliser of splitmix64: similar inputs give unrelated outputs."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -259,7 +261,7 @@ def _column_seed(seed: int, path: str) -> int:
 
 
 def _running(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """0 to count - 1 for each count, one after the other."""
+    """The numbers 0 to count - 1 for each count, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - counts, counts)

@@ -1,4 +1,4 @@
-"""Words that made-up rows are made of."""
+"""Words for generated rows."""
 
 FIRST_NAMES = (
     "Ada", "Amir", "Ana", "Ben", "Chen", "Clara", "Daniel", "Elif", "Emma", "Farid", "Greta",
@@ -36,7 +36,7 @@ _PAGES = (
     "/offers", "/orders", "/products", "/products/42", "/search", "/signup", "/terms",
 )  # fmt: skip
 
-#: What a text is taken from, by the last word of its column's name.
+#: Word lists by the last word of the column name.
 BY_NAME = {
     "first": FIRST_NAMES,
     "firstname": FIRST_NAMES,

@@ -1,4 +1,4 @@
-"""DatagenSource: made-up rows, the same in every run."""
+"""DatagenSource: generated rows, the same in every run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,16 +42,16 @@ TOPIC = "topic"
 KEY = "key"
 BATCH_SIZE = "batch.size"
 STEP_MS = "timestamp.step.ms"
-#: Which lanes a task has, as "first/step".
+#: The lanes of a task, as "first/step".
 TASK_LANES = "task.lanes"
 
-#: Rows are numbered from 0 and dealt to lanes in blocks; a lane always has the same rows, so that
-#: another number of tasks changes who makes a row, and nothing else.
+#: Row numbers start at 0 and are assigned to lanes in blocks. A lane always has the same rows, so
+#: another number of tasks changes which task generates a row, but not the row.
 LANE_COUNT = 16
 BLOCK_ROWS = 1000
 
 _ARROW_ROWS = 65_536
-#: Fewer rows than this are not worth another Spark partition.
+#: An additional Spark partition does not pay off for fewer rows.
 _SPARK_PARTITION_ROWS = 20_000
 
 #: Rows ``start`` to ``end`` - 1.
@@ -60,7 +60,7 @@ NumberRange = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowReader:
-    """Makes the rows of groups of ranges; for ArrowRows."""
+    """Generates the rows of groups of ranges; for ArrowRows."""
 
     generator: RowGenerator
     groups: tuple[tuple[NumberRange, ...], ...]
@@ -74,12 +74,12 @@ class RowReader:
 
 
 class DatagenSourceTask(SourceTask):
-    """Makes the rows of some lanes, in the order of their numbers."""
+    """Generates the rows of some lanes, in the order of their numbers."""
 
     reads_ahead = True
 
     def start(self, context: SourceTaskContext) -> None:
-        """Take up each lane where its committed offset says."""
+        """Resume each lane at its committed offset."""
         self._context = context
         config = context.config
         first, step = (int(part) for part in config[TASK_LANES].split("/"))
@@ -112,11 +112,11 @@ class DatagenSourceTask(SourceTask):
 
 
 class DatagenSource(SourceConnector):
-    """Makes rows up: orders, clicks or readings of sensors, or of columns that a schema names.
+    """Generates rows: orders, clicks, sensor readings, or rows with the columns of a schema.
 
-    Row n is a function of ``seed``, n and the column: it is the same in every run, however many
-    tasks there are. The first column is n when its name ends in "id"; other values go by type and
-    name (city, email, price, …); timestamps advance with n.
+    Row n is a function of ``seed``, n and the column: it is the same in every run, with any number
+    of tasks. The first column is n if its name ends in "id"; other values depend on type and name
+    (city, email, price, …); timestamps increase with n.
     """
 
     version = "0.1.0"
@@ -136,7 +136,7 @@ class DatagenSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Rows",
-                documentation="Rows of a kind that is ready made; else schema names their columns.",
+                documentation="A ready-made kind of rows; use schema for other columns.",
                 validator=OneOf(*QUICKSTARTS),
             ),
             ConfigKey(
@@ -155,7 +155,7 @@ class DatagenSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Topic",
-                documentation="The topic to write to; by default it is called as the quickstart. "
+                documentation="The topic to write to; by default the name of the quickstart. "
                 "Required with schema.",
                 validator=TOPIC_NAME,
             ),
@@ -164,7 +164,7 @@ class DatagenSource(SourceConnector):
                 ConfigType.LONG,
                 default=1_000_000,
                 group="Rows",
-                documentation="How many rows there are; 0 for rows without end.",
+                documentation="How many rows are generated; 0 for no limit.",
                 validator=InRange(0, 2**53),
             ),
             ConfigKey(
@@ -172,8 +172,8 @@ class DatagenSource(SourceConnector):
                 ConfigType.LIST,
                 default=None,
                 group="Topic",
-                documentation="The column that is the record's key, or several, whose struct is; "
-                "without it records have no key.",
+                documentation="The column for the record's key; several columns become a struct. "
+                "Without it records have no key.",
                 validator=NonEmpty(),
             ),
             ConfigKey(
@@ -181,7 +181,7 @@ class DatagenSource(SourceConnector):
                 ConfigType.LONG,
                 default=0,
                 group="Rows",
-                documentation="Another seed gives other rows.",
+                documentation="Different seeds give different rows.",
             ),
             ConfigKey(
                 STEP_MS,
@@ -189,8 +189,8 @@ class DatagenSource(SourceConnector):
                 default=1000,
                 importance=Importance.LOW,
                 group="Rows",
-                documentation="How far apart the timestamps of two rows are, on average. The first "
-                "is in the first moments of 2024.",
+                documentation="The average distance between the timestamps of two rows. The first "
+                "one is at the start of 2024.",
                 validator=InRange(1, 86_400_000),
             ),
             ConfigKey(
@@ -206,7 +206,7 @@ class DatagenSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Columns come from one place, and the key is one of them."""
+        """Exactly one of quickstart and schema is set, and the key names existing columns."""
         quickstart, ddl = config.get(QUICKSTART), config.get(SCHEMA)
         faults = []
         if quickstart is not None and ddl is not None:
@@ -223,7 +223,9 @@ class DatagenSource(SourceConnector):
         if ddl is not None:
             columns = parse_ddl(ddl).names
             faults += [
-                Violation(KEY, f"names {name!r}, which is none of the columns {', '.join(columns)}")
+                Violation(
+                    KEY, f"names {name!r}, which must be one of the columns {', '.join(columns)}"
+                )
                 for name in config.get(KEY) or []
                 if name not in columns
             ]
@@ -231,16 +233,16 @@ class DatagenSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         del config
         refuse_misshapen(changes, partition={"lane": int}, counts=("next",))
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing runs here."""
+        """The connector object does no work."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """The lanes dealt out in turn."""
+        """The lanes, assigned round-robin."""
         count = min(max_tasks, LANE_COUNT)
         return [{TASK_LANES: f"{index}/{count}"} for index in range(count)]
 
@@ -248,10 +250,10 @@ class DatagenSource(SourceConnector):
 def next_ranges(
     positions: Mapping[int, int], count: int, end: int | None
 ) -> tuple[list[NumberRange], dict[int, int], list[int]]:
-    """The next ``count`` rows of the lanes at ``positions``, none from ``end`` on.
+    """The next ``count`` rows of the lanes at ``positions``, up to ``end``.
 
     Returns:
-        The ranges in order, neighbours as one; the positions behind them; the lanes that moved.
+        The ranges in order, adjacent ones merged; the new positions; the lanes that moved.
     """
     behind = dict(positions)
     ranges: list[NumberRange] = []
@@ -276,7 +278,7 @@ def next_ranges(
 def even_groups(
     ranges: Sequence[NumberRange], group_count: int
 ) -> tuple[tuple[NumberRange, ...], ...]:
-    """The ranges, in order, as at most ``group_count`` groups of about as many rows."""
+    """Split the ranges, in order, into at most ``group_count`` groups of similar size."""
     total = sum(end - start for start, end in ranges)
     wanted = max(_SPARK_PARTITION_ROWS, -(-total // group_count))
     groups: list[list[NumberRange]] = [[]]

@@ -1,4 +1,4 @@
-"""Pieces of files that executors read as rows; each tells of rows that it cannot read."""
+"""Pieces of files that executors read as rows; rows that cannot be read become error rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ class Unit(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes are read."""
+        """The approximate number of bytes to read."""
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Its rows, each batch with ORIGIN_COLUMN; batches with ERROR_COLUMN are of bad rows."""
+        """The rows, each batch with ORIGIN_COLUMN; batches with ERROR_COLUMN have bad rows."""
 
 
 @dataclass(frozen=True)
 class UnitReader:
-    """Reads groups of units by their number; for ArrowRows."""
+    """Reads groups of units by number; for ArrowRows."""
 
     groups: tuple[tuple[Unit, ...], ...]
 
@@ -47,20 +47,22 @@ class UnitReader:
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A file that cannot be read: a row that says why."""
+    """A file that cannot be read, as an error row."""
 
     path: str
     error: str
     size_bytes: int = 0
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """One bad row."""
+        """Yield one error row."""
         yield _bad_rows([(self.path, b"", self.error)])
 
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """Bytes ``start`` to ``end`` - 1 of a file, whole lines from ``first_line`` (from 1) on."""
+    """Bytes ``start`` to ``end`` - 1 of a file: whole lines, starting with line ``first_line``
+    (from 1).
+    """
 
     file: FileReference
     start: int
@@ -81,8 +83,8 @@ class TextRange:
                 data = file.pread(self.size_bytes, self.start)
             if len(data) < self.size_bytes:
                 raise FileError(
-                    f"was truncated to {self.start + len(data)} bytes while bytes up to "
-                    f"{self.end} were read"
+                    f"was truncated to {self.start + len(data)} bytes during the read "
+                    f"of bytes up to {self.end}"
                 )
         except OSError as error:
             yield _bad_rows([(f"{path}:{self.first_line}", b"", f"cannot be read: {error}")])
@@ -92,7 +94,7 @@ class TextRange:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Whole lines from ``first_line`` (from 1) on, which the driver has read."""
+    """Whole lines read by the driver, starting with line ``first_line`` (from 1)."""
 
     path: str
     data: bytes
@@ -121,7 +123,7 @@ class RowGroups:
     ddl: str | None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """See Unit; the origin's number is that of the row, from 1."""
+        """See Unit; the origin has the row number, from 1."""
         row, path = self.first_row, self.file.path
         try:
             with self.file.open() as file:
@@ -151,7 +153,7 @@ class AvroBlocks:
         return self.end - self.start
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """See Unit; the origin's number is that of the record, from 1."""
+        """See Unit; the origin has the record number, from 1."""
         path, row = self.file.path, self.first_row
         try:
             with self.file.open() as file:
@@ -173,14 +175,14 @@ class AvroBlocks:
                         break
         except (RetriableError, ObjectStoreError):
             raise
-        except Exception as error:  # noqa: BLE001 - what the decoder raises on damaged data
+        except Exception as error:  # noqa: BLE001 - noqa: BLE001 - the decoder raises many types on damaged data
             yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
 
 
 def parsed_lines(
     data: bytes, origin: str, first_line: int, options: TextOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of whole lines, the first of which has this number, with where they are from."""
+    """The rows of whole lines with their origin; ``first_line`` is the number of the first one."""
     parsed = parse_text(data, options)
     for batch, lines in parsed.rows:
         yield _with_origin(batch, origin, pa.array(lines + first_line))
@@ -191,7 +193,7 @@ def parsed_lines(
 
 
 def _shaped(batch: pa.RecordBatch, ddl: str | None) -> pa.RecordBatch:
-    """The columns that the setting asks for, in its types; those the file has not are null."""
+    """The columns and types of the schema setting; columns missing in the file are null."""
     if ddl is None:
         return batch
     schema = parse_ddl(ddl)
@@ -225,4 +227,4 @@ def _bad_rows(rows: list[tuple[str, bytes, str]]) -> pa.RecordBatch:
 
 def _cannot_be_read(error: BaseException) -> str:
     text = " ".join(str(error).split())[:500]
-    return f"cannot be read from here on: {text or type(error).__name__}"
+    return f"cannot be read from here: {text or type(error).__name__}"

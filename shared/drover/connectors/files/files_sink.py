@@ -1,4 +1,4 @@
-"""FilesSink: topics as files of rows."""
+"""FilesSink: writes topics to files of rows."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ FLUSH_SIZE = "flush.size"
 ROLL_BYTES = "roll.bytes"
 
 _NONE = "none"
-#: What is left of a file's name, whose other parts have fixed lengths.
+#: The length that the fixed parts of a file's name leave for the topic.
 _TOPIC_MAX_CHARS = 180
 
 _log = logging.getLogger(__name__)
@@ -67,39 +67,39 @@ class Directory(Protocol):
     """Files that are named by the offsets of their records; see OutputDirectory."""
 
     def staged(self) -> Staging:
-        """Where executors write."""
+        """The staging area for executors."""
 
     def take_over(self, topic: str, partition: int, start_offset: int) -> int:
-        """Become the owner of a topic partition; the offset from which on nothing is written."""
+        """Become the owner of a topic partition; returns the offset up to which files exist."""
 
     def check_owner(self, topic: str, partition: int) -> None:
-        """Refuse to go on when somebody else has taken it over."""
+        """Raise if another task has taken over the topic partition."""
 
     def publish(self, files: Iterable[StagedFile]) -> None:
-        """Put files in place."""
+        """Move staged files to their final places."""
 
     def close(self) -> None:
-        """Leave nothing but the files."""
+        """Remove temporary files."""
 
 
 class FilesSinkTask(SinkTask):
-    """Writes each batch as files that are named by its offsets.
+    """Writes each batch as files that are named by their offsets.
 
-    Whatever has not been committed of a topic partition is removed before anything of it is
-    written, or left out then, so that every record is in one file, wherever batches are cut.
+    Before a task writes a topic partition, its uncommitted files are removed, or their records are
+    skipped, so every record is in exactly one file regardless of batch boundaries.
     """
 
     writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
-        """Open the directory; topic partitions are taken over when their first records come."""
+        """Open the directory; a topic partition is taken over with its first records."""
         self._directory: Directory | None = self.directory(context)
         self._layout = self.layout(context.config)
         self._next: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
 
     def directory(self, context: SinkTaskContext) -> "Directory":
-        """Where the files are."""
+        """The output directory."""
         config = context.config
         if is_object_url(config[PATH]):
             return ObjectDirectory(
@@ -113,7 +113,7 @@ class FilesSinkTask(SinkTask):
         )
 
     def layout(self, config: Mapping[str, Any]) -> FileLayout:
-        """How rows become files."""
+        """The layout of files, from the settings."""
         levels = [PartitionBy.parse(each) for each in config[PARTITION_BY] or []]
         return FileLayout(
             config[FORMAT],
@@ -125,14 +125,14 @@ class FilesSinkTask(SinkTask):
         )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch and put its files in place."""
+        """Write the batch and publish its files."""
         directory = self._directory
         assert directory is not None
         for each in batch.ranges:
             key = TopicPartition(each.topic, each.partition)
             expected = self._next.get(key)
             if expected is None or each.start_offset < expected:
-                # what is read begins where the committed offset is
+                # reading starts at the committed offset
                 self._written[key] = directory.take_over(
                     each.topic, each.partition, each.start_offset
                 )
@@ -142,7 +142,7 @@ class FilesSinkTask(SinkTask):
             self._write(batch, directory)
         except Exception:
             for each in batch.ranges:
-                # some may be in place already: the next attempt finds out
+                # some files may be published: the next attempt checks
                 self._next.pop(TopicPartition(each.topic, each.partition), None)
             raise
         for each in batch.ranges:
@@ -154,7 +154,7 @@ class FilesSinkTask(SinkTask):
         try:
             rows = batch.run_in_arrow(writer)
         except Exception:
-            for each in batch.ranges:  # an error that comes of a take-over says so
+            for each in batch.ranges:  # if a take-over caused the error, report that
                 directory.check_owner(each.topic, each.partition)
             raise
         directory.publish(
@@ -170,7 +170,7 @@ class FilesSinkTask(SinkTask):
         )
 
     def _written_of(self, batch: SinkBatch) -> tuple[tuple[str, int, int], ...]:
-        """What is in files already, of the topic partitions whose records come again."""
+        """The offsets up to which files exist, for the topic partitions that are read again."""
         found = (
             (each.topic, each.partition, self._written[TopicPartition(each.topic, each.partition)])
             for each in batch.ranges
@@ -179,23 +179,23 @@ class FilesSinkTask(SinkTask):
         return tuple(each for each in found if each[2] > starts[each[:2]])
 
     def stop(self) -> None:
-        """Leave nothing but the files."""
+        """Remove temporary files."""
         if getattr(self, "_directory", None) is not None:
             assert self._directory is not None
             self._directory.close()
 
 
 class FilesSink(SinkConnector):
-    """Writes topics into a directory, as Parquet, JSON lines or csv: a record is a row.
+    """Writes topics to a directory, as Parquet, JSON lines or csv: a record is a row.
 
-    Each batch becomes a file of each topic partition, or one in each directory that
-    ``partition.by`` asks for; records of different schemas are in different files. Files are named
-    by their offsets and appear when they are complete. Each record is written once: what a task
-    that was killed has not committed is removed before its successor writes (in an object store it
-    is kept, and not written again).
+    Each batch becomes one file per topic partition, or one per directory of ``partition.by``;
+    records with different schemas go to different files. Files are named by their offsets and
+    appear when they are complete. Each record is written once: uncommitted files of a killed task
+    are removed before its successor writes (in an object store they stay, and their records are not
+    written again).
 
-    Records whose value is null (tombstones) are left out. The directory is on a disk that driver
-    and executors share, or in S3, Google Cloud Storage or Azure.
+    Records with a null value (tombstones) are skipped. The directory is on a disk that driver and
+    executors share, or in S3, Google Cloud Storage or Azure.
     """
 
     version = "0.1.0"
@@ -223,7 +223,7 @@ class FilesSink(SinkConnector):
                 default=PARQUET,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="What the files are: parquet, json (an object a line) or csv.",
+                documentation="The file format: parquet, json (an object per line) or csv.",
                 validator=OneOf(PARQUET, JSON, CSV),
             ),
             ConfigKey(
@@ -231,9 +231,9 @@ class FilesSink(SinkConnector):
                 ConfigType.STRING,
                 default=None,
                 group="Files",
-                documentation="How files are compressed: json and csv as a whole (names end in "
-                ".json.gz, .csv.zst and so on), by default not at all; parquet inside, by default "
-                "with zstd.",
+                documentation="The compression: json and csv files are compressed as a whole "
+                "(with extensions such as .json.gz and .csv.zst), by default not; parquet files "
+                "internally, by default with zstd.",
                 validator=OneOf(_NONE, GZIP, ZSTD, BZ2),
             ),
             ConfigKey(
@@ -241,10 +241,9 @@ class FilesSink(SinkConnector):
                 ConfigType.LIST,
                 default=None,
                 group="Files",
-                documentation="Directories, one below the other: of a field's values (city makes "
-                "city=Oslo, and the field is not in the file), or of the year, month, day or hour "
-                "of a time (month(at) makes month=2024-01); month alone is of the record's "
-                "timestamp.",
+                documentation="Directory levels, from the top: a field's value (city makes "
+                "city=Oslo, and the file has no such field), or the year, month, day or hour of a "
+                "time (month(at) makes month=2024-01); month alone uses the record's timestamp.",
                 validator=All(NonEmpty(), Check(_partition_by_fault)),
             ),
             ConfigKey(
@@ -253,8 +252,7 @@ class FilesSink(SinkConnector):
                 default=None,
                 importance=Importance.LOW,
                 group="Files",
-                documentation="At most so many records are in a file; a batch of more becomes "
-                "several files.",
+                documentation="The most records per file; a larger batch becomes several files.",
                 validator=InRange(1),
             ),
             ConfigKey(
@@ -263,15 +261,15 @@ class FilesSink(SinkConnector):
                 default=None,
                 importance=Importance.LOW,
                 group="Files",
-                documentation="A file that has about so many bytes is closed, and the batch goes "
-                "on in the next.",
+                documentation="A file that reaches about this size is closed, and the batch "
+                "continues in the next file.",
                 validator=InRange(1024),
             ),
         )
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Names of topics fit into names of files, and an object store lets itself be written."""
+        """Topic names must fit into file names, and an object store must be writable."""
         faults = [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
         if config.get(FORMAT) == PARQUET and config.get(COMPRESSION) == BZ2:
             faults.append(Violation(COMPRESSION, "must be gzip, zstd or none with parquet"))
@@ -279,7 +277,7 @@ class FilesSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """In an object store, forget the files behind the new offsets."""
+        """In an object store, discard files after the new offsets."""
         if is_object_url(config[PATH]):
             directory = ObjectDirectory(
                 place_of(config[PATH], config),
@@ -291,10 +289,10 @@ class FilesSink(SinkConnector):
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing runs here."""
+        """The connector object does no work."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
 
 
@@ -308,12 +306,12 @@ def _extension(config: Mapping[str, Any]) -> str:
 
 
 def long_topics(config: Mapping[str, Any]) -> list[Violation]:
-    """Topics whose names do not fit into those of files."""
+    """Topics with names that are too long for file names."""
     return [
         Violation(
             "topics",
             f"has {topic[:40]!r}…, which is too long for the names of files: "
-            f"{_TOPIC_MAX_CHARS} characters at most",
+            f"use at most {_TOPIC_MAX_CHARS} characters",
         )
         for topic in config.get("topics") or []
         if len(topic) > _TOPIC_MAX_CHARS
@@ -321,7 +319,7 @@ def long_topics(config: Mapping[str, Any]) -> list[Violation]:
 
 
 def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Violation]:
-    """What an object store says when a file is written there and removed again."""
+    """The object store's errors when a file is written and removed there."""
     if not is_object_url(url):
         return []
     directory = ObjectDirectory(
@@ -335,8 +333,8 @@ def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Viol
 
 
 def set_back(directory: ObjectDirectory, changes: Sequence[OffsetChange]) -> None:
-    """Forget files from the new offsets on; without changes, all of them."""
-    if not changes:  # a reset that finds nothing committed
+    """Discard files from the new offsets on; all files when there are no changes."""
+    if not changes:  # a reset without committed offsets
         for topic, number in directory.partitions():
             directory.set_back(topic, number, 0)
     for partition, offset in changes:

@@ -1,4 +1,4 @@
-"""FilesSource: files of rows, as they come and grow, into a topic."""
+"""FilesSource: reads new and growing files of rows into a topic."""
 
 import logging
 import time
@@ -79,7 +79,7 @@ HEADER = "csv.header"
 QUOTE = "csv.quote"
 NULL = "csv.null"
 MULTILINE = "csv.multiline"
-#: Which files a task has, as "index/count".
+#: The task's files, as "index/count".
 TASK_SHARE = "task.share"
 
 PARQUET, AVRO = "parquet", "avro"
@@ -100,16 +100,16 @@ _log = logging.getLogger(__name__)
 
 
 class FilesSourceTask(SourceTask):
-    """Reads its share of the files, one after the other.
+    """Reads the files that are assigned to it, one after another.
 
-    Files that cannot be read are told of when nothing else is left to read, so that they hold up
-    no other.
+    Unreadable files are reported when nothing else is left to read, so that they do not delay other
+    files.
     """
 
     reads_ahead = True
 
     def start(self, context: SourceTaskContext) -> None:
-        """Take up each file where its committed offset says."""
+        """Resume each file at its committed offset."""
         self._context = context
         index, count = context.config[TASK_SHARE].split("/")
         self._index, self._count = int(index), int(count)
@@ -182,7 +182,7 @@ class FilesSourceTask(SourceTask):
         )
 
     def _scan(self) -> None:
-        """Find new files, and look at every one again."""
+        """Find new files and queue all files for reading."""
         config = self._context.config
         found = [
             path
@@ -205,13 +205,13 @@ class FilesSourceTask(SourceTask):
         name = inner_name(path) if codec is not None else path
         kind = config[FORMAT] or _FORMATS.get(Path(name).suffix.lower())
         if kind is None:
-            self._ignore(path, "its name does not say its format, and no format is set")
+            self._ignore(path, "its extension is unknown: set format")
             return None
         if not path.isprintable():
-            self._ignore(path, "its name has characters that cannot be shown: rename it")
+            self._ignore(path, "its name has unprintable characters: rename it")
             return None
         if kind in (PARQUET, AVRO) and codec is not None:
-            self._ignore(path, f"{kind} is compressed inside, and not as a whole: unpack it")
+            self._ignore(path, f"{kind} files are compressed internally, not as a whole: unpack it")
             return None
         if kind == PARQUET:
             return ParquetFile(self._store, path, config[SCHEMA], offset)
@@ -224,18 +224,17 @@ class FilesSourceTask(SourceTask):
 
     def _ignore(self, path: str, why: str) -> None:
         if path not in self._ignored:
-            _log.warning("%r is left out: %s", path, why)
+            _log.warning("%r is skipped: %s", path, why)
             self._ignored.add(path)
 
 
 class FilesSource(SourceConnector):
-    """Reads files of csv, JSON lines, Parquet, Avro or plain text: each row a record.
+    """Reads files of csv, JSON lines, Parquet, Avro or plain text: each row becomes a record.
 
     ``path`` is a file, a directory or a glob, on a disk or in S3, Google Cloud Storage or Azure;
-    new files are found as they come. Text files on a disk are read as they grow, up to the last
-    whole line. A file that was replaced is read from its start; one that was renamed is a new one.
-    A line that is no row becomes an error of its own, as errors.* say; so does a file that cannot
-    be read.
+    new files are found automatically. Text files on a disk are read as they grow, up to the last
+    complete line. A replaced file is read from its start; a renamed file counts as new. A malformed
+    line, or an unreadable file, becomes one failed record, handled by the errors.* settings.
 
     Each file is a source partition ``{"path": path}``.
     """
@@ -261,7 +260,8 @@ class FilesSource(SourceConnector):
                 group="Files",
                 documentation="The file, directory or glob to read, as an absolute path or as "
                 "s3://bucket/directory, gs://bucket/directory, az://container/directory; in globs "
-                "** crosses directories. Of a directory names that begin with . or _ are left out.",
+                "** matches any number of directories. In a directory, names that start with . or "
+                "_ are skipped.",
                 validator=All(NonEmpty(), Check(place_fault)),
             ),
             ConfigKey(
@@ -270,9 +270,9 @@ class FilesSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="What the files are: csv, json (an object a line), parquet, avro or "
-                "text (lines, as a field line); by default as their names end: .csv, .tsv, .json, "
-                ".jsonl, .ndjson, .parquet, .avro, .txt, .log.",
+                documentation="The file format: csv, json (an object per line), parquet, avro or "
+                "text (each line becomes the field line). By default it is derived from the "
+                "extension: .csv, .tsv, .json, .jsonl, .ndjson, .parquet, .avro, .txt, .log.",
                 validator=OneOf(CSV, JSON, PARQUET, TEXT, AVRO),
             ),
             ConfigKey(
@@ -280,9 +280,9 @@ class FilesSource(SourceConnector):
                 ConfigType.STRING,
                 default=AUTO,
                 group="Files",
-                documentation="How csv, json and text are compressed; by default (auto) as their "
-                "names end: .csv.gz, .jsonl.zst, .log.bz2 and so on. Parquet and Avro say it "
-                "themselves.",
+                documentation="The compression of csv, json and text files; auto derives it from "
+                "the extension: .csv.gz, .jsonl.zst, .log.bz2 and so on. Parquet and Avro files "
+                "are compressed internally.",
                 validator=OneOf(AUTO, NONE, GZIP, ZSTD, BZ2),
             ),
             ConfigKey(
@@ -298,8 +298,8 @@ class FilesSource(SourceConnector):
                 ConfigType.LIST,
                 default=None,
                 group="Topic",
-                documentation="The column that is the record's key, or several, whose struct is; "
-                "without it records have no key.",
+                documentation="The column for the record's key; several columns become a struct. "
+                "Without it records have no key.",
                 validator=NonEmpty(),
             ),
             ConfigKey(
@@ -308,8 +308,9 @@ class FilesSource(SourceConnector):
                 default=None,
                 group="Files",
                 documentation="The columns and their types, such as: id bigint, price "
-                "decimal(10,2). Columns that a file has not are null, others are left out. Without "
-                "it the types of csv and JSON are found from the first lines of each file.",
+                "decimal(10,2). Columns missing in a file are null, other columns are dropped. "
+                "Without a schema, types of csv and JSON are inferred from the first lines of "
+                "each file.",
                 validator=Check(ddl_fault),
             ),
             ConfigKey(
@@ -317,7 +318,7 @@ class FilesSource(SourceConnector):
                 ConfigType.STRING,
                 default="name",
                 group="Files",
-                documentation="In which order files are read: by name or by time of change.",
+                documentation="The order in which files are read: by name or by modification time.",
                 validator=OneOf("name", "time"),
             ),
             ConfigKey(
@@ -326,7 +327,7 @@ class FilesSource(SourceConnector):
                 default=2_000,
                 importance=Importance.LOW,
                 group="Files",
-                documentation="How often new and grown files are looked for.",
+                documentation="How often to check for new and grown files.",
                 validator=InRange(100, 3_600_000),
             ),
             ConfigKey(
@@ -335,8 +336,8 @@ class FilesSource(SourceConnector):
                 default=5_000,
                 importance=Importance.LOW,
                 group="Files",
-                documentation="A file that was not changed for so long is complete: its last line "
-                "is a line though it does not end, and if it is cut off it is damaged.",
+                documentation="A file that was not modified for this long is complete: its last "
+                "line counts without a line end, and a truncated compressed file is damaged.",
                 validator=InRange(0, 86_400_000),
             ),
             *_CSV_KEYS,
@@ -344,32 +345,32 @@ class FilesSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         del config
         refuse_misshapen(changes, partition={"path": str}, counts=("position",))
         for place, offset in changes:
             if offset is not None and not {"lines", "rows"} & offset.keys():
-                text = f"{place}: give all that its offset has, or null to read it from the start"
+                text = f"{place}: give every field of its offset, or null to read it from the start"
                 raise ValueError(text)
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing runs here: tasks look for files themselves."""
+        """The connector object does no work: tasks list the files."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Shares by the checksums of paths: a new file changes no task's config."""
+        """Files are assigned by checksums of their paths: a new file changes no task's config."""
         return [{TASK_SHARE: f"{index}/{max_tasks}"} for index in range(max_tasks)]
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Delimiter and quote differ, and an object store lets itself be listed."""
+        """Delimiter and quote must differ, and an object store must be listable."""
         faults = []
         delimiter, quote = config.get(DELIMITER), config.get(QUOTE)
         if delimiter is not None and delimiter == quote:
             faults.append(Violation(QUOTE, f"must not be the same as {DELIMITER}"))
         codec = config.get(COMPRESSION, AUTO)
         if config.get(FORMAT) in (PARQUET, AVRO) and codec not in (AUTO, NONE):
-            text = f"must be left out with {FORMAT}={config[FORMAT]}, which is compressed inside"
+            text = f"must not be set with {FORMAT}={config[FORMAT]}, which is compressed internally"
             faults.append(Violation(COMPRESSION, text))
         if is_object_url(config.get(PATH, "")):
             try:
@@ -393,8 +394,8 @@ _CSV_KEYS = (
         ConfigType.STRING,
         default=None,
         group="csv",
-        documentation="What is between two fields: one character, or \\t; by default a comma, or a "
-        "tab in files that end in .tsv.",
+        documentation="The character between two fields, or \\t; by default a comma, or a tab in "
+        "files that end in .tsv.",
         validator=Check(_character_fault),
     ),
     ConfigKey(
@@ -402,16 +403,16 @@ _CSV_KEYS = (
         ConfigType.BOOLEAN,
         default=True,
         group="csv",
-        documentation="Whether the first line has the columns' names; else they are called "
-        "column_1 and so on, or as schema says.",
+        documentation="Whether the first line has the column names; otherwise they are column_1 "
+        "and so on, or come from schema.",
     ),
     ConfigKey(
         QUOTE,
         ConfigType.STRING,
         default='"',
         group="csv",
-        documentation="What is around fields that have delimiters in them, and is doubled inside; "
-        "none for nothing.",
+        documentation="The character around fields that contain delimiters; it is doubled inside "
+        "them. none for no quoting.",
         validator=Check(_character_fault),
     ),
     ConfigKey(
@@ -419,20 +420,20 @@ _CSV_KEYS = (
         ConfigType.STRING,
         default="",
         group="csv",
-        documentation="The text, outside of quotes, that stands for null; by default no text.",
+        documentation="The text that, unquoted, means null; by default the empty text.",
     ),
     ConfigKey(
         MULTILINE,
         ConfigType.BOOLEAN,
         default=False,
         group="csv",
-        documentation="Whether quoted fields may have ends of lines in them.",
+        documentation="Whether quoted fields may contain line ends.",
     ),
 )
 
 
 def text_options(config: Mapping[str, Any], kind: str, path: str) -> TextOptions:
-    """How the settings say that a file of lines is read."""
+    """The options for reading a text file, from the settings."""
     default_delimiter = "\t" if path.lower().endswith(".tsv") else ","
     csv = CsvOptions(
         delimiter=(config[DELIMITER] or default_delimiter).replace(r"\t", "\t"),
@@ -446,7 +447,7 @@ def text_options(config: Mapping[str, Any], kind: str, path: str) -> TextOptions
 
 
 def files_of(config: Mapping[str, Any]) -> Files:
-    """The files that a parsed config names."""
+    """The files of a parsed config."""
     path = config[PATH]
     if is_object_url(path):
         return ObjectFiles(path, place_of(path, config).options)

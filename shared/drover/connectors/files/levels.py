@@ -1,4 +1,4 @@
-"""Directories as Confluent's connectors have them: of topics, partitions, fields and times."""
+"""Directory levels of Confluent's connectors: topics, partitions, fields and times."""
 
 import re
 import time
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
 from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of
 
-#: What the letters of a path.format stand for, as strftime says it.
+#: Pattern letters of path.format, and their strftime codes.
 _LETTERS = {
     "yyyy": "%Y",
     "YYYY": "%Y",
@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 @dataclass(frozen=True, slots=True)
 class TopicLevel:
-    """A directory for each topic."""
+    """A directory per topic."""
 
     field: None = None
 
@@ -41,7 +41,7 @@ class TopicLevel:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLevel:
-    """``partition=3`` for each partition of a topic."""
+    """A directory ``partition=3`` per partition of a topic."""
 
     field: None = None
 
@@ -53,9 +53,9 @@ class PartitionLevel:
 
 @dataclass(frozen=True, slots=True)
 class TimeLevels:
-    """Directories of a time: of the record, of a field of its value, or of now.
+    """Directories by time: the record's timestamp, a field of its value, or the wall clock.
 
-    ``format`` is strftime's; times are rounded down to ``duration_ms``, 0 for not at all.
+    ``format`` is a strftime format; times are rounded down to ``duration_ms``; 0 does not round.
     """
 
     format: str
@@ -93,7 +93,7 @@ class TimeLevels:
         elif not pa.types.is_timestamp(kind) and not pa.types.is_integer(kind):
             raise ValueError(
                 f"timestamp.field names {self.field!r}, which is of type {kind}: it must be a time,"
-                " milliseconds, or a text as ISO 8601 has it"
+                " milliseconds, or ISO 8601 text"
             )
         if pa.types.is_timestamp(values.type):
             zone = values.type.tz
@@ -105,14 +105,14 @@ class TimeLevels:
             return values.cast(pa.timestamp("ms"))
         except pa.ArrowInvalid as error:
             raise ValueError(
-                f"timestamp.field names {self.field!r}, whose texts are no times as ISO 8601 has "
-                f"them: {error}"
+                f"timestamp.field names {self.field!r}, but its texts are not ISO 8601 "
+                f"times: {error}"
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class FieldLevel:
-    """``city=Oslo`` for each value of a field, which stays in the files."""
+    """A directory ``city=Oslo`` per value of a field; the field stays in the files."""
 
     field: str
 
@@ -121,7 +121,7 @@ class FieldLevel:
         values = column_of(self, batch, rows)
         if pa.types.is_nested(values.type) or is_binary(values.type):
             raise ValueError(
-                f"partition.field.name names {self.field!r}, which is of type {values.type}"
+                f"partition.field.name names {self.field!r} of the unsupported type {values.type}"
             )
         encoded = values.cast(pa.string()).dictionary_encode()
         names = [
@@ -133,10 +133,10 @@ class FieldLevel:
 
 
 def strftime_of(pattern: str) -> str:
-    """A ``path.format`` such as ``'year'=YYYY/'month'=MM`` as strftime has it.
+    """Convert a ``path.format`` such as ``'year'=YYYY/'month'=MM`` to a strftime format.
 
     Raises:
-        ValueError: it has letters that are not known here.
+        ValueError: It has unsupported letters, or an open quote.
     """
     result, end = [], 0
     for match in _TOKEN.finditer(pattern):
@@ -149,12 +149,12 @@ def strftime_of(pattern: str) -> str:
         elif letter is not None:
             if match[0] not in _LETTERS:
                 known = ", ".join(_LETTERS)
-                raise ValueError(f"has {match[0]!r}, which is none of {known}")
+                raise ValueError(f"has {match[0]!r}: must be one of {known}")
             result.append(_LETTERS[match[0]])
         else:
             result.append(match[0].replace("%", "%%"))
     if end != len(pattern):
-        raise ValueError(f"has a quote that does not end: {pattern[end:][:40]!r}")
+        raise ValueError(f"has an unterminated quote: {pattern[end:][:40]!r}")
     return "".join(result)
 
 

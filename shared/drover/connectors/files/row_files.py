@@ -1,6 +1,6 @@
-"""Writing records as files of rows, on executors.
+"""Writes records as files of rows, on executors.
 
-Files are written under hidden names; the task moves them to their places.
+Files are written under hidden names; the task renames them.
 """
 
 import re
@@ -33,7 +33,7 @@ from drover.connector.records import (
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
-#: How names end of files that are compressed as a whole.
+#: Extensions of files that are compressed as a whole.
 _SUFFIXES = {GZIP: ".gz", ZSTD: ".zst", BZ2: ".bz2"}
 
 _SCHEMA = pa.schema(
@@ -48,21 +48,21 @@ _SCHEMA = pa.schema(
         ("row_count", pa.int64()),
     ]
 )
-#: How much of a time a partition's name has.
+#: The length of the time prefix in a partition name, by unit.
 _TIME_CHARS = {"year": 4, "month": 7, "day": 10, "hour": 13}
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _DIRECTORY_MAX_BYTES = 200
-#: More files at once than this are a mistake of the setting, and more than a process may open.
+#: More open files than this indicate a wrong setting, and exceed a process's limit.
 FILES_MAX = 500
 _ROW_GROUP_ROWS = 131_072
-#: Marks the schema of a column that holds JSON.
+#: Marks the schema of a column that contains JSON.
 _JSON_TEXTS = {b"drover.texts": b"json"}
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBy:
-    """A level of directories as Hive has them: a field's values, or the ``unit`` of a time.
+    """A Hive directory level: the values of a field, or the ``unit`` of a time.
 
     Without a field the time is the record's timestamp.
     """
@@ -72,10 +72,10 @@ class PartitionBy:
 
     @classmethod
     def parse(cls, text: str) -> "PartitionBy":
-        """From ``city``, ``month(at)`` or ``day``.
+        """Parse ``city``, ``month(at)`` or ``day``.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: The text has another form.
         """
         match = re.fullmatch(r"(\w+)\((.+)\)", text)
         if match is not None:
@@ -88,7 +88,7 @@ class PartitionBy:
 
     @property
     def name(self) -> str:
-        """What the directories' names begin with."""
+        """The prefix of the directory names."""
         return self.unit or self.field or ""
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
@@ -98,17 +98,17 @@ class PartitionBy:
 
 
 class Level(Protocol):
-    """A level of directories, or several; may be pickled."""
+    """One or more directory levels; picklable."""
 
     @property
     def field(self) -> str | None:
-        """The field of values whose records it needs."""
+        """The field of values that it needs, if any."""
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
-        """The directory of each record of a batch, whose values' fields are ``rows``.
+        """The directory of each record of a batch; ``rows`` has the fields of the values.
 
         Raises:
-            ValueError: records have no such field, or it cannot name directories.
+            ValueError: Records have no such field, or its values cannot name directories.
         """
 
 
@@ -116,7 +116,7 @@ def column_of(level: Level, batch: pa.RecordBatch, rows: pa.RecordBatch | None) 
     """The values of a level's field.
 
     Raises:
-        ValueError: the records do not have it.
+        ValueError: The records do not have it.
     """
     if rows is not None and level.field in rows.schema.names:
         return rows.column(level.field)
@@ -129,11 +129,11 @@ def column_of(level: Level, batch: pa.RecordBatch, rows: pa.RecordBatch | None) 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """How rows become files: ``rows_max`` and ``bytes_max`` bound one, 0 is no bound.
+    """How rows become files: ``rows_max`` and ``bytes_max`` limit a file, 0 is no limit.
 
-    ``left_out`` are fields that name directories and are not in files; ``codec`` compresses Parquet
-    inside, and files of other formats as a whole (gzip, zstd, bz2), None neither. With
-    ``null_fails`` a record without a value is an error.
+    ``left_out`` are fields that name directories and are not in the files; ``codec`` compresses
+    Parquet internally, and other formats as a whole (gzip, zstd, bz2); None compresses neither.
+    With ``null_fails`` a record without a value is an error.
     """
 
     format: str
@@ -146,18 +146,18 @@ class FileLayout:
 
 
 def extension_of(format_name: str, codec: str | None) -> str:
-    """How names of files end."""
+    """The extension of files."""
     return format_name + (_SUFFIXES.get(codec or "", "") if format_name != PARQUET else "")
 
 
 class Staging(Protocol):
-    """Where files are that are written, and do not count yet; may be pickled."""
+    """The staging area for files before they are published; picklable."""
 
     def create(self, topic: str, partition: int, name: str) -> IO[bytes]:
         """A new file to write."""
 
     def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None:
-        """Make a file durable that was written whole."""
+        """Make a completely written file durable."""
 
     def discard(self, topic: str, partition: int, name: str) -> None:
         """Remove a file."""
@@ -167,7 +167,7 @@ class Staging(Protocol):
 class RowFileWriter:
     """Writes the records of one Spark partition.
 
-    Of a topic partition in ``written`` what is before its offset is left out.
+    For topic partitions in ``written``, records before the offset are skipped.
     """
 
     staging: Staging
@@ -175,7 +175,7 @@ class RowFileWriter:
     written: tuple[tuple[str, int, int], ...] = ()
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields a row for each file; its bytes are durable then."""
+        """Yield a row per file, when its bytes are durable."""
         files = _Files(self)
         try:
             for batch in batches:
@@ -199,7 +199,7 @@ class RowFileWriter:
 
 
 class _Files:
-    """The files that are open, by directory, topic partition and schema."""
+    """The open files, by directory, topic partition and schema."""
 
     def __init__(self, writer: RowFileWriter) -> None:
         self._writer = writer
@@ -213,7 +213,7 @@ class _Files:
             places = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
             topic, partition, offset = (each[row] for each in places)
             raise ValueError(
-                f"record {topic}-{partition}@{offset} has no value: to leave such records out, set "
+                f"record {topic}-{partition}@{offset} has no value: to skip such records, set "
                 "behavior.on.null.values=ignore"
             )
         batch = batch.filter(present)
@@ -227,7 +227,7 @@ class _Files:
             self._write((directory, topic, partition), part, own)
 
     def _split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """What is written of each record, and in which directory."""
+        """The columns to write of each record, and its directory."""
         layout = self._writer.layout
         value = batch.schema.field(VALUE)
         if not pa.types.is_struct(value.type) or value.type.num_fields == 0:
@@ -240,20 +240,20 @@ class _Files:
             return _single_column(batch.column(VALUE), value), self._directories(batch, None)
         columns = batch.column(VALUE).flatten()
         fields = [value.type.field(index) for index in range(value.type.num_fields)]
-        # metadata of fields is for converters; a file has types only
+        # metadata of fields is for converters; files have types only
         schema = pa.schema([pa.field(each.name, each.type) for each in fields])
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         directories = self._directories(batch, rows)
         kept = [each.name for each in schema if each.name not in layout.left_out]
         if not kept:
             raise ValueError(
-                f"partition.by names every field of topic {batch.column(TOPIC)[0]}: nothing is "
-                "left to write"
+                f"partition.by names every field of topic {batch.column(TOPIC)[0]}: no field "
+                "is left to write"
             )
         return rows.select(kept), directories
 
     def _directories(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
-        """Where each record belongs, below the sink's path; None for all in the path itself."""
+        """The directory of each record below the sink's path; None if all are in that path."""
         levels = [each.names(batch, rows) for each in self._writer.layout.levels]
         return pc.binary_join_element_wise(*levels, "/") if levels else None
 
@@ -293,7 +293,7 @@ class _Files:
 
 
 def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, Any, str, str, int]]:
-    """The records of each topic partition and directory: a slice, or the numbers of the rows."""
+    """The records per topic partition and directory, as slices or row numbers."""
     topics, partitions = original_topics(batch), batch.column(PARTITION)
     keys = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/")
     if directories is not None:
@@ -354,7 +354,7 @@ def _time_texts(by: PartitionBy, values: Any) -> Any:
 
 
 class _Kept:
-    """A file that stays open when the one around it is closed."""
+    """A file that stays open when its wrapper is closed."""
 
     closed = False
 
@@ -416,11 +416,11 @@ class _RowFile:
         self.row_count += rows.num_rows
 
     def size_bytes(self) -> int:
-        """How many bytes it has, about."""
+        """The approximate size in bytes."""
         return self._raw.tell() + self._waiting_bytes
 
     def close(self) -> None:
-        """Make it durable."""
+        """Make the file durable."""
         self._flush()
         if self._parquet is not None:
             self._parquet.close()
@@ -445,7 +445,7 @@ class _RowFile:
 
     def discard(self) -> None:
         if self._parquet is not None and not self._raw.closed:
-            self._parquet.close()  # it would write when it is collected
+            self._parquet.close()  # otherwise it would write when it is garbage-collected
         self._file.close()
         self._raw.close()
         self._staging.discard(*self._key[1:], self._name)
@@ -460,7 +460,7 @@ class _RowFile:
 
 
 def _single_column(values: Any, value: pa.Field) -> pa.RecordBatch:
-    """Values without fields as a column; as JSON, values without a schema are lines themselves."""
+    """Values without fields as a column; for JSON, schemaless values are whole lines."""
     metadata = None
     if is_schemaless(value) or pa.types.is_struct(values.type):
         values, metadata = json_texts(value, values), _JSON_TEXTS
@@ -478,7 +478,7 @@ def _json_lines(rows: pa.RecordBatch) -> bytes:
 
 
 def _csv_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with types that csv has a form for."""
+    """The rows with types that csv can represent."""
     columns = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         kind = column.type

@@ -62,7 +62,7 @@ _PARTITIONERS = "io.confluent.connect.storage.partitioner."
 _DAILY = "'year'=YYYY/'month'=MM/'day'=dd"
 _HOURLY = f"{_DAILY}/'hour'=HH"
 _RECORD, _FIELD, _WALLCLOCK = "Record", "RecordField", "Wallclock"
-#: Before the end of a file's name, as Confluent's sink has it there.
+#: Inserted before the extension, as in Confluent's sink.
 _EXTENSIONS = {
     "gzip": "gz.",
     "snappy": "snappy.",
@@ -75,14 +75,14 @@ _WAIT_MS = 60_000
 
 
 class S3SinkTask(FilesSinkTask):
-    """Writes as ``FilesSinkTask`` does, where Confluent's S3 sink would."""
+    """Writes as ``FilesSinkTask``, in the layout of Confluent's S3 sink."""
 
     def directory(self, context: SinkTaskContext) -> Directory:
-        """Below ``topics.dir`` of the bucket."""
+        """The directory ``topics.dir`` of the bucket."""
         return _directory(context.config, context.task.connector, context.claim)
 
     def layout(self, config: Mapping[str, Any]) -> FileLayout:
-        """Of each topic the directories of its partitioner."""
+        """A directory per topic, then the directories of its partitioner."""
         json = _kind(config) == JSON
         codec = config[COMPRESSION] if json else config[PARQUET_CODEC]
         return FileLayout(
@@ -99,7 +99,7 @@ class S3Sink(SinkConnector):
     Parquet, in ``topics/TOPIC/partition=0/TOPIC+0+0000000000.json``.
 
     A batch becomes files of at most ``flush.size`` records, ``rotate.interval.ms`` after its first
-    record was seen. Each record is written once, whatever partitioner is set.
+    record was seen. Each record is written once, with every partitioner.
     """
 
     version = "0.1.0"
@@ -119,7 +119,7 @@ class S3Sink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what the store says when a file is written."""
+        """The settings must not contradict each other, and the store must be writable."""
         faults = [*long_topics(config), *_contradictions(config)]
         if not faults and BUCKET in config and TOPICS_DIR in config:
             faults += store_faults(config, BUCKET, _url(config))
@@ -127,16 +127,16 @@ class S3Sink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Forget the files behind the new offsets."""
+        """Discard the files after the new offsets."""
         set_back(_directory(config, config["name"], Term(0, 0)), changes)
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing runs here."""
+        """The connector object does no work."""
         self._config = config
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given; batches wait as files should."""
+        """All tasks have the same config, with the wait of files as the wait of batches."""
         config = self._config
         waits = [config[each] for each in (ROTATE_MS, ROTATE_SCHEDULE_MS) if config[each] > 0]
         wait_ms = config[BATCH_WAIT_MS]
@@ -174,7 +174,7 @@ def _short(name: str) -> str:
 
 
 def _levels(config: Mapping[str, Any]) -> tuple[Level, ...]:
-    """The directories below a topic's."""
+    """The directory levels below a topic's directory."""
     kind = _short(config[PARTITIONER])
     if kind == "DefaultPartitioner":
         return (PartitionLevel(),)
@@ -212,7 +212,7 @@ def _path_format_fault(text: str) -> str | None:
 
 
 def _timezone_fault(name: str) -> str | None:
-    return None if name in zoneinfo.available_timezones() else f"is no time zone: {name[:40]!r}"
+    return None if name in zoneinfo.available_timezones() else f"is not a time zone: {name[:40]!r}"
 
 
 def _class_fault(*names: str, suffix: str = "") -> Check:
@@ -244,28 +244,33 @@ _SETTINGS = ConfigDef(
     _key(TOPICS_DIR, "The directory in the bucket.", default="topics", validator=NonEmpty()),
     _key(
         FORMAT,
-        "What the files are: JsonFormat (an object a line) or ParquetFormat.",
+        "The file format: JsonFormat (an object per line) or ParquetFormat.",
         importance=Importance.HIGH,
         validator=_class_fault("JsonFormat", "ParquetFormat"),
     ),
     _key(
         FLUSH_SIZE,
-        "At most so many records are in a file.",
+        "The most records per file.",
         ConfigType.INT,
         importance=Importance.HIGH,
         validator=InRange(1),
     ),
     _key(
         ROTATE_MS,
-        "How long a file waits for more records, in milliseconds from when the first was seen. The "
-        "shorter of both intervals counts; 60 s when neither is set (-1).",
+        "How long a file waits for more records, in milliseconds after the first was seen. The "
+        "shorter of both intervals is used; 60 s when neither is set (-1).",
         ConfigType.LONG,
         default=-1,
     ),
-    _key(ROTATE_SCHEDULE_MS, "The other of these intervals.", ConfigType.LONG, default=-1),
+    _key(
+        ROTATE_SCHEDULE_MS,
+        "The second interval, with the same meaning.",
+        ConfigType.LONG,
+        default=-1,
+    ),
     _key(
         BATCH_WAIT_MS,
-        "In place of both intervals.",
+        "Replaces both intervals.",
         ConfigType.INT,
         default=None,
         importance=Importance.LOW,
@@ -273,26 +278,26 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         COMPRESSION,
-        "Whether JSON is compressed.",
+        "The compression of JSON files.",
         default="none",
         validator=OneOf("none", GZIP),
     ),
     _key(
         PARQUET_CODEC,
-        "How Parquet is compressed.",
+        "The compression of Parquet files.",
         default="snappy",
         validator=OneOf("none", "gzip", "snappy", "lz4", "zstd", "brotli"),
     ),
     _key(
         NULLS,
-        "Whether a record without a value fails the task, or is left out.",
+        "Whether a record without a value fails the task or is skipped.",
         default="fail",
         validator=OneOf("fail", "ignore"),
     ),
     _key(
         PARTITIONER,
-        "Which directories a topic's files are in: DefaultPartitioner (partition=0), "
-        "FieldPartitioner, TimeBasedPartitioner, DailyPartitioner or HourlyPartitioner.",
+        "The directories of a topic's files: DefaultPartitioner (partition=0), FieldPartitioner, "
+        "TimeBasedPartitioner, DailyPartitioner or HourlyPartitioner.",
         group="Directories",
         default=f"{_PARTITIONERS}DefaultPartitioner",
         validator=_class_fault(
@@ -305,22 +310,22 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         PARTITION_FIELDS,
-        "The fields of FieldPartitioner, one directory below the other.",
+        "The fields of FieldPartitioner, one directory level each.",
         ConfigType.LIST,
         group="Directories",
         default=None,
     ),
     _key(
         PATH_FORMAT,
-        "The directories of TimeBasedPartitioner, such as 'year'=YYYY/'month'=MM/'day'=dd: of "
-        "yyyy, MM, dd, HH, mm, ss, DDD, and texts in quotes.",
+        "The directories of TimeBasedPartitioner, such as 'year'=YYYY/'month'=MM/'day'=dd: yyyy, "
+        "MM, dd, HH, mm, ss, DDD, and quoted texts.",
         group="Directories",
         default=None,
         validator=Check(_path_format_fault),
     ),
     _key(
         PARTITION_MS,
-        "Times are rounded down to so many milliseconds.",
+        "Times are rounded down to a multiple of this duration in milliseconds.",
         ConfigType.LONG,
         group="Directories",
         default=0,
@@ -328,22 +333,22 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TIMEZONE,
-        "The time zone of directories, whose days and hours they name; UTC by default.",
+        "The time zone for the days and hours in directory names; UTC by default.",
         group="Directories",
         default=None,
         validator=Check(_timezone_fault),
     ),
     _key(
         EXTRACTOR,
-        "The time of a record for its directory: its own (Record), of a field (RecordField), or "
-        "when it is written (Wallclock).",
+        "The time that selects a record's directory: the record's timestamp (Record), a field "
+        "(RecordField), or the time of writing (Wallclock).",
         group="Directories",
         default=_WALLCLOCK,
         validator=_class_fault(_RECORD, _FIELD, _WALLCLOCK, suffix="TimestampExtractor"),
     ),
     _key(
         TIMESTAMP_FIELD,
-        "The field of RecordField: a time, milliseconds, or a text in ISO 8601.",
+        "The field for RecordField: a time, milliseconds, or ISO 8601 text.",
         group="Directories",
         default="timestamp",
     ),

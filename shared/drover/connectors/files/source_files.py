@@ -1,8 +1,8 @@
-"""Files that are read as rows: how far each was read, and what of it comes next; on the driver.
+"""Files that are read as rows: tracks read positions and plans the next pieces, on the driver.
 
-The pieces are read on executors (``file_units``). A file is known again by its inode and a checksum
-of its head (Parquet: by its size and a checksum of its end; an object by its entity tag), so a file
-that was replaced is read from its start.
+Executors read the pieces (``file_units``). A file is identified by its inode and a checksum of its
+head (Parquet: its size and a checksum of its end; an object: its entity tag), so a replaced file is
+read from its start.
 """
 
 from abc import ABC, abstractmethod
@@ -41,21 +41,21 @@ from drover.connectors.files.storage.file_identity import HEAD_BYTES, FileError
 from drover.connectors.files.storage.object_store import ObjectStoreError
 from drover.connectors.files.storage.readable_files import Files, OpenFile
 
-#: What an executor reads at once.
+#: The range that an executor reads at once.
 RANGE_BYTES = 4 * 1024 * 1024
-#: From so much of a file its types are found.
+#: The part of a file from which types are inferred.
 _SAMPLE_BYTES = 1024 * 1024
 _HEADER_MAX_BYTES = 16 * 1024 * 1024
-#: What the offset of a file that cannot be read says: its size and time of change, and why.
+#: Offset fields of an unreadable file: its size and modification time, and the error.
 _FAILED, _ERROR = "failed", "error"
 _COMPRESSED = "compressed_bytes"
-#: So much text of a compressed file goes through the driver at once.
+#: The most text of a compressed file that passes the driver at once.
 PIECES_MAX_BYTES = 8 * 1024 * 1024
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class SourceFile(ABC):
-    """One file, and how far it was read."""
+    """One file and its read position."""
 
     def __init__(self, files: Files, path: str, offset: Mapping[str, Any] | None) -> None:
         self.path = path
@@ -64,13 +64,13 @@ class SourceFile(ABC):
         self._looked: tuple[int | str, ...] | None = None
 
     def plan(self, *, max_bytes: int, max_rows: int, settled_ns: int) -> list[Unit]:
-        """What comes next, and ``offset`` advanced behind it; empty when there is nothing now.
+        """The next pieces; advances ``offset`` past them. Empty when nothing is available.
 
-        A file that was not changed since ``settled_ns`` counts as complete: its last line is a line
-        though it does not end, and a file that lacks its end is damaged.
+        A file that was not modified since ``settled_ns`` counts as complete: its last line counts
+        without a line end, and a truncated file is damaged.
 
         Raises:
-            FileError: it cannot be read.
+            FileError: The file cannot be read.
         """
         look = self._files.look(self.path)
         if look is None:
@@ -90,7 +90,7 @@ class SourceFile(ABC):
         return planned
 
     def fail(self, error: str) -> Unit:
-        """Give the file up until it is changed."""
+        """Mark the file as failed until it changes."""
         try:
             look = self._files.look(self.path)
         except FileError:
@@ -100,7 +100,7 @@ class SourceFile(ABC):
         return FileFault(self.path, error)
 
     def _open(self) -> AbstractContextManager[OpenFile]:
-        """The file while pieces of it are planned."""
+        """The open file, for planning pieces."""
         return self._files.open(self.path)
 
     @abstractmethod
@@ -165,7 +165,7 @@ class TextFile(SourceFile):
     def _units(
         self, file: OpenFile, cuts: list[Cut], identity: Mapping[str, Any], options: TextOptions
     ) -> list[Unit]:
-        """What executors read."""
+        """The pieces for executors."""
         del file
         reference = self._files.reference(self.path, identity)
         return [
@@ -173,12 +173,12 @@ class TextFile(SourceFile):
         ]
 
     def _is_whole(self, file: OpenFile) -> bool:
-        """Whether what was read up to its end is all there is."""
+        """Whether the file is complete when it was read to its current end."""
         del file
         return True
 
     def _opened(self, file: OpenFile, *, complete: bool) -> TextOptions | None:
-        """How to read the file; sets the offset to the first line of data. None: not yet known."""
+        """The read options; sets the offset to the first data line. None: not yet known."""
         head = file.pread(_SAMPLE_BYTES, 0)
         complete = complete and self._is_whole(file)
         if head.startswith(_UTF16_MARKS):
@@ -206,11 +206,12 @@ class TextFile(SourceFile):
 
 
 class CompressedTextFile(TextFile):
-    """Lines that are compressed as a whole; ``position`` is a place in the text, and
-    ``compressed_bytes`` the size of a file that was read to its end.
+    """A text file that is compressed as a whole; ``position`` refers to the text, and
+    ``compressed_bytes`` is the size of a file that was read to its end.
 
-    It is read here, where its lines are counted, and stays open from plan to plan, so that it is
-    decompressed once; after a restart, and when it has grown, from its start up to the position.
+    The driver reads it, because lines are counted there, and keeps it open between plans, so that
+    it is decompressed once; after a restart, or when the file has grown, it is decompressed again
+    from its start to the position.
     """
 
     def __init__(
@@ -259,13 +260,13 @@ class CompressedTextFile(TextFile):
         if is_shorter:
             self.offset = {}
             self._options = None
-        if is_shorter or self._is_kept:  # it is looked at anew before anything is said of it
+        if is_shorter or self._is_kept:  # read it again before reporting an error
             with self._open() as again:
                 return self._plan(again, max_bytes, max_rows, complete=complete)
         if file.fault is not None and complete:
             lines = self.offset.get("lines", 0)
             raise FileError(
-                f"is damaged or cut off behind line {lines} (byte {position} of its text): "
+                f"is damaged or truncated after line {lines} (byte {position} of its text): "
                 f"{file.fault}"
             )
         return []
@@ -308,7 +309,7 @@ class ParquetFile(SourceFile):
         except (OSError, pa.ArrowException) as error:
             if not complete:
                 return []  # it is being written
-            raise FileError(f"is no whole Parquet file: {error}") from error
+            raise FileError(f"is not a complete Parquet file: {error}") from error
         if not known.items() <= self.offset.items():
             self.offset = {"position": 0, "rows": 0, "done": False, **known}
         units: list[Unit] = []
@@ -369,13 +370,13 @@ class AvroFile(SourceFile):
         if position > start:
             units.append(AvroBlocks(reference, start, position, first_row + 1, self._ddl))
         if not units and position < size and complete:
-            raise FileError(f"is cut off behind record {row} (byte {position} of {size})")
+            raise FileError(f"is truncated after record {row} (byte {position} of {size})")
         self.offset |= {"position": position, "rows": row}
         return units
 
 
 def _avro_block(file: OpenFile, position: int, size: int) -> tuple[int, int] | None:
-    """How many records the block at ``position`` has, and where it ends; None: not all is there."""
+    """The record count and the end of the block at ``position``; None if it is incomplete."""
     head = file.pread(20, position)
     count, at = _zigzag(head, 0)
     length, at = _zigzag(head, at)
@@ -386,7 +387,7 @@ def _avro_block(file: OpenFile, position: int, size: int) -> tuple[int, int] | N
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length number and the position behind it; (-1, 0) when it does not end."""
+    """A variable-length number and the position after it; (-1, 0) if it is truncated."""
     value = shift = 0
     for index in range(at, len(data)):
         value |= (data[index] & 0x7F) << shift
@@ -397,7 +398,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _first_line(file: OpenFile, head: bytes, *, complete: bool) -> bytes | None:
-    """The first line with its end; None when it is not there yet."""
+    """The first line with its end; None if it is incomplete."""
     end = head.find(b"\n") + 1
     if end:
         return head[:end]
@@ -408,12 +409,12 @@ def _first_line(file: OpenFile, head: bytes, *, complete: bool) -> bytes | None:
         if end:
             return head[:end]
         if size >= _HEADER_MAX_BYTES:
-            raise FileError(f"has no end of line within its first {_HEADER_MAX_BYTES} bytes")
+            raise FileError(f"has no line end within its first {_HEADER_MAX_BYTES} bytes")
     return head if complete and head else None
 
 
 def _sample(file: OpenFile, begin: int, options: TextOptions, *, complete: bool) -> bytes:
-    """Whole records from ``begin`` on, to find types from; empty when there are none yet."""
+    """Whole records from ``begin`` on, for inferring types; empty if there are none yet."""
     size = file.size_bytes
     csv = options.csv
     quote = csv.quote.encode() if options.format == CSV and csv.multiline else b""
@@ -428,10 +429,10 @@ def _sample(file: OpenFile, begin: int, options: TextOptions, *, complete: bool)
 
 
 def _column_names(first_line: bytes, options: TextOptions) -> tuple[str, ...]:
-    """The names in a csv file's header; without one column_1 and so on, or those of the schema."""
+    """The column names in a csv header; without one the schema's, or column_1 and so on."""
     line = first_line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
     if not line and options.csv.header:
-        raise FileError("has an empty first line where the columns' names should be")
+        raise FileError("has an empty first line instead of column names")
     try:
         text = line.decode()
         row = pa_csv.read_csv(
@@ -441,7 +442,7 @@ def _column_names(first_line: bytes, options: TextOptions) -> tuple[str, ...]:
             convert_options=pa_csv.ConvertOptions(default_column_type=pa.string()),
         )
     except (UnicodeDecodeError, pa.ArrowException) as error:
-        raise FileError(f"has a first line that is no csv: {error}") from error
+        raise FileError(f"has a first line that is not csv: {error}") from error
     if not options.csv.header:
         count = row.num_columns
         given = _ddl_names(options)

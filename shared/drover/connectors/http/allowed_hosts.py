@@ -1,7 +1,7 @@
-"""Which hosts connectors may call over HTTP. Standard library only.
+"""The hosts that connectors may call over HTTP. Standard library only.
 
-Connectors run in the worker's network for whoever may create them, so the worker says which hosts
-they may reach. What counts is the address that is connected to: names are looked up first.
+Connectors run in the worker's network on behalf of every user who may create them, so the worker
+restricts the hosts. The check applies to the resolved address, not to the name.
 """
 
 import os
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-#: The environment variable of workers that lists hosts, with commas between.
+#: The environment variable of workers with the allowed hosts, comma-separated.
 HOSTS_VARIABLE = "DROVER_HTTP_ALLOWED_HOSTS"
-#: Where clouds tell a machine its own credentials, and what else has no name.
+#: Cloud metadata services, which return a machine's credentials, and link-local addresses.
 _NEVER_BY_DEFAULT = tuple(
     ip_network(each)
     for each in (
@@ -34,40 +34,40 @@ class ForbiddenHostError(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Hosts as ``name``, ``*.suffix``, ``name:port``, addresses and networks; may be pickled.
+    """Hosts as ``name``, ``*.suffix``, ``name:port``, addresses and networks; picklable.
 
-    None allows every host. Link-local addresses and those of clouds' metadata are allowed only
-    where an address or network names them.
+    None allows every host. Link-local addresses and cloud metadata services are allowed only if an
+    address or network in the list names them.
     """
 
     patterns: tuple[str, ...] | None = None
 
     @classmethod
     def of_worker(cls, environment: Mapping[str, str] = os.environ) -> "AllowedHosts":
-        """As the worker's environment says."""
+        """The allowed hosts in the worker's environment."""
         text = environment.get(HOSTS_VARIABLE)
         if text is None:
             return cls()
         return cls(tuple(each.strip().lower() for each in text.split(",") if each.strip()))
 
     def check(self, host: str, port: int, address: str) -> None:
-        """Refuse a host that was looked up as ``address``.
+        """Check a host that was resolved to ``address``.
 
         Raises:
-            ForbiddenHostError: it is not allowed.
+            ForbiddenHostError: The host is not allowed.
         """
         found = _address(address)
         if found is not None and any(found in each for each in self._networks()):
             return
         if found is not None and any(found in each for each in _NEVER_BY_DEFAULT):
             raise ForbiddenHostError(
-                f"{host} is {address}, which connectors must not call: {HOSTS_VARIABLE} of the "
-                "worker does not name this address"
+                f"{host} is {address}, which connectors must not call: name this address "
+                f"in {HOSTS_VARIABLE} of the worker to allow it"
             )
         patterns = self.patterns
         if patterns is not None and not any(self._names(each, host, port) for each in patterns):
             raise ForbiddenHostError(
-                f"{host}:{port} is not among the hosts that connectors may call "
+                f"{host}:{port} is not a host that connectors may call "
                 f"({HOSTS_VARIABLE} of the worker: {', '.join(patterns) or 'none'})"
             )
 
@@ -75,8 +75,8 @@ class AllowedHosts:
         """The addresses of a host, all of them allowed.
 
         Raises:
-            ForbiddenHostError: one of them is not.
-            OSError: the host is not known.
+            ForbiddenHostError: One of them is not allowed.
+            OSError: The host name cannot be resolved.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))

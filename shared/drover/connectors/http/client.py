@@ -1,4 +1,4 @@
-"""Makes requests: to allowed hosts only, logged in, and with every failure in words."""
+"""Makes authenticated HTTP requests to allowed hosts, and describes failures."""
 
 import base64
 import logging
@@ -20,21 +20,21 @@ _REDIRECTS_MAX = 5
 _RETRIED = frozenset({408, 425, 429})
 _WAIT_MAX_S = 300.0
 _BODY_SHOWN_CHARS = 200
-#: A token is asked for anew so long before it ends.
+#: A token is renewed this long before it expires.
 _TOKEN_MARGIN_S = 30.0
 _TOKEN_S = 300.0
 
 
-# httpx logs each request with its query, which may have secrets
+# httpx logs each request with its query, which may contain secrets
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 class HttpError(Exception):
-    """A request that failed for good; the message says what to do."""
+    """A request that failed permanently; the message has the remedy."""
 
 
 class PassingHttpError(HttpError):
-    """A request that may succeed later; ``wait_s`` is how long the server asks to wait."""
+    """A request that may succeed later; ``wait_s`` is the delay that the server asks for."""
 
     def __init__(self, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
@@ -42,12 +42,12 @@ class PassingHttpError(HttpError):
 
 
 class RefusedError(HttpError):
-    """The server refused what was sent: a status of 400 or above."""
+    """The server rejected the request: a status of 400 or above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said, and the URL that it was said at."""
+    """A server's response, and the URL that returned it."""
 
     url: str
     status: int
@@ -57,7 +57,7 @@ class Answer:
 
 
 class _CheckedBackend(httpcore.SyncBackend):
-    """Connects to addresses that were checked, so that a name cannot mean another one then."""
+    """Connects to checked addresses, so that a name cannot resolve to another one later."""
 
     def __init__(self, allowed: AllowedHosts) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _CheckedBackend(httpcore.SyncBackend):
         except ForbiddenHostError:
             raise
         except OSError as error:
-            raise httpcore.ConnectError(f"the host is not known: {error}") from error
+            raise httpcore.ConnectError(f"the host name cannot be resolved: {error}") from error
         for each in addresses[:-1]:
             try:
                 return super().connect_tcp(each, port, timeout, local_address, socket_options)
@@ -86,7 +86,7 @@ class _CheckedBackend(httpcore.SyncBackend):
 
 
 class _CheckedTransport(httpx.HTTPTransport):
-    """httpx has no setting for what connects, so its pool is replaced by one that has."""
+    """A transport with a checked backend; httpx has no setting for it, so its pool is replaced."""
 
     def __init__(self, allowed: AllowedHosts) -> None:
         super().__init__(trust_env=False)
@@ -96,7 +96,7 @@ class _CheckedTransport(httpx.HTTPTransport):
 
 
 class HttpClient:
-    """Requests of one task, one after the other; credentials go to the host of ``home`` alone."""
+    """Sends requests of one task, one at a time; credentials go only to the host of ``home``."""
 
     def __init__(
         self, settings: HttpSettings, home: str, now_s: Callable[[], float] = time.monotonic
@@ -125,19 +125,19 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         max_bytes: int = 64 * 1024 * 1024,
     ) -> Answer:
-        """One request, its redirects followed.
+        """Send one request and follow its redirects.
 
         Raises:
-            PassingHttpError: it may succeed later.
-            RefusedError: the server said 400 or above.
-            HttpError: anything else, such as a host that is not allowed.
+            PassingHttpError: The request may succeed later.
+            RefusedError: The server returned a status of 400 or above.
+            HttpError: Any other failure, such as a host that is not allowed.
         """
         renewed = False
         while True:
             try:
                 return self._followed(method, url, content, headers or {}, max_bytes)
             except RefusedError as error:
-                # a token that was taken back before its time
+                # the token may have been revoked early
                 if renewed or self._token is None or " 401" not in str(error):
                     raise
                 self._token, renewed = None, True
@@ -161,8 +161,8 @@ class HttpClient:
                 return answer
             if method not in ("GET", "HEAD") and answer.status not in (307, 308):
                 raise HttpError(
-                    f"{method} {shown(url)} is redirected with status {answer.status}: name "
-                    f"{shown(str(target.join(location)))} in its place"
+                    f"{method} {shown(url)} is redirected with status {answer.status}: use "
+                    f"{shown(str(target.join(location)))} instead"
                 )
             target = target.join(location)
         raise HttpError(f"{method} {shown(url)} is redirected more than {_REDIRECTS_MAX} times")
@@ -182,7 +182,7 @@ class HttpClient:
                 for chunk in response.iter_bytes():
                     body += chunk
                     if len(body) > max_bytes:
-                        raise HttpError(f"{what} answers with more than {max_bytes} bytes")
+                        raise HttpError(f"{what}: the response exceeds {max_bytes} bytes")
                 link = response.links.get("next", {}).get("url")
                 answer = Answer(
                     url,
@@ -194,7 +194,7 @@ class HttpClient:
         except ForbiddenHostError as error:
             raise HttpError(f"{what}: {error}") from error
         except httpx.TimeoutException as error:
-            text = f"{what} has no answer within {self._settings.timeout_s} s"
+            text = f"{what}: no response within {self._settings.timeout_s} s"
             raise PassingHttpError(text) from error
         except httpx.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -237,9 +237,11 @@ class HttpClient:
             found: Any = httpx.Response(200, content=answer.body).json()
             token, seconds = str(found["access_token"]), float(found.get("expires_in", _TOKEN_S))
         except RefusedError as error:
-            raise HttpError(f"no token: {error}: check oauth2.client.id and .secret") from error
+            raise HttpError(
+                f"no access token: {error}: check oauth2.client.id and .secret"
+            ) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise HttpError(f"POST {shown(url)} gives no access_token") from error
+            raise HttpError(f"POST {shown(url)} returned no access_token") from error
         self._token = token, self._now_s() + max(0.0, seconds - _TOKEN_MARGIN_S)
         return token
 
@@ -257,12 +259,12 @@ def _raise_for(what: str, answer: Answer) -> None:
     if status in _RETRIED or status >= 500:
         raise PassingHttpError(text, wait_of(answer.headers.get("retry-after")))
     if status in (401, 403):
-        text = f"{text} (check http.authorization.type and what belongs to it)"
+        text = f"{text} (check http.authorization.type and its settings)"
     raise RefusedError(text)
 
 
 def wait_of(text: str | None, now: datetime | None = None) -> float | None:
-    """How many seconds a header Retry-After asks to wait, at most five minutes; None for none."""
+    """The seconds to wait in a Retry-After header, at most five minutes; None without one."""
     if text is None:
         return None
     try:
@@ -277,7 +279,7 @@ def wait_of(text: str | None, now: datetime | None = None) -> float | None:
 
 
 def pause_s(settings: HttpSettings, attempt: int, wait_s: float | None) -> float:
-    """How long to wait after attempt number ``attempt``, from 1."""
+    """How long to wait after attempt ``attempt`` (from 1)."""
     if wait_s is not None:
         return wait_s
     return min(float(settings.backoff_ms * 2 ** (attempt - 1)) / 1_000, _WAIT_MAX_S)

@@ -1,4 +1,4 @@
-"""How an API is read page by page: which request comes next, as a function of the last answer."""
+"""Reads an API page by page: computes the next request from the last response."""
 
 import json
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ NONE, LINK, CURSOR, OFFSET, PAGE = "none", "link", "cursor", "offset", "page"
 
 
 class PagingError(Exception):
-    """An answer that does not go on as the settings say; the message says what to do."""
+    """A response that contradicts the paging settings; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
     """How pages follow each other.
 
-    ``pointer`` finds the cursor in an answer (JSON pointer, RFC 6901), ``parameter`` is what the
-    next request has it, the number of the page or of the first item in. ``size`` items are asked
-    for in ``size_parameter`` where there is one.
+    ``pointer`` locates the cursor in a response (JSON pointer, RFC 6901); ``parameter`` of the next
+    request takes the cursor, the page number or the number of the first item. ``size_parameter``,
+    if any, requests ``size`` items.
     """
 
     mode: str = NONE
@@ -33,25 +33,25 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run through the pages is: the request is for ``at`` (a URL, a cursor or a number;
-    None for the first page), which is page ``number`` from 0.
+    """A position in the pages: the request for ``at`` (a URL, a cursor or a number; None for the
+    first page), which is page ``number``, from 0.
     """
 
     at: str | int | None = None
     number: int = 0
 
     def to_offset(self) -> dict[str, Any]:
-        """As it is committed."""
+        """The position as an offset."""
         return {"at": self.at, "page": self.number}
 
     @classmethod
     def of_offset(cls, offset: Mapping[str, Any]) -> "Place":
-        """What was committed."""
+        """The position in an offset."""
         return cls(offset["at"], offset["page"])
 
 
 def parameters_of(paging: Paging, place: Place) -> dict[str, str]:
-    """What a page's request has in its query, beside what every one has."""
+    """The query parameters of a page's request, in addition to the common ones."""
     found: dict[str, str] = {}
     if paging.size_parameter:
         found[paging.size_parameter] = str(paging.size)
@@ -65,10 +65,10 @@ def parameters_of(paging: Paging, place: Place) -> dict[str, str]:
 def next_place(
     paging: Paging, place: Place, document: Any, *, item_count: int, link: str | None, url: str
 ) -> Place | None:
-    """The page behind an answer; None when it was the last.
+    """The page after a response; None if it was the last one.
 
     Raises:
-        PagingError: it is the same page again, or one too many.
+        PagingError: The next page is the same one, or there are too many.
     """
     at: str | int | None = None
     if paging.mode == LINK:
@@ -86,24 +86,24 @@ def next_place(
         return None
     if at == place.at:
         raise PagingError(
-            f"the API gives the same page again ({str(at)[:100]!r}): check paging.mode and "
+            f"the API returned the same page again ({str(at)[:100]!r}): check paging.mode and "
             "paging.cursor.pointer"
         )
     if place.number + 1 >= paging.pages_max:
         raise PagingError(
-            f"the API has more than {paging.pages_max} pages (paging.max.pages): it may give pages "
-            "for ever"
+            f"the API has more than {paging.pages_max} pages (paging.max.pages): paging may "
+            "never end: check paging.mode"
         )
     return Place(at, place.number + 1)
 
 
 def _sized(paging: Paging) -> bool:
-    """Whether a page that is not full is the last."""
+    """Whether a page that is not full is the last one."""
     return paging.size_parameter is not None
 
 
 def resolved(document: Any, pointer: str) -> Any:
-    """What a JSON pointer finds (RFC 6901); None for nothing."""
+    """The value at a JSON pointer (RFC 6901); None if there is none."""
     found = document
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -117,17 +117,17 @@ def resolved(document: Any, pointer: str) -> Any:
 
 
 def pointer_fault(pointer: str) -> str | None:
-    """What is wrong with a JSON pointer, or None."""
+    """The error in a JSON pointer, or None."""
     if not pointer or pointer.startswith("/"):
         return None
     return f"must be a JSON pointer such as /data/items, not {pointer[:60]!r}"
 
 
 def items_of(document: Any, pointer: str) -> list[Any]:
-    """The items of an answer: a list, or one object.
+    """The items of a response: a list, or a single object.
 
     Raises:
-        PagingError: there is nothing at the pointer.
+        PagingError: The pointer locates nothing.
     """
     found = resolved(document, pointer)
     if isinstance(found, list):
@@ -138,24 +138,24 @@ def items_of(document: Any, pointer: str) -> list[Any]:
         parent, _, name = pointer.rpartition("/")
         holder = resolved(document, parent)
         if isinstance(holder, Mapping) and name in holder:
-            return []  # null stands for none
+            return []  # null means no items
     raise PagingError(
-        f"the answer has no list at {pointer or 'its root'}: {json.dumps(document)[:200]} (check "
+        f"the response has no list at {pointer or 'its root'}: {json.dumps(document)[:200]} (check "
         "http.response.items)"
     )
 
 
 def greatest(items: list[Any], pointer: str, before: Any) -> Any:
-    """The greatest value of a field of items, and of what was the greatest ``before``.
+    """The greatest value of a field of items, including the greatest value ``before``.
 
     Raises:
-        PagingError: values are of different kinds.
+        PagingError: The values have different types.
     """
     values = [each for each in (resolved(item, pointer) for item in items) if each is not None]
     try:
         return max([*values, *([] if before is None else [before])], default=None)
     except TypeError as error:
         raise PagingError(
-            f"items have values of different kinds at {pointer}, such as {values[0]!r}: they have "
-            "no greatest"
+            f"items have values of different types at {pointer}, such as {values[0]!r}: "
+            "they cannot be compared"
         ) from error

@@ -1,4 +1,4 @@
-"""The settings that HttpSource and HttpSink have in common; Aiven's names where it has them."""
+"""The common settings of HttpSource and HttpSink, with Aiven's names where they exist."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,9 +43,9 @@ _GROUP = "HTTP"
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How requests are made; may be pickled, shows no secret.
+    """How requests are made; picklable, its repr shows no secret.
 
-    ``rate`` is how many requests a second there are at most, 0 for no bound.
+    ``rate`` is the most requests per second, 0 for no limit.
     """
 
     allowed: AllowedHosts
@@ -66,7 +66,7 @@ class HttpSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "HttpSettings":
-        """From a parsed config."""
+        """The settings of a parsed config."""
         return cls(
             AllowedHosts.of_worker(),
             config[AUTHORIZATION],
@@ -87,14 +87,14 @@ class HttpSettings:
 
 
 def shown(url: str) -> str:
-    """A URL without what may be secret: its query, and who logs in."""
+    """The URL without its query and user info, which may contain secrets."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
 
 def contradictions(config: Mapping[str, Any]) -> list[Violation]:
-    """What an authorization needs and has not."""
+    """Missing settings of an authorization type."""
     kind = config.get(AUTHORIZATION, NONE)
     return [
         Violation(name, f"is required with {AUTHORIZATION}={kind}")
@@ -104,7 +104,7 @@ def contradictions(config: Mapping[str, Any]) -> list[Violation]:
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with a URL, or None."""
+    """The error in a URL, or None."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
@@ -113,7 +113,7 @@ def url_fault(url: str) -> str | None:
     if not usable:
         return f"must be a URL such as https://api.example.com/orders, not {shown(url)[:200]!r}"
     if parts.password or parts.username:
-        return f"must not have a password in it: set {AUTHORIZATION}={BASIC}"
+        return f"must not contain a password: set {AUTHORIZATION}={BASIC}"
     return None
 
 
@@ -160,18 +160,18 @@ HTTP_SETTINGS = ConfigDef(
     ),
     _key(
         AUTHORIZATION,
-        "How to log in: none, static (the header Authorization as it is), basic, or oauth2 (client "
+        "The authorization: none, static (a fixed Authorization header), basic, or oauth2 (client "
         "credentials).",
         default=NONE,
         validator=OneOf(NONE, OWN_HEADER, BASIC, OAUTH2),
     ),
     _key(
         STATIC,
-        "The header Authorization, such as Bearer and a token.",
+        "The Authorization header, such as Bearer and a token.",
         ConfigType.PASSWORD,
         recommender=visible_when(AUTHORIZATION, OWN_HEADER),
     ),
-    _key(USER, "Who logs in with basic.", recommender=visible_when(AUTHORIZATION, BASIC)),
+    _key(USER, "The user for basic.", recommender=visible_when(AUTHORIZATION, BASIC)),
     _key(
         PASSWORD,
         "The password for basic.",
@@ -180,59 +180,58 @@ HTTP_SETTINGS = ConfigDef(
     ),
     _key(
         TOKEN_URL,
-        "Where oauth2 gets tokens; one is kept until shortly before its end, and renewed once when "
-        "it is refused.",
+        "The URL that issues oauth2 tokens; a token is reused until shortly before it expires, "
+        "and renewed once when it is refused.",
         validator=Check(url_fault),
         recommender=visible_when(AUTHORIZATION, OAUTH2),
     ),
-    _key(CLIENT_ID, "The client of oauth2.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
+    _key(CLIENT_ID, "The client id for oauth2.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
     _key(
         CLIENT_SECRET,
-        "The secret of that client.",
+        "The client secret for oauth2.",
         ConfigType.PASSWORD,
         recommender=visible_when(AUTHORIZATION, OAUTH2),
     ),
-    _key(SCOPE, "The scope that tokens are for.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
+    _key(SCOPE, "The scope of oauth2 tokens.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
     _key(
         CLIENT_MODE,
-        "Where the client's name and secret are when a token is asked for: in the header, or in "
-        "the form that is sent (url).",
+        "How a token request sends the client's id and secret: in a header, or in the form (url).",
         default="header",
         validator=OneOf("header", "url"),
         recommender=visible_when(AUTHORIZATION, OAUTH2),
     ),
     _key(
         HEADERS,
-        "More headers of each request, as name:value.",
+        "Additional headers of each request, as name:value.",
         ConfigType.LIST,
         validator=Check(_headers_fault),
     ),
     _key(
         TIMEOUT_S,
-        "How many seconds a request may wait for its answer.",
+        "How many seconds to wait for a response.",
         ConfigType.INT,
         default=30,
         validator=InRange(1, 600),
     ),
     _key(
         MAX_RETRIES,
-        "How often a request is repeated that failed for the moment: no answer, or a status of "
-        "408, 425, 429 or 500 and above.",
+        "How often a failed request is retried after no response, or after a status of 408, 425, "
+        "429 or 500 and above.",
         ConfigType.INT,
         default=5,
         validator=InRange(0, 100),
     ),
     _key(
         BACKOFF_MS,
-        "The first pause before a request is repeated, in milliseconds; it doubles each time. The "
-        "header Retry-After wins, up to five minutes.",
+        "The first pause before a retry, in milliseconds; it doubles for each retry. The "
+        "Retry-After header takes precedence, up to five minutes.",
         ConfigType.INT,
         default=1_000,
         validator=InRange(0, 300_000),
     ),
     _key(
         RATE,
-        "At most so many requests a second by each task; 0 for any number.",
+        "The most requests per second of each task; 0 for no limit.",
         ConfigType.DOUBLE,
         default=0.0,
         validator=InRange(0),

@@ -1,4 +1,4 @@
-"""HttpSink: records as requests."""
+"""HttpSink: sends records as HTTP requests."""
 
 import re
 import threading
@@ -53,8 +53,8 @@ NULLS = "behavior.on.null.values"
 
 IGNORE, DELETE, FAIL = "ignore", "delete", "fail"
 EXTRA = (
-    "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then start "
-    "them again"
+    "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then "
+    "restart them"
 )
 _PLACE = re.compile(r"\$\{(topic|key)\}")
 _REJECTED = pa.schema(
@@ -73,7 +73,7 @@ def _wait(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record as a request: its value as a body, None for none, and its key as a text."""
+    """A record as a request: its value as a body, None for no body, and its key as text."""
 
     topic: str
     partition: int
@@ -84,7 +84,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class RequestLayout:
-    """How records become requests of at most ``size`` each."""
+    """How records become requests of at most ``size`` records."""
 
     method: str
     url: str
@@ -96,12 +96,12 @@ class RequestLayout:
     nulls: str = IGNORE
 
     def url_of(self, message: Message) -> str:
-        """Where a record goes."""
+        """The URL for a record."""
         values = {"topic": message.topic, "key": message.key}
         return _PLACE.sub(lambda match: quote(values[match[1]], safe=""), self.url)
 
     def body_of(self, messages: Sequence[Message]) -> bytes:
-        """What is sent of some records."""
+        """The body for some records."""
         if self.size == 1:
             return messages[0].body or b""
         joined = self.separator.encode().join(each.body or b"" for each in messages)
@@ -110,7 +110,7 @@ class RequestLayout:
 
 @dataclass(frozen=True)
 class HttpWriter:
-    """Sends a batch, record after record; may be pickled, and gets all of it in one call."""
+    """Sends a batch, record by record; picklable, and receives the whole batch in one call."""
 
     connector: str
     settings: HttpSettings
@@ -118,7 +118,7 @@ class HttpWriter:
     wait: Callable[[float], None] = _wait
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields a row for each record that the server refused; the others it has taken."""
+        """Yield a row for each record that the server refused; it accepted the others."""
         from drover.connectors.http.client import HttpClient
 
         client = HttpClient(self.settings, self.layout.url)
@@ -130,7 +130,7 @@ class HttpWriter:
             yield pa.RecordBatch.from_pylist(refused, schema=_REJECTED)
 
     def _groups(self, batches: Iterable[Any]) -> Iterator[list[Message]]:
-        """Records of one topic partition and one URL, as many as a request takes."""
+        """Consecutive records of one topic partition and one URL, up to the size of a request."""
         layout, group = self.layout, list[Message]()
         for message in (each for batch in batches for each in messages_of(batch)):
             if message.body is None and layout.nulls == IGNORE:
@@ -153,7 +153,7 @@ class HttpWriter:
         )
 
     def _send(self, client: Any, group: list[Message]) -> list[dict[str, Any]]:
-        """Send records; those that are refused, one by one where several went together."""
+        """Send records; if a request with several is refused, send them one by one."""
         from drover.connectors.http.client import RefusedError
 
         layout, first, last = self.layout, group[0], group[-1]
@@ -175,7 +175,7 @@ class HttpWriter:
             )
         except RefusedError as error:
             if any(f" answers {each}" in str(error) for each in (401, 403)):
-                raise  # no record can do anything about that
+                raise  # not caused by a record
             if len(group) == 1:
                 return [_refused(first, str(error))]
             return [row for each in group for row in self._send(client, [each])]
@@ -184,7 +184,7 @@ class HttpWriter:
     def _repeated(
         self, client: Any, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
     ) -> None:
-        """One request, again while it fails for the moment."""
+        """Send one request, with retries while the failure may be temporary."""
         from drover.connectors.http.client import PassingHttpError, pause_s
 
         attempt = 0
@@ -203,7 +203,7 @@ class HttpWriter:
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
-    """The records of a batch: bytes and texts as they are, all else as JSON."""
+    """The records of a batch: bytes and texts unchanged, other values as JSON."""
     keys = _texts(batch, KEY)
     values = _texts(batch, VALUE)
     columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
@@ -233,29 +233,29 @@ def _refused(message: Message, reason: str) -> dict[str, Any]:
 
 
 class HttpSinkTask(SinkTask):
-    """Sends each batch, in order."""
+    """Sends each batch in order."""
 
     def start(self, context: SinkTaskContext) -> None:
-        """Nothing to open: requests are made where the records are."""
+        """Read the settings; executors make the requests."""
         config = context.config
         self._writer = HttpWriter(
             context.task.connector, HttpSettings.of(config), layout_of(config)
         )
 
     def write(self, batch: SinkBatch) -> str:
-        """Send the batch; what the server refuses is rejected, record by record."""
+        """Send the batch; reject each record that the server refuses."""
         for row in batch.run_in_arrow(self._writer, at_once=True):
             batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
         return ""
 
 
 class HttpSink(SinkConnector):
-    """Sends records to an HTTP API, each in a request of its own or several together, in the order
-    of their topic partitions.
+    """Sends records to an HTTP API, one or several per request, in the order of their topic
+    partitions.
 
-    A status of 408, 425, 429 or 500 and above is repeated; any other of 400 and above rejects the
-    record, as errors.* say. After a crash records may be sent again: the header Idempotency-Key is
-    the same then, if they go alone.
+    Requests are retried after a status of 408, 425, 429 or 500 and above; any other status of 400
+    and above rejects the record, which the errors.* settings handle. After a crash records may be
+    sent again, with the same Idempotency-Key header if each has its own request.
     """
 
     version = "0.1.0"
@@ -272,22 +272,22 @@ class HttpSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and whether the host may be called and is there."""
+        """The settings must not contradict each other; the host must be allowed and resolvable."""
         faults = contradictions(config)
         url = config.get(URL)
         if url is not None and "${" in urlsplit(url).netloc:
             faults.append(Violation(URL, "must not have ${topic} or ${key} in its host"))
         if config.get(NULLS) == DELETE and url is not None and "${key}" not in url:
-            faults.append(Violation(NULLS, f"needs ${{key}} in {URL}: what else is deleted?"))
+            faults.append(Violation(NULLS, f"needs ${{key}} in {URL}: it selects what is deleted"))
         return faults or (host_faults(url) if url is not None else [])
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
 
 
 def layout_of(config: Mapping[str, Any]) -> RequestLayout:
-    """How a parsed config says that records become requests."""
+    """The layout of requests, from a parsed config."""
     return RequestLayout(
         config[METHOD],
         config[URL],
@@ -301,7 +301,7 @@ def layout_of(config: Mapping[str, Any]) -> RequestLayout:
 
 
 def host_faults(url: str) -> list[Violation]:
-    """Whether the library is there, and the host known and allowed."""
+    """Whether the library is missing, or the host unknown or not allowed."""
     try:
         import httpx  # noqa: F401
     except ModuleNotFoundError:
@@ -313,7 +313,7 @@ def host_faults(url: str) -> list[Violation]:
     except PermissionError as error:
         return [Violation(URL, str(error))]
     except OSError as error:
-        return [Violation(URL, f"{shown(url)}: the host is not known: {error}")]
+        return [Violation(URL, f"{shown(url)}: the host name cannot be resolved: {error}")]
     return []
 
 
@@ -336,7 +336,7 @@ _SETTINGS = ConfigDef(
         default="POST",
         validator=OneOf("POST", "PUT", "PATCH"),
     ),
-    _key(CONTENT_TYPE, "What requests say that they are.", default="application/json"),
+    _key(CONTENT_TYPE, "The Content-Type header of requests.", default="application/json"),
     _key(
         BATCHING,
         "Whether a request has several records of a topic partition.",
@@ -345,23 +345,28 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         BATCH_SIZE,
-        "How many records such a request has at most.",
+        "The most records per request.",
         ConfigType.INT,
         default=500,
         validator=InRange(1, 100_000),
     ),
-    _key(PREFIX, "What is before these records, such as [.", default="", importance=Importance.LOW),
-    _key(SUFFIX, "What is behind them, such as ].", default="", importance=Importance.LOW),
+    _key(
+        PREFIX,
+        "Text before the records of a request, such as [.",
+        default="",
+        importance=Importance.LOW,
+    ),
+    _key(SUFFIX, "Text after them, such as ].", default="", importance=Importance.LOW),
     _key(
         SEPARATOR,
-        r"What is between two of them, such as a comma; \n is the end of a line.",
+        r"Text between two of them, such as a comma; \n is a line end.",
         default=r"\n",
         importance=Importance.LOW,
     ),
     _key(
         NULLS,
-        "What becomes of a record without a value: it is left out (ignore), a request DELETE is "
-        "sent (delete; with ${key} in http.url), or it is an error of the record (fail).",
+        "The handling of a record without a value: skip it (ignore), send a DELETE request "
+        "(delete; with ${key} in http.url), or fail the record (fail).",
         default=IGNORE,
         validator=OneOf(IGNORE, DELETE, FAIL),
     ),

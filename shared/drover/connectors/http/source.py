@@ -1,4 +1,4 @@
-"""HttpSource: what an HTTP API answers, as rows."""
+"""HttpSource: reads the responses of an HTTP API as rows."""
 
 import json
 import time
@@ -72,13 +72,13 @@ INITIAL = "incremental.initial"
 RUN_MS = "run.interval.ms"
 
 
-#: A look at the API is over before the worker gives the check of a config up.
+#: The limit for the check of the API, below the worker's limit for validating a config.
 _LOOK_S = 10
 
 
 @dataclass(frozen=True)
 class JsonItems:
-    """Items of an answer as lines of JSON; for ArrowRows."""
+    """Items of a response as lines of JSON; for ArrowRows."""
 
     lines: bytes
     origin: str
@@ -97,7 +97,7 @@ class JsonItems:
 
 @dataclass(slots=True)
 class _Run:
-    """Once through the pages: from which value on, where it is, and the greatest value so far."""
+    """One pass through the pages: its start value, its position, and the greatest value so far."""
 
     since: Any
     place: Place
@@ -105,10 +105,10 @@ class _Run:
 
 
 class HttpSourceTask(SourceTask):
-    """Asks for one page after the other, and begins anew after a pause."""
+    """Requests one page after another, and starts again after a pause."""
 
     def start(self, context: SourceTaskContext) -> None:
-        """Go on at the page whose request was next."""
+        """Resume at the next page."""
         from drover.connectors.http.client import HttpClient
 
         config = context.config
@@ -127,7 +127,7 @@ class HttpSourceTask(SourceTask):
         self._attempt = 0
 
     def poll(self) -> SourceBatch | None:
-        """The items of the next page; None while there is a pause, or nothing new."""
+        """The items of the next page; None during a pause, or if nothing is new."""
         from drover.connectors.http.client import HttpError, PassingHttpError, pause_s
 
         if time.monotonic() < self._not_before_s:
@@ -145,7 +145,7 @@ class HttpSourceTask(SourceTask):
         except PassingHttpError as error:
             self._attempt += 1
             if self._attempt > config["max.retries"]:
-                raise HttpError(f"{error}; given up after {self._attempt} requests") from error
+                raise HttpError(f"{error}; failed after {self._attempt} attempts") from error
             pause = pause_s(self._settings, self._attempt, error.wait_s)
             self._not_before_s = time.monotonic() + pause
             return None
@@ -156,7 +156,7 @@ class HttpSourceTask(SourceTask):
         return self._batch(items, run, shown(answer.url))
 
     def _advance(self, run: _Run, document: Any, items: list[Any], answer: Any) -> None:
-        """Where it goes on behind an answer."""
+        """Compute the next position from a response."""
         config = self._context.config
         if config[INCREMENTAL_POINTER]:
             run.greatest = greatest(items, config[INCREMENTAL_POINTER], run.greatest)
@@ -183,7 +183,7 @@ class HttpSourceTask(SourceTask):
         if self._run is not None:
             offset |= {"next": run.place.to_offset(), "greatest": run.greatest}
         if not items and self._run is None:
-            return None  # nothing new: what is committed stays right
+            return None  # nothing new: the committed offset remains valid
         lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in items).encode()
         rows = ArrowRows(spark, JsonItems(lines, origin, config[SCHEMA]), 1, None)
         return SourceBatch.table(
@@ -200,10 +200,10 @@ class HttpSourceTask(SourceTask):
 
 
 class HttpSource(SourceConnector):
-    """Reads an HTTP API whose answers are JSON: each item of an answer is a row.
+    """Reads an HTTP API with JSON responses: each item of a response becomes a row.
 
-    Pages are followed by links, cursors or numbers; a parameter may ask for what is newer than the
-    greatest value seen. One task; after a crash it goes on at the page that comes next.
+    Pages are followed by links, cursors or numbers; a parameter may request only items above the
+    greatest value seen. There is one task; after a crash it resumes at the next page.
     """
 
     version = "0.1.0"
@@ -220,7 +220,7 @@ class HttpSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what the API answers."""
+        """The settings must not contradict each other, and the API must return items."""
         faults = [*contradictions(config), *_contradictions(config)]
         if not faults and URL in config:
             faults += host_faults(config[URL])
@@ -230,19 +230,19 @@ class HttpSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         del config
         refuse_misshapen(changes, partition={"url": str}, counts=())
         return True
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """One task: pages come one after the other."""
+        """One task, because pages are read in sequence."""
         del max_tasks
         return [{}]
 
 
 def paging_of(config: Mapping[str, Any]) -> Paging:
-    """How a parsed config says that pages follow each other."""
+    """The paging of a parsed config."""
     return Paging(
         config[MODE],
         config[POINTER] or "",
@@ -259,7 +259,7 @@ def request_url(config: Mapping[str, Any], paging: Paging, place: Place, since: 
     import httpx
 
     if paging.mode == LINK and place.at is not None:
-        return str(place.at)  # a link has all that it needs
+        return str(place.at)  # a link is complete
     parameters = dict(each.partition("=")[::2] for each in config[PARAMETERS] or ())
     if config[INCREMENTAL] and since is not None:
         parameters[config[INCREMENTAL]] = str(since)
@@ -272,11 +272,11 @@ def _document(body: bytes, url: str) -> Any:
         return json.loads(body)
     except ValueError as error:
         text = body[:200].decode(errors="replace")
-        raise PagingError(f"{shown(url)} answers no JSON: {text!r}") from error
+        raise PagingError(f"{shown(url)} does not return JSON: {text!r}") from error
 
 
 def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
-    """What the first page says."""
+    """Faults in the response with the first page."""
     from drover.connectors.http.client import HttpClient, HttpError
 
     settings = HttpSettings.of(config)
@@ -345,7 +345,7 @@ _SETTINGS = ConfigDef(
         ConfigType.LIST,
         default=None,
         group="Topic",
-        documentation="The field that is the record's key, or several, whose struct is.",
+        documentation="The field for the record's key; several fields become a struct.",
         validator=NonEmpty(),
     ),
     ConfigKey(
@@ -353,28 +353,28 @@ _SETTINGS = ConfigDef(
         ConfigType.STRING,
         default=None,
         group="Topic",
-        documentation="The fields and their types, such as: id bigint, price decimal(10,2). "
-        "Without it they are found from each answer.",
+        documentation="The fields and their types, such as: id bigint, price decimal(10,2). By "
+        "default they are inferred from each response.",
         validator=Check(ddl_fault),
     ),
-    _key(METHOD, "The method of requests.", default="GET", validator=OneOf("GET", "POST")),
+    _key(METHOD, "The HTTP method.", default="GET", validator=OneOf("GET", "POST")),
     _key(
         BODY,
-        "What a request has as its body, with POST.",
+        "The request body, with POST.",
         recommender=visible_when(METHOD, "POST"),
     ),
-    _key(PARAMETERS, "What each request has in its query, as name=value.", ConfigType.LIST),
+    _key(PARAMETERS, "Query parameters of each request, as name=value.", ConfigType.LIST),
     _key(
         ITEMS,
-        "Where the items of an answer are, as a JSON pointer such as /data/items; by default the "
-        "answer is the list, or the only item.",
+        "The location of the items in a response, as a JSON pointer such as /data/items; by "
+        "default the response is the list, or a single item.",
         default="",
         importance=Importance.HIGH,
         validator=_POINTER,
     ),
     _key(
         MAX_BYTES,
-        "How large an answer may be.",
+        "The largest size of a response.",
         ConfigType.INT,
         default=64 * 1024 * 1024,
         importance=Importance.LOW,
@@ -382,38 +382,39 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         RUN_MS,
-        "The pause behind the last page, in milliseconds.",
+        "The pause after the last page, in milliseconds.",
         ConfigType.INT,
         default=60_000,
         validator=InRange(1, 86_400_000),
     ),
     _key(
         MODE,
-        "How pages follow each other: by the header Link or a link in the answer (link), by a "
-        "cursor in the answer, by the number of the first item (offset), of the page, or none.",
+        "How pages follow each other: by the Link header or a link in the response (link), a "
+        "cursor in the response (cursor), the number of the first item (offset) or of the page "
+        "(page); none for a single page.",
         default=NONE,
         importance=Importance.HIGH,
         validator=OneOf(NONE, LINK, CURSOR, OFFSET, PAGE),
     ),
     _key(
         POINTER,
-        "Where the answer has the cursor or link.",
+        "The location of the cursor or link in the response.",
         validator=_POINTER,
         recommender=visible_when(MODE, LINK, CURSOR),
     ),
     _key(
         PARAMETER,
-        "The parameter that has the cursor, the item's or the page's number.",
+        "The query parameter for the cursor, or for the number of the item or page.",
         recommender=visible_when(MODE, CURSOR, OFFSET, PAGE),
     ),
     _key(
         SIZE_PARAMETER,
-        "The parameter that says how many items a page has. With it a page of fewer is the last, "
-        "else an empty one.",
+        "The query parameter for the number of items per page. With it a page with fewer items is "
+        "the last one, otherwise an empty page.",
     ),
     _key(
         SIZE,
-        "How many items to ask for with it.",
+        "The number of items per page, for that parameter.",
         ConfigType.INT,
         default=100,
         validator=InRange(1),
@@ -428,7 +429,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         MAX_PAGES,
-        "More pages than this are a mistake of the API.",
+        "The most pages; more indicate an error in the API or the settings.",
         ConfigType.INT,
         default=10_000,
         importance=Importance.LOW,
@@ -436,19 +437,19 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         INCREMENTAL,
-        "The parameter that asks for what is newer than a value. Without it everything comes again "
-        "in each run.",
+        "The query parameter that requests items above a value. Without it each pass reads all "
+        "items again.",
     ),
     _key(
         INCREMENTAL_POINTER,
-        "Where an item has that value, such as /updated_at; the greatest of a run is asked for in "
-        "the next.",
+        "The location of that value in an item, such as /updated_at; the next pass requests items "
+        "above the greatest value.",
         validator=_POINTER,
         recommender=visible_with(INCREMENTAL),
     ),
     _key(
         INITIAL,
-        "The value of the first run; by default the parameter is left out then.",
+        "The value for the first pass; by default the parameter is omitted.",
         recommender=visible_with(INCREMENTAL),
     ),
 )

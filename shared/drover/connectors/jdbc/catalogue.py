@@ -1,4 +1,4 @@
-"""What there is in a database: the tables that settings ask for, and how they are read."""
+"""Finds the tables for the settings of a source, and how to read them."""
 
 import json
 import re
@@ -35,7 +35,7 @@ from drover.connectors.jdbc.source_settings import (
     TableName,
 )
 
-#: What a query is called while its columns are looked at.
+#: The name of a query while its columns are reflected.
 _QUERY_NAME = "drover_query"
 _MYSQL = ("mysql", "mariadb")
 _LOCK_WAIT_S = 3
@@ -44,12 +44,12 @@ SELECT coalesce(bool_and(has_column_privilege(attrelid, attnum, 'SELECT')), true
 FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
 """
-# what is read with the table that it is a part of
+# partitions are read with their parent table
 _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE relispartition AND nspname = coalesce(%(schema)s, current_schema())
 """
-# of all that is stored, what is out of line as well; as of the last ANALYZE
+# average size of a stored row including out-of-line values, as of the last ANALYZE
 _ROW_BYTES = {
     "postgresql": """
 SELECT (sum(pg_table_size(oid)) / sum(reltuples))::bigint FROM pg_class
@@ -64,7 +64,7 @@ WHERE table_schema = coalesce(%(schema)s, database()) AND table_name = %(name)s
 
 
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
-    """The tables that there are and that the settings ask for, in order."""
+    """The existing tables that the settings select, in order."""
     inspector = sa.inspect(connection)
     whitelist, blacklist = config.get(TABLE_WHITELIST), config.get(TABLE_BLACKLIST) or ()
     schemas: set[str | None] = {config.get(SCHEMA_PATTERN) or None}
@@ -91,11 +91,11 @@ def _partitions(connection: "sa.Connection", schema: str | None) -> set[str]:
 
 
 def sources_of(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableSource]:
-    """What a task reads.
+    """The tables of a task.
 
     Raises:
-        DatabaseError: a table is not there, or has not what the settings need.
-        sa.exc.SQLAlchemyError: the database refused.
+        DatabaseError: A table is missing, or lacks columns that the settings need.
+        sa.exc.SQLAlchemyError: The database refused a statement.
     """
     if config[QUERY]:
         return [_query_source(connection, config)]
@@ -114,8 +114,8 @@ def _table_source(
         found = inspector.get_columns(name, schema)
     except sa.exc.NoSuchTableError:
         raise DatabaseError(
-            f"there is no table {shown!r} any more: the connector goes on without it once it has "
-            "looked for new tables"
+            f"table {shown!r} does not exist any longer: the connector continues without it "
+            "after its next check for tables"
         ) from None
     faults = [
         f"{each.field}: {each.description}"
@@ -149,7 +149,7 @@ def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
 
 def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:
     query = config[QUERY].strip().rstrip(";")
-    # made of it, and gone with the connection: it has the types of the query's columns
+    # a temporary view has the types of the query's columns
     made = f"CREATE TEMPORARY VIEW {_QUERY_NAME} AS {query}"
     if connection.dialect.name in _MYSQL:
         made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}) AS query LIMIT 0"
@@ -187,7 +187,7 @@ def reflected(
     """A table's columns.
 
     Raises:
-        sa.exc.NoSuchTableError: there is no such table.
+        sa.exc.NoSuchTableError: The table does not exist.
     """
     found = sa.inspect(connection).get_columns(name, schema)
     return _columns(connection, found, numeric_mapping)
@@ -196,7 +196,7 @@ def reflected(
 def _columns(
     connection: "sa.Connection", found: Sequence[Any], numeric_mapping: str
 ) -> tuple[Column, ...]:
-    # SQLite's integers have eight bytes, whatever they are called
+    # all integers of SQLite have eight bytes
     wide = connection.dialect.name == "sqlite"
     return tuple(
         Column.of(
@@ -210,7 +210,7 @@ def _columns(
 
 
 def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterable[Violation]:
-    """What the tables lack that the settings name."""
+    """Faults of the tables in the settings."""
     if config.get(QUERY):
         text = config[QUERY].strip().rstrip(";")
         try:
@@ -222,7 +222,7 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
     present = {name for _, name in tables} | {f"{schema}.{name}" for schema, name in tables}
     for each in config.get(TABLE_WHITELIST) or ():
         if each not in present:
-            yield Violation(TABLE_WHITELIST, f"there is no table {each!r}")
+            yield Violation(TABLE_WHITELIST, f"table {each!r} does not exist")
     inspector = sa.inspect(connection)
     for schema, name in tables:
         if not _may_read(connection, name, schema):
@@ -233,7 +233,7 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
 
 
 def _may_read(connection: "sa.Connection", name: str, schema: str | None) -> bool:
-    """Whether the user has the right to; a table that is locked is not waited for."""
+    """Whether the user may read a table; does not wait for locks."""
     table = sa.table(name, schema=schema)
     match connection.dialect.name:
         case "postgresql":

@@ -1,4 +1,6 @@
-"""What records do to their tables: by columns where values have a schema, else one by one."""
+"""Computes the changes that records make to their tables: by columns if values have a schema, else
+by record.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,13 +29,13 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
 )
 
-#: The topic that a record is from, its partition and offset.
+#: A record's topic, partition and offset.
 Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one record does to its table: a row to write, or None to delete the one of the key."""
+    """The change of one record: a row to write, or None to delete the row of the key."""
 
     key: Row
     row: Row | None
@@ -41,10 +43,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """What records do, in order, by columns of their table.
+    """The changes of a batch, in order, by columns of their table.
 
-    ``rows`` has the columns of the key as well, named by ``keys``; ``gone`` says which records
-    delete the row of their key, None for none of them.
+    ``rows`` includes the key columns, named in ``keys``; ``gone`` marks the records that delete the
+    row of their key, None for no deletions.
     """
 
     rows: pa.RecordBatch
@@ -53,7 +55,7 @@ class ColumnChanges:
 
 
 def places_of(batch: pa.RecordBatch) -> list[Place]:
-    """Where each record is from."""
+    """The origin of each record."""
     return list(
         zip(
             original_topics(batch).to_pylist(),
@@ -65,10 +67,10 @@ def places_of(batch: pa.RecordBatch) -> list[Place]:
 
 
 def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
-    """What records do, one by one; records that do nothing are left out.
+    """The changes of a batch, one per record; records without effect are skipped.
 
     Raises:
-        RecordError: one has no key, or no fields.
+        RecordError: A record has no key, or no fields.
     """
     rows = zip(places_of(batch), _values(batch, KEY), _values(batch, VALUE), strict=True)
     found = (_change(settings, *row) for row in rows)
@@ -76,11 +78,10 @@ def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
 
 
 def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChanges | None:
-    """What records do, by columns; None where their values have a schema neither as records say
-    nor as they are (see ``with_columns``).
+    """The changes by columns; None if the values have no common schema (see ``with_columns``).
 
     Raises:
-        RecordError: one has no key, or no fields.
+        RecordError: A record has no key, or no fields.
     """
     value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
     if is_schemaless(value) or (settings.pk_mode == RECORD_KEY and is_schemaless(key)):
@@ -110,7 +111,7 @@ def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChan
 
 
 def _described(value: pa.Field, name: str, array: pa.Array) -> pa.Field:
-    """A column, with what is said of the value's field of that name."""
+    """The column with the metadata of the value's field of that name."""
     index = value.type.get_field_index(name) if pa.types.is_struct(value.type) else -1
     said = value.type.field(index).metadata if index >= 0 else None
     return pa.field(name, array.type, metadata=said)
@@ -119,7 +120,7 @@ def _described(value: pa.Field, name: str, array: pa.Array) -> pa.Field:
 def _keys(
     batch: pa.RecordBatch, settings: WriteSettings, fields: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array] | None:
-    """The columns of the key; None if every record lacks one."""
+    """The key columns; None if every record lacks one."""
     names = settings.pk_fields
     match settings.pk_mode:
         case mode if mode == NONE:
@@ -143,7 +144,7 @@ def _keys(
 
 
 def _fields(array: pa.Array) -> dict[str, pa.Array]:
-    """The fields of structs, each null where the struct is."""
+    """The fields of structs, each null where the struct is null."""
     if not pa.types.is_struct(array.type):
         return {}
     names = [array.type.field(index).name for index in range(array.type.num_fields)]
@@ -164,7 +165,7 @@ def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Chan
             return None
         return Change(_key(settings, place, key, value), None)
     if not isinstance(value, dict):
-        raise RecordError("it has no fields: set a converter that gives some")
+        raise RecordError("it has no fields: set a converter with a schema")
     own = _key(settings, place, key, value)
     fields = settings.fields
     row = {name: each for name, each in value.items() if fields is None or name in fields}
@@ -183,8 +184,8 @@ def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:
         case _:
             if not isinstance(key, dict):
                 if key is None or len(names) != 1:
-                    listed = ", ".join(names) or "that a row is found by"
-                    raise RecordError(f"its key has not the fields {listed} (pk.fields)")
+                    listed = ", ".join(names) or "of the primary key"
+                    raise RecordError(f"its key lacks the fields {listed} (pk.fields)")
                 return {names[0]: key}
             source = key
     wanted = names or tuple(source)
@@ -196,7 +197,7 @@ def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Keys or values as Python has them; JSON of values without a schema is parsed."""
+    """Keys or values as Python objects; schemaless JSON is parsed."""
     field = batch.schema.field(name)
     values: list[Any] = batch.column(name).to_pylist(maps_as_pydicts="lossy")
     if is_schemaless(field):

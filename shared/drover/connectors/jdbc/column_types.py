@@ -1,4 +1,4 @@
-"""Types of a sink's columns: those of new ones, and how values get into those that are there."""
+"""Column types of a sink: types for new columns, and conversion of values for existing ones."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ from sqlalchemy.dialects import mysql, postgresql
 from drover.connector.records import PLAIN_FOR_DATABASES, is_binary, value_text
 
 Row = dict[str, Any]
-#: A text that is part of a primary key needs a length on MySQL.
+#: MySQL needs a length for a text column in a primary key.
 _KEY_CHARS = 255
 _KEY_BYTES = 255
 
 
 class RecordError(Exception):
-    """A record that cannot be written; the message says why, without values."""
+    """A record that cannot be written; the message has the reason, without values."""
 
 
 def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
-    """The column of a new table for an Arrow type."""
+    """The column type for an Arrow type, in a new table."""
     types = pa.types
     if types.is_boolean(kind):
         return sa.Boolean()
@@ -55,10 +55,10 @@ def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
 
 
 def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
-    """Rows that have the same fields, as their statement takes them.
+    """The parameters of a statement for rows with the same fields.
 
     Raises:
-        RecordError: a text is not what its column holds.
+        RecordError: A text does not fit its column.
     """
     names = list(rows[0]) if rows else []
     if not names:
@@ -69,7 +69,7 @@ def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
 
 
 def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]":
-    """The parameter ``key`` for a column; JSON goes there as text."""
+    """The parameter ``key`` for a column; JSON is sent as text."""
     kind = table.c[name].type
     if not isinstance(kind, sa.JSON):
         return sa.bindparam(key, type_=kind)
@@ -78,17 +78,17 @@ def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]"
 
 
 def json_text(value: Any) -> str:
-    """A value as a JSON column has it; a text is JSON already."""
+    """The value for a JSON column; a text is already JSON."""
     return value if isinstance(value, str) else compact_json(value)
 
 
 def compact_json(value: Any) -> str:
-    """A struct, list or map as a column of texts has it."""
+    """A struct, list or map as JSON for a text column."""
     return value_text(value, PLAIN_FOR_DATABASES)
 
 
 def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
-    """Values of a field as its column takes them."""
+    """Values of a field in the form for their column."""
     kind = table.c[name].type
     change = _change_for(kind)
     if change is None:
@@ -101,8 +101,9 @@ def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
 
 
 def _change_for(kind: "sa.types.TypeEngine[Any]") -> Callable[[Any], Any] | None:
-    """What makes values those of a column: texts of values without a schema become what they say.
-    None where all are taken as they are.
+    """The function that converts values for a column: texts of schemaless values are parsed.
+
+    None if no conversion is needed.
     """
     match kind:
         case sa.JSON():
@@ -132,7 +133,7 @@ def _text(value: Any) -> Any:
 
 
 def _moment(kind: "sa.DateTime", value: Any) -> Any:
-    """In UTC, without saying so where the column has no zone."""
+    """The moment in UTC, without a zone if the column has none."""
     value = _read(datetime.fromisoformat, value)
     if not isinstance(value, datetime) or value.tzinfo is None or kind.timezone:
         return value

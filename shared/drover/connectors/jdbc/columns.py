@@ -1,4 +1,4 @@
-"""Columns of tables as Arrow's types, and back: exact, or as numeric.mapping asks for."""
+"""Table columns as Arrow types and back: exact, or according to numeric.mapping."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class ColumnError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is read: its SQL type, the Arrow type, and how a value gets there.
+    """A column to read: its SQL type, its Arrow type, and the conversion of values.
 
-    ``convert`` is None for values that Arrow takes as they are.
+    ``convert`` is None if Arrow takes the values unchanged.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Column:
         numeric_mapping: str = NONE,
         nullable: bool = True,
     ) -> "Column":
-        """How a column is read."""
+        """The column for an SQL type."""
         return cls(name, sql_type, *_reading(sql_type, numeric_mapping), nullable)
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """Some of its values.
+        """An array of column values.
 
         Raises:
-            ColumnError: one does not fit.
+            ColumnError: A value does not fit.
         """
         convert = self.convert
         try:
@@ -70,10 +70,10 @@ class Column:
             raise self._misfit(error) from error
 
     def array_of_texts(self, texts: pa.Array) -> pa.Array:
-        """Some of its values, as PostgreSQL's COPY writes them.
+        """An array of column values from the texts of PostgreSQL's COPY.
 
         Raises:
-            ColumnError: one does not fit.
+            ColumnError: A value does not fit.
         """
         try:
             return from_text(texts, self.arrow_type)
@@ -81,8 +81,8 @@ class Column:
             raise self._misfit(error) from error
 
     def selected(self, column: "sa.ColumnElement[Any]") -> "sa.ColumnElement[Any]":
-        """What to select, so that values which become text have the text of the database."""
-        if isinstance(self.sql_type, mysql.TIME):  # SQLAlchemy would leave out its days
+        """The expression to select; columns that become text are cast by the database."""
+        if isinstance(self.sql_type, mysql.TIME):  # SQLAlchemy would drop the days
             return sa.type_coerce(column, sa.types.NULLTYPE).label(self.name)
         plain = isinstance(self.sql_type, sa.String) and not isinstance(self.sql_type, mysql.SET)
         if plain or not pa.types.is_string(self.arrow_type):
@@ -97,7 +97,7 @@ class Column:
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema of some columns."""
+    """The Arrow schema of the columns."""
     return pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns])
 
 
@@ -124,7 +124,7 @@ def _reading(kind: "sa.types.TypeEngine[Any]", mapping: str) -> tuple[pa.DataTyp
         case sa.Numeric():
             return _numeric(kind, mapping)
         case mysql.TIMESTAMP():
-            return pa.timestamp("us", "UTC"), None  # of sessions in UTC
+            return pa.timestamp("us", "UTC"), None  # sessions use UTC
         case sa.DateTime():
             return pa.timestamp("us", "UTC" if kind.timezone else None), None
         case sa.Date():
@@ -136,14 +136,14 @@ def _reading(kind: "sa.types.TypeEngine[Any]", mapping: str) -> tuple[pa.DataTyp
         case sa.ARRAY() if (kind.dimensions or 1) == 1:
             inner, convert = _reading(kind.item_type, mapping)
             return pa.list_(inner), _Each(convert) if convert else None
-        case _:  # json, uuid, inet, interval, geometry…: as the database writes it
+        case _:  # json, uuid, inet, interval, geometry…: the database's text form
             return pa.string(), _text
 
 
 def _numeric(kind: "sa.Numeric[Any]", mapping: str) -> tuple[pa.DataType, Convert | None]:
     precision, scale = kind.precision, kind.scale or 0
     if precision is None:
-        return pa.string(), _plain_number  # exact, whatever its length
+        return pa.string(), _plain_number  # exact, with any number of digits
     precision, scale = max(precision, precision - scale, scale), max(scale, 0)
     if mapping != NONE and scale == 0 and precision <= _LONG_DIGITS:
         return (pa.int32() if precision <= 9 else pa.int64()), int
@@ -157,7 +157,7 @@ def _numeric(kind: "sa.Numeric[Any]", mapping: str) -> tuple[pa.DataType, Conver
 
 @dataclass(frozen=True, slots=True)
 class _Quantize:
-    """Gives decimals the scale of their column; refuses to lose digits."""
+    """Converts decimals to the scale of their column; refuses to lose digits."""
 
     unit: Decimal
 
@@ -171,7 +171,7 @@ class _Quantize:
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """Bits, which SQLAlchemy makes a number of, as bytes."""
+    """Converts bits from SQLAlchemy's numbers to bytes."""
 
     length: int
 
@@ -181,7 +181,7 @@ class _Bits:
 
 def _time_of_day(value: timedelta) -> time:
     if not timedelta() <= value < timedelta(days=1):
-        raise ValueError(f"{value} is no time of a day")
+        raise ValueError(f"{value} is not a time of day")
     return (datetime.min + value).time()
 
 

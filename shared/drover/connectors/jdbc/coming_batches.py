@@ -1,4 +1,4 @@
-"""Batches that are made while those before them are written."""
+"""Prepares batches on a thread while earlier ones are written."""
 
 import threading
 from collections.abc import Iterable
@@ -7,11 +7,10 @@ from typing import Any
 
 
 class ComingBatches:
-    """Takes batches on a thread of its own, from when it is entered on.
+    """Iterates batches on a separate thread while the context is entered.
 
-    Reading and decoding records is work for this process, writing them for the database: one after
-    the other each would wait for the other. What waits here is a batch of a task at most, whose
-    bytes are bounded.
+    Reading and decoding uses this process, writing uses the database; in sequence each would wait
+    for the other. At most one batch of a task is held, whose size is limited.
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
@@ -20,7 +19,7 @@ class ComingBatches:
         self._came: list[Any] = []
         self._ended = False
         self._error: BaseException | None = None
-        #: Nobody takes any more.
+        #: The consumer has left.
         self._left = False
         self._thread = threading.Thread(target=self._run, name="coming batches", daemon=True)
 
@@ -38,11 +37,10 @@ class ComingBatches:
         self._thread.join()
 
     def take(self, *, waits: bool) -> list[Any] | None:
-        """All that came since the last time, of which there may be none unless it ``waits`` for
-        some; None when there are no more.
+        """The batches since the last call; may be empty unless ``waits``. None at the end.
 
         Raises:
-            BaseException: what making the batches raised.
+            BaseException: The error that the iteration raised.
         """
         with self._changed:
             if waits:
@@ -62,10 +60,10 @@ class ComingBatches:
                 with self._changed:
                     self._came.append(batch)
                     self._changed.notify()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever takes the batches
+        except BaseException as error:  # noqa: BLE001 - noqa: BLE001 - raised again in take()
             self._error = error
         finally:
-            # a generator ends on the thread that it ran on
+            # close the generator on the thread that ran it
             getattr(self._batches, "close", lambda: None)()
             with self._changed:
                 self._ended = True

@@ -1,4 +1,4 @@
-"""How connectors reach a database: URLs as JDBC and SQLAlchemy write them, settings, clock."""
+"""Access to databases: JDBC and SQLAlchemy URLs, settings, errors, clock."""
 
 import re
 import time
@@ -32,11 +32,11 @@ URL = "connection.url"
 USER = "connection.user"
 PASSWORD = "connection.password"
 CONNECT_TIMEOUT_S = 10
-#: How long what is known of a server is not looked up again: its version, how it quotes names.
+#: How long facts about a server are cached: its version, its quoting rules.
 _KNOWN_S = 60.0
 _GROUP = "Database"
 
-#: SQLAlchemy's drivers, by what a URL begins with.
+#: SQLAlchemy's drivers by URL scheme.
 _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
@@ -44,7 +44,7 @@ _DRIVERS = {
     "mariadb": "mysql+pymysql",
     "sqlite": "sqlite",
 }
-#: Parameters of JDBC URLs and what the drivers call them; None for those that change nothing here.
+#: Parameters of JDBC URLs and the drivers' names for them; None for parameters without effect.
 _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     "postgresql": {
         "sslmode": "sslmode",
@@ -71,19 +71,20 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     "sqlite": {},
 }
 _OF_TLS = frozenset(mysql_tls.PARAMETERS.values())
-#: What SQLite says of a file that others use, or that has no room to grow.
+#: SQLite messages for a file that is in use, or has no room to grow.
 _SQLITE_PASSING = ("locked", "busy", "unable to open", "disk is full")
-#: What MySQL's driver counts as operational although it will not pass: a right or a table that is
-#: missing, a statement that is wrong.
+#: MySQL errors that its driver reports as operational, although a retry cannot help: missing rights
+#: or tables, wrong statements.
 _MYSQL_LASTING = frozenset({1044, 1045, 1049, 1054, 1064, 1142, 1143, 1146, 1227, 1370, 1419})
-#: What MySQL and MariaDB refuse a row for and their driver counts as operational: no value for a
-#: column without a default, a constraint (two numbers), a value that is none of the type.
+#: Errors of MySQL and MariaDB about the values of a row, although their driver reports them as
+#: operational: no value for a column without default, a constraint, an invalid value.
 _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
-#: What PostgreSQL refuses a row for beside data and integrity: a key that is there twice, a limit.
+#: PostgreSQL errors about the values of a row, besides data and integrity errors: a duplicate key,
+#: a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
-#: What MySQL calls a disk without room: it may also say that the table is full.
+#: MySQL errors for a full disk or table.
 _MYSQL_NO_ROOM = frozenset({1021, 1114})
-#: Values in what servers say.
+#: Patterns for values in server messages.
 _VALUES = (
     (re.compile(r"(entry|value:?) '.*' for "), r"\1 for "),
     (re.compile(r"""^value ".*" is out"""), "value is out"),
@@ -95,17 +96,16 @@ _CLOCKS = {
     "sqlite": "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')",
 }
 EXTRA = (
-    "databases need more libraries on the workers: pip install 'drover-connect[jdbc]', then start "
-    "them again"
+    "databases need more libraries on the workers: pip install 'drover-connect[jdbc]', then "
+    "restart them"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """Where a database is and how to log in; may be pickled, shows no password.
+    """The address of a database with credentials; picklable, its repr shows no password.
 
-    ``kind`` is postgresql, mysql or sqlite; ``options`` are the driver's and those of
-    ``mysql_tls``.
+    ``kind`` is postgresql, mysql or sqlite; ``options`` are for the driver and ``mysql_tls``.
     """
 
     kind: str
@@ -117,8 +117,8 @@ class DatabaseAddress:
     options: tuple[tuple[str, str], ...] = ()
 
     def url(self) -> "sa.URL":
-        """The address as SQLAlchemy has it, with the password."""
-        import sqlalchemy as sa  # not for those who only look at the settings
+        """The address as a SQLAlchemy URL, with the password."""
+        import sqlalchemy as sa  # only when a connection is made
 
         return sa.URL.create(
             _DRIVERS[self.kind],
@@ -131,7 +131,7 @@ class DatabaseAddress:
         )
 
     def engine(self) -> "sa.Engine":
-        """An engine without a pool: connections are closed when they are given back."""
+        """An engine without a pool: released connections are closed."""
         import sqlalchemy as sa
 
         arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
@@ -148,7 +148,7 @@ class DatabaseAddress:
 
     @contextmanager
     def connected(self) -> "Iterator[sa.Connection]":
-        """A connection for a while; what is not committed is rolled back."""
+        """A connection; uncommitted changes are rolled back at the end."""
         engine = _known_engine(self, int(time.monotonic() / _KNOWN_S))
         with engine.connect() as connection:
             yield connection
@@ -160,23 +160,23 @@ class DatabaseAddress:
 
 @lru_cache(maxsize=16)
 def _known_engine(address: DatabaseAddress, period: int) -> "sa.Engine":
-    """One for a while: it knows the server, and statements that it has compiled."""
+    """An engine for one period: it caches facts about the server, and compiled statements."""
     del period
     return address.engine()
 
 
 def parse_address(url: str, user: str | None, password: str | None) -> DatabaseAddress:
-    """What a URL and the settings beside it say.
+    """Parse a URL with the settings for user and password.
 
     Raises:
-        ValueError: they do not name a database; the message has no password.
+        ValueError: They do not name a database; the message has no password.
     """
     text = url.strip().removeprefix("jdbc:")
     scheme, colon, rest = text.partition(":")
     kind = _DRIVERS.get(scheme.partition("+")[0], "").partition("+")[0]
     if not colon or not kind:
         raise ValueError(
-            "must begin with postgresql://, mysql:// or sqlite:// (jdbc: before it may be there)"
+            "must start with postgresql://, mysql:// or sqlite://, with or without jdbc: before it"
         )
     if kind == "sqlite":
         path = rest.removeprefix("//").partition("?")[0]
@@ -193,13 +193,13 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
     except ValueError:
         raise ValueError("its port must be a number up to 65535") from None
     if "," in parts.netloc or not parts.hostname or not parts.path.strip("/"):
-        raise ValueError("must be like jdbc:postgresql://host:5432/database")
+        raise ValueError("must have the form jdbc:postgresql://host:5432/database")
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = _PARAMETERS[kind]
     own_user, own_password = parameters.pop("user", None), parameters.pop("password", None)
     unknown = sorted(parameters.keys() - known.keys())
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no parameter that is known here")
+        raise ValueError(f"{unknown[0]!r} is an unsupported parameter")
     options = {name: value for key, value in parameters.items() if (name := known[key]) is not None}
     fault = mysql_tls.options_fault(options) if kind == "mysql" else None
     if fault is not None:
@@ -229,8 +229,8 @@ CONNECTION_SETTINGS = ConfigDef(
         ConfigType.STRING,
         importance=Importance.HIGH,
         group=_GROUP,
-        documentation="The database: jdbc:postgresql://host:5432/name, jdbc:mysql://host:3306/name "
-        "or jdbc:sqlite:/path/to/file; without jdbc: too.",
+        documentation="The database: jdbc:postgresql://host:5432/name, "
+        "jdbc:mysql://host:3306/name or jdbc:sqlite:/path/to/file; jdbc: may be omitted.",
         validator=AllOf(NonEmpty(), Check(_url_fault)),
     ),
     ConfigKey(
@@ -259,8 +259,10 @@ def address_of(config: Mapping[str, Any]) -> DatabaseAddress:
 
 
 @contextmanager
-def looking_at(address: DatabaseAddress, found: list[Violation]) -> "Iterator[sa.Connection]":
-    """A connection for a look at the server; that it cannot be had is a fault in ``found``."""
+def checked_connection(
+    address: DatabaseAddress, found: list[Violation]
+) -> "Iterator[sa.Connection]":
+    """A connection for checks of the server; a failure to connect is added to ``found``."""
     try:
         import sqlalchemy as sa
     except ImportError:
@@ -278,12 +280,12 @@ def looking_at(address: DatabaseAddress, found: list[Violation]) -> "Iterator[sa
 
 
 @contextmanager
-def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
-    """Say in one line what the database refused, without statements and values.
+def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
+    """Convert database errors to one line, without statements and values.
 
     Raises:
-        RetriableError: it cannot be reached, or is busy; the same may succeed later.
-        DatabaseError: anything else.
+        RetriableError: The database is unreachable or busy; a retry may succeed.
+        DatabaseError: Any other error.
     """
     import sqlalchemy as sa
 
@@ -293,22 +295,22 @@ def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
         told = f"{what} at {address}: {reason_of(error)}"
         if _has_no_room(error):
             told = f"{told}: {MAKE_ROOM}"
-        # SQLite says so of almost everything
+        # SQLite reports almost every error as operational
         passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
         passes = passes and _number(error) not in _MYSQL_LASTING | _MYSQL_OF_A_ROW
-        # without its cause, whose text has the statement and its values
+        # without the cause, which contains the statement and its values
         raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
         raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from None
 
 
 class DatabaseError(Exception):
-    """What a database refused."""
+    """An error that the database reported."""
 
 
 @contextmanager
 def savepoint(connection: "sa.Connection") -> Iterator[None]:
-    """What fails in here is undone."""
+    """A savepoint; the block's changes are undone if it fails."""
     import sqlalchemy as sa
 
     nested = connection.begin_nested()
@@ -318,18 +320,18 @@ def savepoint(connection: "sa.Connection") -> Iterator[None]:
         try:
             nested.rollback()
         except sa.exc.OperationalError:
-            raise error from None  # it has undone everything: SQLite does for want of room
+            raise error from None  # SQLite rolled back the whole transaction (disk full)
         raise
     nested.commit()
 
 
 def sqlstate_of(error: "sa.exc.DBAPIError") -> str | None:
-    """PostgreSQL's code of an error."""
+    """PostgreSQL's error code."""
     return getattr(error.orig, "sqlstate", None)
 
 
 def is_of_a_row(error: "sa.exc.StatementError") -> bool:
-    """Whether a database, or its driver, refused a statement for the values of a row."""
+    """Whether a statement failed because of the values of a row."""
     import sqlalchemy as sa
 
     if not isinstance(error, sa.exc.DBAPIError):
@@ -347,22 +349,22 @@ def _has_no_room(error: "sa.exc.DBAPIError") -> bool:
 
 
 def _number(error: Exception) -> int | None:
-    """What MySQL calls an error."""
+    """MySQL's error number."""
     arguments = getattr(getattr(error, "orig", None), "args", ())
     return arguments[0] if arguments and isinstance(arguments[0], int) else None
 
 
 class LookFailedError(Exception):
-    """The server could not be looked at; why is among the faults already."""
+    """The check of the server failed; the reason is already among the faults."""
 
 
 def reason_of(error: Exception) -> str:
-    """What a driver says, in one line, without the statement and its values."""
+    """The driver's message in one line, without the statement and its values."""
     original = getattr(error, "orig", None) or error
-    number = _number(error)  # MySQL's comes with its text
+    number = _number(error)  # MySQL's message does not include it
     whole = str(original) if number is None else f"{original.args[-1]} ({number})"
     lines = [line.strip() for line in whole.splitlines() if line.strip()]
-    # what follows the first line is of a row, unless nobody is logged in yet
+    # later lines are about a row, except for failures to connect
     told = lines[:3] if "connect" in str(original) else lines[:1]
     text = " ".join(told)
     for values, less in _VALUES:
@@ -378,7 +380,7 @@ def _blamed(error: Exception) -> str:
 
 
 def now_at(connection: "sa.Connection") -> datetime:
-    """The database's clock."""
+    """The current time of the database's clock."""
     import sqlalchemy as sa
 
     value = connection.execute(sa.text(_CLOCKS[connection.dialect.name])).scalar_one()

@@ -1,4 +1,4 @@
-"""Values without a schema as columns, where all of a batch have the same fields."""
+"""Converts schemaless values to columns if all values of a batch have the same fields."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, time
@@ -10,7 +10,7 @@ import pyarrow as pa
 from drover.connector.records import KEY, VALUE, is_schemaless, loads, with_column
 from drover.connectors.jdbc.column_types import compact_json
 
-#: Marks texts that are JSON of lists and structs.
+#: Marks text fields with JSON of lists and structs.
 DOCUMENT = b"drover.jdbc.document"
 _SAFE_INTEGER = 2**53
 _MIXED_NUMBERS = {int, float}
@@ -19,8 +19,8 @@ _CONTAINERS = {dict, list}
 
 
 def with_columns(batch: pa.RecordBatch, *, with_key: bool) -> pa.RecordBatch | None:
-    """The batch with values, and keys if asked for, as structs; None where they differ in their
-    fields, or have none.
+    """The batch with values, and optionally keys, as structs; None if their fields differ or are
+    missing.
     """
     for name in (VALUE, KEY) if with_key else (VALUE,):
         if not is_schemaless(batch.schema.field(name)):
@@ -35,7 +35,7 @@ def with_columns(batch: pa.RecordBatch, *, with_key: bool) -> pa.RecordBatch | N
 
 
 def _array(values: Sequence[Any], *, fields: bool) -> pa.Array | None:
-    """Structs of values that are such; else plain ones, unless ``fields`` are wanted."""
+    """Structs from dicts; other values as a plain column unless ``fields`` are required."""
     first = next((each for each in values if each is not None), None)
     if not isinstance(first, dict):
         plain = not any(isinstance(each, dict | list) for each in values)
@@ -56,7 +56,7 @@ def _array(values: Sequence[Any], *, fields: bool) -> pa.Array | None:
 
 
 def _column(values: Sequence[Any]) -> tuple[pa.Array, bool]:
-    """Values of a field in the one type that they have, else as texts; whether these are JSON."""
+    """Values of a field with their common type, else as texts; whether these are JSON."""
     kinds = {type(each) for each in values if each is not None}
     if not kinds:
         return pa.nulls(len(values), pa.string()), False
@@ -67,7 +67,7 @@ def _column(values: Sequence[Any]) -> tuple[pa.Array, bool]:
     if len(kinds) == 1 and kinds <= _PLAIN:
         try:
             return pa.array(values), False
-        except (pa.ArrowException, OverflowError):  # a number of too many digits
+        except (pa.ArrowException, OverflowError):  # an integer with too many digits
             pass
     texts = [None if each is None else _text(each) for each in values]
     return pa.array(texts, pa.string()), kinds <= _CONTAINERS

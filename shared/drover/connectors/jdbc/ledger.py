@@ -1,4 +1,4 @@
-"""The table of offsets: how far each topic partition has come, kept beside the rows."""
+"""The table of offsets: the position of each topic partition, stored with the rows."""
 
 from functools import lru_cache
 
@@ -11,12 +11,12 @@ from drover.connector.records import OFFSET, PARTITION, original_topics
 from drover.connectors.jdbc.database import DatabaseError
 from drover.connectors.jdbc.write_settings import split_name
 
-#: A text that is part of a primary key needs a length on MySQL.
+#: MySQL needs a length for text columns in a primary key.
 _CONNECTOR_CHARS, _TOPIC_CHARS = 255, 249
 
 
 class Ledger:
-    """How far a connector's topic partitions have come; written in the transaction of the rows."""
+    """The positions of a connector's topic partitions, written in the transaction of the rows."""
 
     def __init__(self, connection: "sa.Connection", name: str, connector: str, claim: Term) -> None:
         self._connection = connection
@@ -26,10 +26,10 @@ class Ledger:
         self._next: dict[tuple[str, int], int] = {}
 
     def unwritten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that were not written yet; they count as written from now on.
+        """The records after the stored positions; advances the positions past them.
 
         Raises:
-            DatabaseError: a later owner of one of the partitions has written.
+            DatabaseError: A later owner of a partition has written.
         """
         topics, partitions = original_topics(batch), batch.column(PARTITION)
         offsets = batch.column(OFFSET)
@@ -49,7 +49,7 @@ class Ledger:
         return batch if kept is None else batch.filter(kept)
 
     def save(self) -> None:
-        """Write how far they have come."""
+        """Write the positions."""
         claim = self._claim
         for (topic, partition), offset in self._next.items():
             self._connection.execute(
@@ -59,7 +59,7 @@ class Ledger:
             )
 
     def _load(self, topic: str, partition: int) -> int:
-        """The offset of the next record, with the row locked until the end of the transaction."""
+        """The next offset; locks the row until the end of the transaction."""
         found = self._connection.execute(
             sa.select(self._table).where(*self._of(topic, partition)).with_for_update()
         ).one_or_none()
@@ -76,7 +76,9 @@ class Ledger:
             )
             return 0
         if Term(found.generation, found.sequence) > self._claim:
-            raise DatabaseError(f"{topic}-{partition} was taken over by another worker")
+            raise DatabaseError(
+                f"{topic}-{partition} was taken over by another task with a later claim"
+            )
         return int(found.next_offset)
 
     def _of(self, topic: str, partition: int) -> "list[sa.ColumnElement[bool]]":
@@ -89,7 +91,7 @@ class Ledger:
 
 
 def make_ledger(connection: "sa.Connection", name: str) -> None:
-    """Have the table of offsets; another task may be faster. Commits."""
+    """Create the table of offsets unless it exists; tolerates a concurrent creation. Commits."""
     table = ledger_table(name)
     try:
         table.create(connection, checkfirst=True)
@@ -102,7 +104,7 @@ def make_ledger(connection: "sa.Connection", name: str) -> None:
 
 @lru_cache(maxsize=16)
 def ledger_table(name: str) -> "sa.Table":
-    """The table of offsets."""
+    """The definition of the table of offsets."""
     schema, own = split_name(name)
     return sa.Table(
         own,

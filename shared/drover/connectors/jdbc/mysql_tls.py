@@ -1,11 +1,11 @@
-"""How connections to MySQL and MariaDB are encrypted, and whom they trust."""
+"""TLS of connections to MySQL and MariaDB."""
 
 import ssl
 from collections.abc import Mapping
 from typing import Any
 
 _MODE, _USE, _CA, _CERT, _KEY = "sslMode", "useSSL", "ssl_ca", "ssl_cert", "ssl_key"
-#: Parameters of URLs, by what they are called here; one of them is of MariaDB's own JDBC driver.
+#: TLS parameters of URLs, with their names here; one is from MariaDB's own JDBC driver.
 PARAMETERS: Mapping[str, str] = {
     **{name: name for name in (_MODE, _USE, _CA, _CERT, _KEY)},
     "serverSslCert": _CA,
@@ -13,7 +13,7 @@ PARAMETERS: Mapping[str, str] = {
 _DISABLED, _PREFERRED, _REQUIRED = "disabled", "preferred", "required"
 _VERIFY_CA, _VERIFY_IDENTITY = "verify_ca", "verify_identity"
 _NAMES = (_DISABLED, _PREFERRED, _REQUIRED, _VERIFY_CA, _VERIFY_IDENTITY)
-#: What MySQL's JDBC driver calls them, and what MariaDB's does.
+#: The mode names of MySQL's and MariaDB's JDBC drivers.
 _MODES = {
     **{name: name for name in _NAMES},
     "disable": _DISABLED,
@@ -23,19 +23,20 @@ _MODES = {
 
 
 def options_fault(options: Mapping[str, str]) -> str | None:
-    """What is wrong with the parameters of a URL; None if nothing is."""
+    """The error in the parameters of a URL, or None."""
     if _mode(options) is None:
         return f"{_MODE} must be one of {', '.join(_NAMES).upper()}"
     if _KEY in options and _CERT not in options:
-        return f"{_KEY} needs {_CERT}: the certificate that the key is of"
+        return f"{_KEY} needs {_CERT}, the certificate for that key"
     return None
 
 
 def driver_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """What PyMySQL is told: by itself it encrypts where the server does, and trusts anyone.
+    """The TLS arguments for PyMySQL, which by default encrypts if the server does, without
+    verification.
 
     Raises:
-        ValueError: a file is not there, or is none of certificates or keys.
+        ValueError: A file is missing, or has no certificates or keys.
     """
     mode = _mode(options)
     if mode == _DISABLED:
@@ -49,8 +50,8 @@ def driver_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     except OSError as error:
         named = ", ".join(options[name] for name in (_CA, _CERT, _KEY) if name in options)
         told = error.strerror or type(error).__name__
-        raise ValueError(f"the files of TLS cannot be used, {named}: {told}") from None
-    # certificates that MySQL makes for itself are not as strict as newer Pythons want them
+        raise ValueError(f"the TLS files cannot be used, {named}: {told}") from None
+    # MySQL's self-generated certificates do not meet the strict checks of recent Python versions
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if mode != _VERIFY_IDENTITY:
         context.check_hostname = False
@@ -60,7 +61,7 @@ def driver_arguments(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mode(options: Mapping[str, str]) -> str | None:
-    """None for one that nobody knows."""
+    """The TLS mode of a URL; None for an unknown one."""
     asked = options.get(_MODE)
     if asked is not None:
         return _MODES.get(asked.lower().replace("-", "_"))

@@ -1,4 +1,4 @@
-"""Whether rows that are to be upserted may be taken for new ones at first."""
+"""Decides whether to try a plain INSERT before an upsert."""
 
 import time
 from collections import OrderedDict
@@ -9,25 +9,25 @@ _TABLES_MAX = 1_000
 
 
 class NewRows:
-    """Remembers the tables that had rows already.
+    """Remembers tables in which rows already existed.
 
-    PostgreSQL inserts rows in half the time where it need not look for those that are there. If one
-    is, it was for nothing, and the server logs an error: so the next attempt is put off for twice
-    as long each time.
+    PostgreSQL inserts rows in half the time if it need not check for existing ones. If one exists,
+    the attempt is lost and the server logs an error, so the next attempt is delayed, twice as long
+    each time.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        #: By table: the time of the next attempt, and for how long it was put off.
+        #: By table: the time of the next attempt, and the delay.
         self._put_off: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def may_be(self, table: Hashable) -> bool:
-        """Whether it should be tried."""
+        """Whether to try a plain INSERT."""
         next_s, _ = self._put_off.get(table, (0.0, 0.0))
         return self._now_s() >= next_s
 
     def were_there(self, table: Hashable) -> None:
-        """It was tried, and rows were there."""
+        """Record that an attempt found existing rows."""
         _, before_s = self._put_off.pop(table, (0.0, _FIRST_S / 2))
         wait_s = min(before_s * 2, _LONGEST_S)
         self._put_off[table] = (self._now_s() + wait_s, wait_s)
@@ -35,5 +35,5 @@ class NewRows:
             self._put_off.popitem(last=False)
 
 
-#: Of this process, which writes many batches.
+#: Shared by all batches of this process.
 NEW_ROWS = NewRows()

@@ -1,7 +1,7 @@
-"""Writes many rows into a table of PostgreSQL at once: COPY into a staging table, one statement.
+"""Writes many rows into a PostgreSQL table: COPY into a staging table, then one statement.
 
-Rows are staged as what they are, and each column is cast to the table's type on its way from
-there, as PostgreSQL casts a parameter: what cannot be cast is an error of the statement.
+The staging table has the types of the records; each column is cast to the table's type when it is
+inserted, as PostgreSQL casts a parameter. A failed cast is an error of the statement.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ from drover.connectors.jdbc.write_settings import INSERT, UPDATE
 
 _STAGING = "pg_temp.drover_staging"
 _COPY_ROWS = 16_384
-#: SQLSTATE of an ON CONFLICT for which there is no constraint, or one that is DEFERRABLE.
+#: SQLSTATE of ON CONFLICT without a matching constraint, or with a DEFERRABLE one.
 _NO_SUCH_KEY, _DEFERRABLE_KEY = "42P10", "55000"
-#: SQLSTATE of a row whose key another one has.
+#: SQLSTATE of a duplicate key.
 _IS_THERE = "23505"
-#: Fewer are not tried as new ones: there is little to gain.
+#: For fewer rows a plain INSERT is not tried: it would save little.
 _TRIED_ROWS = 1_000
-#: What was done to a key: a row was written, perhaps after a deletion, or it was deleted at last.
+#: The last change to a key: written, written after a deletion, or deleted.
 _WRITTEN, _WRITTEN_AFTER_DELETION, _DELETED = 0, 1, 2
 _COLUMNS = """
 SELECT attname, format_type(atttypid, -1), format_type(atttypid, atttypmod),
@@ -43,11 +43,10 @@ FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NO
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """What is to be done to a table by rows that are staged.
+    """The plan for writing staged rows to a table.
 
-    ``has_states`` says whether the staging table tells what was done to the key of each, which may
-    have been a deletion; ``all_gone`` that all were deleted. ``texts`` are the rows as COPY takes
-    them.
+    ``has_states`` means that the staging table has the last change to each key, because there are
+    deletions; ``all_gone`` that all are deletions. ``texts`` are the rows in COPY's format.
     """
 
     record_count: int
@@ -60,27 +59,27 @@ class BulkPlan:
 
 
 class BulkTable:
-    """A table that is written to in bulk, in the transaction of a connection."""
+    """A table that is written in bulk, in the transaction of a connection."""
 
     def __init__(self, connection: "sa.Connection", table: "sa.Table") -> None:
         self._connection = connection
         self._table = table
         preparer = connection.dialect.identifier_preparer
         self._quote = preparer.quote
-        self._name = preparer.format_table(table)  # with its percent signs doubled
+        self._name = preparer.format_table(table)  # with percent signs doubled
         rows = connection.execute(sa.text(_COLUMNS), {"name": self._name.replace("%%", "%")})
         self._targets = {row[0]: TargetColumn(*row[1:]) for row in rows}
-        #: Rows were found by their key, or found missing, which fails where no constraint has it.
+        #: Rows were matched by key, which fails without a unique constraint.
         self._finds_by_key = False
         self._known_as = (str(connection.engine.url), self._name)
 
     def plan(self, changes: ColumnChanges, insert_mode: str) -> BulkPlan | None:
-        """How to write what records do; None if that can only be done one after the other.
+        """Plan the write; None if the changes must be applied one by one.
 
-        It does not use the connection, so it may be called while another thread does.
+        Does not use the connection, so another thread may use it.
 
         Raises:
-            DatabaseError: the table has not all the columns.
+            DatabaseError: The table lacks a column.
         """
         rows, gone = changes.rows, changes.gone
         all_gone = gone is not None and bool(pc.all(gone).as_py())
@@ -116,7 +115,7 @@ class BulkTable:
         )
 
     def write(self, plan: BulkPlan) -> bool:
-        """Write; False if that can only be done one after the other."""
+        """Write; False if the changes must be applied one by one."""
         with self._staging(plan):
             if plan.insert_mode != INSERT and self._has_equal_keys(plan):
                 return False
@@ -156,8 +155,8 @@ class BulkTable:
             ) from error
 
     def _has_equal_keys(self, plan: BulkPlan) -> bool:
-        """Whether keys that differ here are the same in the table: ``1.01`` where one digit is
-        kept, or ``A`` and ``a`` where case does not count.
+        """Whether different keys are equal in the table: ``1.01`` with one digit of scale, or ``A``
+        and ``a`` without case sensitivity.
         """
         if all(plan.columns[name].exact for name in plan.keys):
             return False
@@ -218,7 +217,7 @@ class BulkTable:
             raise
 
     def _inserted(self, statement: str) -> bool:
-        """Whether all the rows were new, and are there now; else none of them is."""
+        """Whether all rows were new and have been inserted; otherwise none is."""
         try:
             with savepoint(self._connection):
                 self._run(statement)
@@ -230,7 +229,7 @@ class BulkTable:
         return True
 
     def _source(self, plan: BulkPlan) -> str:
-        """The rows to write, as the table has them."""
+        """The query for the rows to write, with the table's types."""
         values = [f"{each.cast} AS {self._quote(name)}" for name, each in plan.columns.items()]
         keys = [
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
@@ -249,13 +248,13 @@ class BulkTable:
 
 def _deferrable_key(name: str, columns: Collection[str]) -> DatabaseError:
     return DatabaseError(
-        f"table {name!r} may check its key {', '.join(columns)} at the end of a transaction only: "
-        "make the constraint NOT DEFERRABLE, or set insert.mode=insert"
+        f"table {name!r} has a deferrable constraint on its key {', '.join(columns)}: "
+        "make it NOT DEFERRABLE, or set insert.mode=insert"
     )
 
 
 def _texts(arrays: Sequence[pa.Array]) -> list[memoryview]:
-    """Rows as COPY takes them, some thousand in each text."""
+    """Rows in COPY's format, some thousand per text."""
     rows = pa.RecordBatch.from_arrays(arrays, [f"c{index}" for index in range(len(arrays))])
     options = pyarrow.csv.WriteOptions(include_header=False)
     found = []
@@ -267,11 +266,10 @@ def _texts(arrays: Sequence[pa.Array]) -> list[memoryview]:
 
 
 def _last_of_keys(keys: pa.RecordBatch, gone: pa.Array | None) -> tuple[pa.Array, pa.Array | None]:
-    """The last record of each key, and what was done to the key; None for only writes.
+    """The last record of each key, and the last change to the key; None if all are writes.
 
-    They are in the order of keys: so neighbours in the table's index are written one after the
-    other, which takes the server two thirds of the time, and of two tasks with the same keys
-    neither waits for the other in turn.
+    Sorted by key: neighbours in the table's index are then written together, which saves the server
+    a third of the time, and two tasks with the same keys cannot deadlock.
     """
     names = [f"k{index}" for index in range(keys.num_columns)]
     columns = [*keys.columns, pa.array(np.arange(keys.num_rows))]
@@ -283,7 +281,7 @@ def _last_of_keys(keys: pa.RecordBatch, gone: pa.Array | None) -> tuple[pa.Array
     last = table.group_by(names, use_threads=False).aggregate(aggregates).combine_chunks()
     try:
         last = last.sort_by([(name, "ascending") for name in names])
-    except pa.ArrowNotImplementedError:  # of a type without an order
+    except pa.ArrowNotImplementedError:  # a type without an order
         last = last.sort_by("row_max")
     rows = last.column("row_max").combine_chunks()
     if gone is None:

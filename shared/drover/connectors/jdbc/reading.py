@@ -1,4 +1,4 @@
-"""Rows of a statement as Arrow batches, on executors: COPY from PostgreSQL, else a cursor."""
+"""Reads rows of a statement as Arrow batches, on executors: by COPY or a cursor."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from sqlalchemy.sql import quoted_name
 
 from drover.connector import RetriableError
 from drover.connectors.jdbc.columns import Column, arrow_schema
-from drover.connectors.jdbc.database import DatabaseAddress, telling
+from drover.connectors.jdbc.database import DatabaseAddress, translated_errors
 from drover.connectors.postgres.copied import copied
 
-#: How long a statement waits for a table that others have locked.
+#: How long a statement waits for a locked table.
 LOCK_WAIT_S = 30
 _POSTGRESQL = (
     "SET datestyle TO ISO; SET intervalstyle TO postgres; SET timezone TO 'UTC'; "
@@ -32,46 +32,46 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table, or a query in parentheses, and what its rows are found by."""
+    """A table, or a query in parentheses, and the columns that identify its rows."""
 
     name: str
     schema: str | None
     columns: tuple[Column, ...]
     incrementing: str | None = None
     timestamps: tuple[str, ...] = ()
-    #: The column that is the primary key, if it is one whole number.
+    #: The primary key column, if it is a single integer.
     primary_number: str | None = None
-    #: The zone of times without one.
+    #: The zone of times without a zone.
     zone: tzinfo = UTC
     query: str | None = None
-    #: What a row takes on average, as far as the database knows.
+    #: The average size of a row, if the database has statistics.
     row_bytes: int = 0
 
     @property
     def id(self) -> str:
-        """How settings and offsets call it."""
+        """Its name in settings and offsets."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
     def relation(self, dialect: str) -> "sa.FromClause":
-        """What to select from."""
+        """The FROM clause."""
         if self.query is None:
             return self.piece(self.schema, self.name)
-        # as it is written: sa.text would find parameters in it
+        # verbatim: sa.text would find parameters in it
         text = self.query if dialect == "sqlite" else self.query.replace("%", "%%")
         return self.piece(None, quoted_name(f"({text})", quote=False)).alias("query")
 
     def piece(self, schema: str | None, name: str) -> "sa.TableClause":
-        """A table with the same columns."""
+        """Another table with the same columns."""
         return sa.table(name, *self._clauses(), schema=schema)
 
     def sql_name(self, connection: "sa.Connection") -> str:
-        """A table's name as SQL has it."""
+        """The quoted table name."""
         preparer = connection.dialect.identifier_preparer
-        # it is made for drivers that look for parameters
+        # undo the escaping for drivers that look for parameters
         return preparer.format_table(self.piece(self.schema, self.name)).replace("%%", "%")
 
     def rows(self, relation: "sa.FromClause") -> "sa.Select[Any]":
-        """Selects every column of it."""
+        """A SELECT of all columns."""
         return sa.select(*(each.selected(relation.c[each.name]) for each in self.columns))
 
     def _clauses(self) -> "list[sa.ColumnClause[Any]]":
@@ -80,13 +80,13 @@ class TableSource:
 
 @dataclass(frozen=True)
 class RowsBetween:
-    """Rows to read, in order; may be pickled.
+    """Rows to read, in order; picklable.
 
     Attributes:
         address: The database.
         source: The table.
         statement: Selects its columns.
-        snapshot: The moment to read, as ``pg_export_snapshot()`` calls it; None for now.
+        snapshot: The snapshot to read, from ``pg_export_snapshot()``; None for the current state.
     """
 
     address: DatabaseAddress
@@ -95,13 +95,13 @@ class RowsBetween:
     snapshot: str | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some thousands at a time.
+        """The rows, in batches of some thousand.
 
         Raises:
-            ColumnError: a value that its column's type cannot hold.
-            Exception: as ``telling``.
+            ColumnError: A value does not fit its column's type.
+            Exception: As ``translated_errors``.
         """
-        reading = telling(self.address, f"reading {self.source.id}")
+        reading = translated_errors(self.address, f"reading {self.source.id}")
         with reading, session(self.address, self.snapshot) as connection:
             if self.address.kind == "postgresql":
                 yield from self.copied(connection)
@@ -109,7 +109,7 @@ class RowsBetween:
                 yield from self.fetched(connection)
 
     def copied(self, connection: "sa.Connection") -> Iterator[pa.RecordBatch]:
-        """The rows by PostgreSQL's COPY."""
+        """The rows, read by PostgreSQL's COPY."""
         import psycopg
 
         raw: Any = connection.connection.driver_connection
@@ -129,10 +129,10 @@ class RowsBetween:
             ) from None
 
     def fetched(self, connection: "sa.Connection") -> Iterator[pa.RecordBatch]:
-        """The rows as the driver gives them."""
+        """The rows, read by the driver's cursor."""
         columns = self.source.columns
         schema = arrow_schema(columns)
-        # what is held by the server, not by the driver, where it can
+        # a server-side cursor where the driver supports it
         streaming = connection.execution_options(stream_results=True, max_row_buffer=1)
         result = streaming.execute(self.statement)
         count = _FIRST_ROWS
@@ -146,7 +146,7 @@ class RowsBetween:
 
 
 def run_verbatim(connection: "sa.Connection", statement: str) -> None:
-    """Run a statement as it is written, whatever looks like a parameter in it."""
+    """Run a statement verbatim, without parameter substitution."""
     connection.execution_options(no_parameters=True).exec_driver_sql(statement)
 
 
@@ -154,7 +154,7 @@ def run_verbatim(connection: "sa.Connection", statement: str) -> None:
 def session(
     address: DatabaseAddress, snapshot: str | None = None, options: Mapping[str, Any] | None = None
 ) -> "Iterator[sa.Connection]":
-    """A connection to read with: times in UTC, and a lock is waited for a while only.
+    """A connection for reading: times in UTC, limited waits for locks.
 
     Args:
         address: The database.
@@ -162,7 +162,7 @@ def session(
         options: SQLAlchemy's execution options.
 
     Raises:
-        RetriableError: the snapshot is gone, with the session that holds it.
+        RetriableError: The snapshot no longer exists, because its session ended.
     """
     with address.connected() as connection:
         for statement in {"postgresql": [_POSTGRESQL], "mysql": [_MYSQL]}.get(address.kind, []):
@@ -179,6 +179,6 @@ def session(
                 raise
             except sa.exc.DBAPIError:
                 raise RetriableError(
-                    f"the session that holds the moment to read at {address} has ended"
+                    f"the snapshot to read at {address} has expired: its session ended"
                 ) from None
         yield connection

@@ -1,8 +1,8 @@
-"""Up to which number no row can come any more, though numbers are given before rows are committed.
+"""Finds the number up to which all rows are visible, although numbers are assigned before commits.
 
-A transaction takes a number, writes its row, and commits a while later: rows with higher numbers
-may be seen before. When every transaction has ended that was writing at the time when a number was
-seen, all lower numbers are settled: their rows are there, or will never be.
+A transaction takes a number, writes its row, and commits later, so rows with higher numbers may
+become visible first. When all transactions that were writing when a number was seen have ended, all
+lower numbers are settled: their rows are visible, or will never exist.
 """
 
 import time
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-#: So many highest numbers wait at the same time; more come when some of them are settled.
+#: How many highest numbers are tracked at once.
 _WAITING_MAX = 16
-# Whoever writes rows holds this lock from before it takes a number to its end; prepared
-# transactions too.
+# a writer holds this lock from before it takes a number until it ends; prepared transactions too
 _WRITERS = """
 WITH RECURSIVE tree AS (
     SELECT to_regclass(%(table)s)::oid AS oid
@@ -32,7 +31,7 @@ Writers = Callable[["sa.Connection"], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A number that was the highest one, and who wrote then."""
+    """A number that was the highest one, and the writers at that time."""
 
     highest: int
     writers: frozenset[str]
@@ -40,12 +39,13 @@ class _Waiting:
 
 
 class SettledNumbers:
-    """Finds out up to which number rows are settled.
+    """Finds the number up to which rows are settled.
+
 
     Args:
-        writers: Who writes now, by names that are not used again soon.
-        delay_ms: What is waited for besides, for writers that cannot be seen.
-        now_s: A clock that never goes back.
+        writers: Returns the current writers, by names that are not reused soon.
+        delay_ms: An additional delay, for writers that cannot be seen.
+        now_s: A monotonic clock.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class SettledNumbers:
         self._waiting: list[_Waiting] = []
 
     def look(self, connection: "sa.Connection", highest: int) -> int | None:
-        """The highest number that is known to be settled; None for none.
+        """The highest number that is settled; None if unknown.
 
         Args:
-            connection: A session that sees what is committed.
-            highest: The highest number of all rows, seen before this call.
+            connection: A session that sees committed rows.
+            highest: The highest number of all rows, read before this call.
         """
         writers, now_s = self._writers(connection), self._now_s()
         waiting = self._waiting
         if len(waiting) < _WAITING_MAX and (not waiting or highest > waiting[-1].highest):
             waiting.append(_Waiting(highest, writers, now_s))
         settled = None
-        # whoever holds up one holds up those behind it
+        # an unsettled number also holds up the later ones
         while waiting and self._is_settled(waiting[0], writers, now_s):
             settled = waiting.pop(0).highest
         return settled
@@ -79,25 +79,26 @@ class SettledNumbers:
 
 @dataclass(frozen=True, slots=True)
 class PostgresWriters:
-    """The transactions that write a table, its partitions and heirs; of any table for a query.
+    """The transactions that write a table, its partitions and its inheriting tables; any table for
+    a query.
 
-    ``table`` is its name as SQL has it, None for a query.
+    ``table`` is its quoted name, None for a query.
     """
 
     table: str | None
 
     def __call__(self, connection: "sa.Connection") -> frozenset[str]:
-        """Who writes now."""
+        """The current writers."""
         return frozenset(connection.exec_driver_sql(_WRITERS, {"table": self.table}).scalars())
 
 
 def writers_are_seen(connection: "sa.Connection") -> bool:
-    """Whether a database tells who writes: PostgreSQL, but not a standby of it."""
+    """Whether a database shows its writers: PostgreSQL, but not a standby."""
     if connection.dialect.name != "postgresql":
         return False
     return not connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar_one()
 
 
-def nobody(connection: "sa.Connection") -> frozenset[str]:
-    """Where writers cannot be seen."""
+def no_visible_writers(connection: "sa.Connection") -> frozenset[str]:
+    """Used when writers cannot be seen."""
     return frozenset()

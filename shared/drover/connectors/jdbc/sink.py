@@ -1,4 +1,4 @@
-"""JdbcSink: topics as tables."""
+"""JdbcSink: writes topics to tables."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ from drover.connectors.jdbc.database import (
     URL,
     LookFailedError,
     address_of,
-    looking_at,
-    telling,
+    checked_connection,
+    translated_errors,
 )
 from drover.connectors.jdbc.sink_checks import server_faults
 from drover.connectors.jdbc.write_settings import (
@@ -56,7 +56,7 @@ FIELDS_WHITELIST = "fields.whitelist"
 OFFSETS_TABLE = "offsets.table"
 LOCK_TIMEOUT = "lock.timeout.ms"
 TOLERANCE = "errors.tolerance"
-#: So many records of a batch are found to be refused before it is written again without them.
+#: The most refused records of a batch before it is written again without them.
 _REFUSED_MAX = 10_000
 
 
@@ -66,7 +66,7 @@ class JdbcSinkTask(SinkTask):
     writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
-        """Have the table of offsets."""
+        """Create the table of offsets if it is missing."""
         from drover.connectors.jdbc.ledger import make_ledger
         from drover.connectors.jdbc.table_writer import TableWriter
 
@@ -74,7 +74,10 @@ class JdbcSinkTask(SinkTask):
         address = address_of(config)
         settings = _write_settings(config)
         if settings.ledger:
-            with telling(address, "making the table of offsets"), address.connected() as connection:
+            with (
+                translated_errors(address, "creating the table of offsets"),
+                address.connected() as connection,
+            ):
                 make_ledger(connection, settings.ledger)
         self._writer = TableWriter(
             address,
@@ -85,8 +88,8 @@ class JdbcSinkTask(SinkTask):
         )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch, with how far it comes; of records that the database refuses none is
-        passed over before it was rejected.
+        """Write the batch and its offsets. When the database refuses records, reject them and write
+        the batch again without them.
         """
         writer = self._writer
         while True:
@@ -103,13 +106,13 @@ class JdbcSinkTask(SinkTask):
 class JdbcSink(SinkConnector):
     """Writes topics into tables of PostgreSQL, MySQL, MariaDB or SQLite: a record is a row.
 
-    ``insert.mode`` is insert, upsert or update; ``pk.mode`` says what the primary key is made of.
-    Tables may be made and extended (``auto.create``, ``auto.evolve``), rows deleted by tombstones
-    (``delete.enabled``). The settings have the names of Confluent's JDBC sink.
+    ``insert.mode`` is insert, upsert or update; ``pk.mode`` selects the source of the primary key.
+    The connector can create and extend tables (``auto.create``, ``auto.evolve``) and delete rows
+    for tombstones (``delete.enabled``). The settings have the names of Confluent's JDBC sink.
 
-    Each record is written once: how far each topic partition has come is kept in ``offsets.table``,
-    in the transaction that writes the rows. Without that table, and on MySQL's tables without
-    transactions, records may come twice after a crash.
+    Each record is written once: the position of each topic partition is stored in
+    ``offsets.table``, in the transaction that writes the rows. Without that table, and on
+    non-transactional MySQL tables, records may be written twice after a crash.
     """
 
     version = "0.1.0"
@@ -136,8 +139,8 @@ class JdbcSink(SinkConnector):
                 default=INSERT,
                 importance=Importance.HIGH,
                 group="Writing",
-                documentation="Whether a record is a new row (insert), a new or changed one "
-                "(upsert), or a changed one only (update).",
+                documentation="Whether a record is a new row (insert), a new or changed row "
+                "(upsert), or only a changed row (update).",
                 validator=OneOf(INSERT, UPSERT, UPDATE),
             ),
             ConfigKey(
@@ -146,8 +149,8 @@ class JdbcSink(SinkConnector):
                 default=NONE,
                 importance=Importance.HIGH,
                 group="Keys",
-                documentation="What the primary key is: none, topic, partition and offset (kafka), "
-                "or fields of the record's key or value.",
+                documentation="The primary key: none, the record's topic, partition and offset "
+                "(kafka), or fields of its key or value.",
                 validator=OneOf(*_PK_MODES),
                 recommender=Recommender(
                     depends_on=(INSERT_MODE, DELETE_ENABLED), values=_fitting_pk_modes
@@ -159,8 +162,8 @@ class JdbcSink(SinkConnector):
                 default=None,
                 importance=Importance.MEDIUM,
                 group="Keys",
-                documentation="The columns of the primary key; by default all fields of the key or "
-                "value. A key that is no struct needs the one name of its column.",
+                documentation="The columns of the primary key; by default all fields of the key "
+                "or value. A key that is not a struct needs exactly one column name.",
                 recommender=visible_when(PK_MODE, KAFKA, RECORD_KEY, RECORD_VALUE),
             ),
             ConfigKey(
@@ -169,8 +172,8 @@ class JdbcSink(SinkConnector):
                 default=False,
                 importance=Importance.MEDIUM,
                 group="Writing",
-                documentation="Delete the row of the key when a record's value is null; else such "
-                "records are left out.",
+                documentation="Delete the row of the key when a record's value is null; otherwise "
+                "such records are skipped.",
             ),
             ConfigKey(
                 TABLE_FORMAT,
@@ -178,7 +181,7 @@ class JdbcSink(SinkConnector):
                 default="${topic}",
                 importance=Importance.MEDIUM,
                 group="Tables",
-                documentation="The table of a topic, perhaps with a schema: app.${topic}.",
+                documentation="The table for a topic, optionally with a schema: app.${topic}.",
                 validator=NonEmpty(),
             ),
             ConfigKey(
@@ -187,7 +190,7 @@ class JdbcSink(SinkConnector):
                 default=False,
                 importance=Importance.MEDIUM,
                 group="Tables",
-                documentation="Make tables that there are not, of the first records' schema.",
+                documentation="Create missing tables, with the schema of the first records.",
             ),
             ConfigKey(
                 AUTO_EVOLVE,
@@ -211,8 +214,8 @@ class JdbcSink(SinkConnector):
                 default="drover_offsets",
                 importance=Importance.LOW,
                 group="Tables",
-                documentation="The table that has how far each topic partition has come, so that "
-                "no record is written twice; made when it is missing. Empty for none.",
+                documentation="The table for the position of each topic partition, which prevents "
+                "duplicates; created if missing. Empty for none.",
             ),
             ConfigKey(
                 LOCK_TIMEOUT,
@@ -220,36 +223,36 @@ class JdbcSink(SinkConnector):
                 default=LOCK_TIMEOUT_MS,
                 importance=Importance.LOW,
                 group="Writing",
-                documentation="How long a statement waits for rows and tables that others have "
-                "locked, before it is an error that may be retried; whole seconds on MySQL.",
+                documentation="How long a statement waits for rows and tables locked by others "
+                "before it fails with a retriable error; whole seconds on MySQL.",
                 validator=InRange(1),
             ),
         )
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what the server says of them."""
+        """The settings must not contradict each other, and the server must accept them."""
         faults = list(_contradictions(config))
         if not faults and URL in config and TABLE_FORMAT in config:
             suppressed = contextlib.suppress(LookFailedError)
-            with suppressed, looking_at(address_of(config), faults) as connection:
+            with suppressed, checked_connection(address_of(config), faults) as connection:
                 topics = config.get("topics") or ()
                 faults += server_faults(connection, _write_settings(config), topics)
         return faults
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Set the table of offsets back as well, so that records are written again."""
+        """Change the table of offsets as well, so that records are written again."""
         if not config[OFFSETS_TABLE]:
             return True
         from drover.connectors.jdbc.ledger import ledger_table, make_ledger
 
         table = ledger_table(config[OFFSETS_TABLE])
         address = address_of(config)
-        with telling(address, "setting offsets back"), address.connected() as connection:
+        with translated_errors(address, "setting offsets back"), address.connected() as connection:
             make_ledger(connection, config[OFFSETS_TABLE])
             own = table.update().where(table.c.connector == config["name"])
-            if not changes:  # a reset that finds nothing committed
+            if not changes:  # a reset without committed offsets
                 connection.execute(own.values(next_offset=0))
             for partition, offset in changes:
                 place = own.where(
@@ -262,17 +265,17 @@ class JdbcSink(SinkConnector):
         return True
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
-        """Nothing to begin."""
+        """The connector object does no work."""
         del context
         self._config = config
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """As many tasks as there may be: each has its share of the topic partitions."""
+        """The highest number of tasks; each has some of the topic partitions."""
         return [{}] * max_tasks
 
 
 def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
-    """Those of a config, in which faulty ones may be missing."""
+    """The write settings of a config, in which invalid settings may be missing."""
     fields = config.get(FIELDS_WHITELIST)
     return WriteSettings(
         table_format=config[TABLE_FORMAT],
@@ -292,7 +295,7 @@ _PK_MODES = (NONE, KAFKA, RECORD_KEY, RECORD_VALUE)
 
 
 def _fitting_pk_modes(config: Mapping[str, Any]) -> Sequence[str]:
-    """Those that contradict neither how rows are written nor that they are deleted."""
+    """The pk.mode values that fit insert.mode and delete.enabled."""
     if config.get(DELETE_ENABLED):
         return (RECORD_KEY,)
     if config.get(INSERT_MODE) in (UPSERT, UPDATE):
@@ -304,9 +307,9 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
     mode, keys = config.get(INSERT_MODE), config.get(PK_MODE)
     fields = config.get(PK_FIELDS) or ()
     if mode in (UPSERT, UPDATE) and keys == NONE:
-        yield Violation(PK_MODE, f"must say what rows are found by with {INSERT_MODE}={mode}")
+        yield Violation(PK_MODE, f"must select a primary key with {INSERT_MODE}={mode}")
     if config.get(DELETE_ENABLED) and keys != RECORD_KEY:
-        yield Violation(DELETE_ENABLED, f"needs {PK_MODE}={RECORD_KEY}: the key says which row")
+        yield Violation(DELETE_ENABLED, f"needs {PK_MODE}={RECORD_KEY}: the key selects the row")
     if keys == KAFKA and len(fields) not in (0, 3):
         yield Violation(PK_FIELDS, "must name three columns, of topic, partition and offset")
     if keys == NONE and fields:

@@ -1,4 +1,4 @@
-"""What a server says of a config of JdbcSink: tables, keys and rights that are missing."""
+"""Checks a JdbcSink config on the server: missing tables, keys and rights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,14 @@ from drover.connectors.jdbc.write_settings import (
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-#: Names of settings that are blamed; as sink.py has them.
+#: Settings to report faults for, as defined in sink.py.
 _CREATE, _EVOLVE, _FIELDS = "auto.create", "auto.evolve", "pk.fields"
 
 
 def server_faults(
     connection: "sa.Connection", settings: WriteSettings, topics: Sequence[str]
 ) -> Iterator[Violation]:
-    """What would keep rows of these topics from being written."""
+    """Obstacles to writing rows of these topics."""
     import sqlalchemy as sa
 
     inspector = sa.inspect(connection)
@@ -39,16 +39,18 @@ def server_faults(
             yield from _table_faults(inspector, settings, name)
             lacking += rights.lacking(name, _needed(settings))
             if settings.evolves and not rights.may_alter(name):
-                yield Violation(_EVOLVE, f"table {name!r} can only be extended by its owner")
+                yield Violation(_EVOLVE, f"table {name!r} can be extended only by its owner")
         elif settings.creates:
             lacking += rights.lacking_to_create(name)
         else:
-            text = f"there is no table {name!r} for topic {topic!r}: create it, or set this"
+            text = (
+                f"table {name!r} for topic {topic!r} does not exist: create it, or set this to true"
+            )
             yield Violation(_CREATE, text)
     if settings.ledger:
         there = rights.is_there(inspector, settings.ledger)
         if there is None:
-            lacking.append(f"see or CREATE table {settings.ledger!r}")
+            lacking.append(f"access or CREATE table {settings.ledger!r}")
         elif there:
             lacking += rights.lacking(settings.ledger, ("SELECT", "INSERT", "UPDATE"))
         else:
@@ -84,7 +86,7 @@ def _table_faults(inspector: Any, settings: WriteSettings, name: str) -> Iterato
 
 
 class _Rights:
-    """Those of the user, where nothing is known of them."""
+    """The user's rights, for databases where they cannot be checked."""
 
     def __init__(self, connection: "sa.Connection") -> None:
         self._connection = connection
@@ -92,7 +94,7 @@ class _Rights:
         self._quote = preparer.quote
 
     def is_there(self, inspector: "sa.Inspector", table: str) -> bool | None:
-        """Whether there is a table; None if the user may not know."""
+        """Whether a table exists; None if the user may not see it."""
         import sqlalchemy as sa
 
         schema, own = split_name(table)
@@ -104,17 +106,17 @@ class _Rights:
             return None
 
     def lacking(self, table: str, needed: Sequence[str]) -> list[str]:
-        """What the user may not do with a table."""
+        """The missing rights on a table."""
         del table, needed
         return []
 
     def lacking_to_create(self, table: str) -> list[str]:
-        """What the user lacks to make a table."""
+        """The missing rights to create a table."""
         del table
         return []
 
     def lacking_at_all(self) -> list[str]:
-        """What the user lacks whatever the table."""
+        """The missing rights that do not depend on a table."""
         return []
 
     def may_alter(self, table: str) -> bool:
@@ -140,7 +142,7 @@ class _PostgresRights(_Rights):
             schema=schema,
         )
         if found is None:
-            return [f"CREATE tables: there is no schema {schema!r}"]
+            return [f"CREATE tables: schema {schema!r} does not exist"]
         return [] if found[1] else [f"CREATE tables in schema {found[0]!r}"]
 
     def lacking_at_all(self) -> list[str]:
@@ -156,7 +158,7 @@ class _PostgresRights(_Rights):
         return found is None or bool(found[0])
 
     def _may(self, name: str, right: str) -> bool:
-        # a right may be given for columns, but not that to delete
+        # rights may be granted per column, except DELETE
         asks = "has_table_privilege" if right == "DELETE" else "has_any_column_privilege"
         found = self._ask(f"SELECT {asks}(:name, :right)", name=name, right=right)
         return found is None or bool(found[0])
@@ -168,7 +170,7 @@ class _PostgresRights(_Rights):
 
 
 class _MysqlRights(_Rights):
-    """Asks for the plan of a statement, which takes its rights: grants come by many ways."""
+    """Checks rights by explaining a statement, which needs them: grants have many sources."""
 
     def lacking(self, table: str, needed: Sequence[str]) -> list[str]:
         import sqlalchemy as sa

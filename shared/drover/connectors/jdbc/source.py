@@ -1,4 +1,4 @@
-"""JdbcSource: the rows of tables, new ones and changed ones."""
+"""JdbcSource: reads new and changed rows of tables."""
 
 import json
 import logging
@@ -28,8 +28,8 @@ from drover.connectors.jdbc.database import (
     URL,
     LookFailedError,
     address_of,
-    looking_at,
-    telling,
+    checked_connection,
+    translated_errors,
 )
 from drover.connectors.jdbc.source_settings import (
     BATCH_MAX_ROWS,
@@ -53,13 +53,13 @@ from drover.connectors.jdbc.source_settings import (
 )
 from drover.connectors.offset_changes import refuse_misshapen
 
-# the libraries of databases are needed only where something runs
+# import the database libraries only where they are used
 if TYPE_CHECKING:
     from drover.connectors.jdbc.reading import RowsBetween, TableSource
     from drover.connectors.jdbc.table_plan import TablePlanner
 
 _WATCH_FAILURES_LOGGED = 1
-#: What a row counts in bytes at least, as its record has more than its values.
+#: The minimum size that a row counts, because a record is larger than its values.
 _ROW_BYTES_MIN = 512
 
 _log = logging.getLogger(__name__)
@@ -77,12 +77,12 @@ class PartReader:
 
 
 class JdbcSourceTask(SourceTask):
-    """Reads its tables in turn, each batch from one of them."""
+    """Reads its tables in rotation, one table per batch."""
 
     reads_ahead: ClassVar[bool] = True
 
     def start(self, context: SourceTaskContext) -> None:
-        """Look at the tables, and take up each where its committed offset says."""
+        """Inspect the tables, and resume each at its committed offset."""
         from drover.connectors.jdbc.catalogue import sources_of
 
         config = context.config
@@ -90,15 +90,15 @@ class JdbcSourceTask(SourceTask):
         self._address = address_of(config)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
         self._planners: list[TablePlanner] = []
-        looking = telling(self._address, "looking at the tables")
+        looking = translated_errors(self._address, "inspecting the tables")
         with looking, self._address.connected() as connection:
             self._planners += map(self._planner, sources_of(connection, config))
-        #: When each table is looked at again.
+        #: When each table is checked next.
         self._due_s = [0.0] * len(self._planners)
         self._next = 0
 
     def poll(self) -> SourceBatch | None:
-        """The next rows of the first table that has some."""
+        """The next rows of the first table that has new ones."""
         from drover.connectors.jdbc.reading import session
 
         for each in self._planners:
@@ -110,7 +110,7 @@ class JdbcSourceTask(SourceTask):
         if not due:
             return None
         spark = self._context.spark
-        looking = telling(self._address, "looking for new rows")
+        looking = translated_errors(self._address, "reading new rows")
         with looking, session(self._address) as connection:
             for index in due:
                 planner = self._planners[index]
@@ -122,7 +122,7 @@ class JdbcSourceTask(SourceTask):
                     break
             else:
                 return None
-        # all of a table, as it was at one moment, before the next one
+        # read all of a table, as of one snapshot, before the next table
         self._next = index if plan.more and self._context.config[MODE] == BULK else index + 1
         planner.advance(plan.offset)
         source = planner.source
@@ -135,7 +135,7 @@ class JdbcSourceTask(SourceTask):
         )
 
     def stop(self) -> None:
-        """Let go what is held of tables."""
+        """Release sessions and locks on tables."""
         for each in getattr(self, "_planners", ()):
             each.close()
 
@@ -165,16 +165,16 @@ class JdbcSourceTask(SourceTask):
 
 
 class JdbcSource(SourceConnector):
-    """Reads tables of PostgreSQL, MySQL, MariaDB or SQLite: each row a record.
+    """Reads tables of PostgreSQL, MySQL, MariaDB or SQLite: each row becomes a record.
 
-    ``mode`` says how new rows are found: ``incrementing`` by a column that only grows,
-    ``timestamp`` by one that says when a row was changed last, ``timestamp+incrementing`` by both,
-    ``bulk`` reads everything each time. The settings have the names of Confluent's JDBC source.
+    ``mode`` selects how new rows are found: ``incrementing`` by a column that only increases,
+    ``timestamp`` by a column with the time of the last change, ``timestamp+incrementing`` by both,
+    ``bulk`` reads all rows each time. The settings have the names of Confluent's JDBC source.
 
-    What these modes cannot see: rows that were deleted. With ``incrementing`` a row whose number is
-    lower than one that was committed before it is waited for: on PostgreSQL as long as a
-    transaction runs that may write it, elsewhere for ``incrementing.delay.interval.ms``. With
-    ``timestamp`` set ``timestamp.delay.interval.ms`` above the longest transaction.
+    These modes do not see deleted rows. With ``incrementing`` a row may be committed after one with
+    a higher number; the connector waits for it: on PostgreSQL while a transaction runs that may
+    write it, elsewhere for ``incrementing.delay.interval.ms``. With ``timestamp`` set
+    ``timestamp.delay.interval.ms`` above the longest transaction.
 
     Each table is a source partition ``{"table": name}``; a query is ``{"query": text}``. Every row
     is read exactly once.
@@ -200,11 +200,11 @@ class JdbcSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what the server says of them."""
+        """The settings must not contradict each other, and the server must accept them."""
         faults = list(contradictions(config))
         if not faults and all(each in config for each in (URL, MODE, TOPIC_PREFIX)):
             try:
-                with looking_at(address_of(config), faults) as connection:
+                with checked_connection(address_of(config), faults) as connection:
                     from drover.connectors.jdbc.catalogue import server_faults
 
                     faults += server_faults(connection, config)
@@ -214,7 +214,7 @@ class JdbcSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         counts = {
             BULK: (),
             INCREMENTING: ("incrementing",),
@@ -226,7 +226,7 @@ class JdbcSource(SourceConnector):
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Find the tables, and begin to look for new ones."""
+        """Find the tables, and start to watch for new ones."""
         self._config = config
         if config[QUERY]:
             return
@@ -236,33 +236,35 @@ class JdbcSource(SourceConnector):
         ).start()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """The tables dealt out in turn; one task for a query."""
+        """The tables, assigned round-robin; one task for a query."""
         if self._config[QUERY]:
             return [{}]
         count = min(max_tasks, len(self._tables))
         return [{TASK_TABLES: json.dumps(self._tables[each::count])} for each in range(count)]
 
     def stop(self) -> None:
-        """Look for no more tables."""
+        """Stop watching for tables."""
         self._stopping.set()
 
     def _find(self) -> list[TableName]:
         from drover.connectors.jdbc.catalogue import wanted_tables
 
         address = address_of(self._config)
-        with telling(address, "looking for tables"), address.connected() as connection:
+        with translated_errors(address, "looking for tables"), address.connected() as connection:
             return wanted_tables(connection, self._config)
 
     def _watch(self, context: ConnectorContext) -> None:
-        """Ask for new tasks when tables came or went; a server that is away is asked again."""
+        """Request new task configs when tables were added or removed; retries while the server is
+        away.
+        """
         failures = 0
         while not self._stopping.wait(self._config[TABLE_POLL_INTERVAL_MS] / 1000):
             try:
                 found = self._find()
-            except Exception as error:  # noqa: BLE001 - any of a driver: tasks tell of it as well
+            except Exception as error:  # noqa: BLE001 - noqa: BLE001 - any driver error: tasks report it as well
                 failures += 1
                 if failures == _WATCH_FAILURES_LOGGED:
-                    _log.warning("new tables cannot be looked for: %s", type(error).__name__)
+                    _log.warning("checking for new tables fails: %s", type(error).__name__)
                 continue
             failures = 0
             if found != self._tables:

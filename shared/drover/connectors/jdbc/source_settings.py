@@ -1,4 +1,4 @@
-"""The settings of JdbcSource: those of Confluent's JDBC source, and what fits together."""
+"""The settings of JdbcSource, with the names of Confluent's JDBC source."""
 
 import re
 import zoneinfo
@@ -38,7 +38,7 @@ NUMERIC_MAPPING = "numeric.mapping"
 VALIDATE_NON_NULL = "validate.non.null"
 DB_TIMEZONE = "db.timezone"
 KEY = "key"
-#: Which tables a task has, as a JSON list of (schema or null, name).
+#: The tables of a task, as a JSON list of (schema or null, name).
 TASK_TABLES = "task.tables"
 TableName = tuple[str | None, str]
 
@@ -47,7 +47,7 @@ NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double
 
 
 def contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
-    """Settings that do not fit together."""
+    """Settings that contradict each other."""
     mode = config.get(MODE)
     if mode in (INCREMENTING, BOTH) and not config.get(INCREMENTING_COLUMN):
         yield Violation(INCREMENTING_COLUMN, f"is required with {MODE}={mode}")
@@ -56,7 +56,7 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
     if config.get(QUERY):
         for each in (TABLE_WHITELIST, TABLE_BLACKLIST, TABLE_PATTERN):
             if config.get(each):
-                yield Violation(each, f"must not be set beside {QUERY}")
+                yield Violation(each, f"must not be set together with {QUERY}")
 
 
 def _pattern_fault(pattern: str) -> str | None:
@@ -90,7 +90,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Mode",
-        documentation="The column that only grows: the number of a new row is higher.",
+        documentation="The column that only increases: a new row has a higher number.",
         recommender=visible_when(MODE, INCREMENTING, BOTH),
     ),
     ConfigKey(
@@ -99,9 +99,9 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Mode",
-        documentation="How long a gap in the numbers is waited for, which a row may fill that "
-        "is committed late: beside the transactions that write the table, which a primary of "
-        "PostgreSQL tells; by default 5000 with MySQL, MariaDB and standbys, else 0.",
+        documentation="How long to wait for a row that may fill a gap in the numbers because it "
+        "is committed late, in addition to the transactions that write the table, which a "
+        "PostgreSQL primary shows; by default 5000 with MySQL, MariaDB and standbys, else 0.",
         validator=InRange(0),
         recommender=visible_when(MODE, INCREMENTING, BOTH),
     ),
@@ -111,7 +111,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Mode",
-        documentation="The column that says when a row was changed; of several the first "
+        documentation="The column with the time of a row's last change; if several, the first "
         "that is not null.",
         recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
@@ -121,8 +121,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=0,
         importance=Importance.HIGH,
         group="Mode",
-        documentation="How old a row has to be, so that rows of transactions which are "
-        "committed late are not missed: set it above the longest transaction.",
+        documentation="The minimum age of a row, so that rows of transactions that commit late "
+        "are not missed: set it above the longest transaction.",
         validator=InRange(0),
         recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
@@ -132,7 +132,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Mode",
-        documentation="Where to begin, in milliseconds since 1970; -1 for now.",
+        documentation="Where to start, in milliseconds since 1970; -1 for now.",
         validator=InRange(-1),
         recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
@@ -142,8 +142,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=True,
         importance=Importance.LOW,
         group="Mode",
-        documentation="Refuse tables whose incrementing or timestamp column may be null; "
-        "rows in which it is are never read.",
+        documentation="Reject tables with a nullable incrementing or timestamp column; rows with "
+        "null in it are never read.",
         recommender=visible_when(MODE, INCREMENTING, TIMESTAMP, BOTH),
     ),
     ConfigKey(
@@ -160,7 +160,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="Tables to leave out, as name or schema.name.",
+        documentation="Tables to exclude, as name or schema.name.",
     ),
     ConfigKey(
         TABLE_PATTERN,
@@ -168,7 +168,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="A regular expression for the whole name or schema.name of tables.",
+        documentation="A regular expression that must match the whole name or schema.name of a "
+        "table.",
         validator=Check(_pattern_fault),
     ),
     ConfigKey(
@@ -177,7 +178,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Tables",
-        documentation="The schema of tables that are named without one; by default the user's.",
+        documentation="The schema for names without one; by default the user's.",
     ),
     ConfigKey(
         TABLE_POLL_INTERVAL_MS,
@@ -185,7 +186,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=60_000,
         importance=Importance.LOW,
         group="Tables",
-        documentation="How often to look for new tables, which get tasks by themselves.",
+        documentation="How often to check for new tables, which are assigned to tasks "
+        "automatically.",
         validator=InRange(100),
     ),
     ConfigKey(
@@ -194,15 +196,15 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="A SELECT in place of tables, not on a standby; its rows go to the topic "
-        "that topic.prefix names.",
+        documentation="A SELECT instead of tables, not on a standby; topic.prefix is the topic "
+        "for its rows.",
     ),
     ConfigKey(
         TOPIC_PREFIX,
         ConfigType.STRING,
         importance=Importance.HIGH,
         group="Topics",
-        documentation="What the topic of a table begins with; its name follows.",
+        documentation="The prefix of topic names; the table's name follows.",
         validator=NonEmpty(),
     ),
     ConfigKey(
@@ -211,8 +213,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Topics",
-        documentation="The columns that make a record's key: one is the key itself, "
-        "several are its fields.",
+        documentation="The columns of a record's key: a single one is the key itself, several "
+        "become a struct.",
     ),
     ConfigKey(
         POLL_INTERVAL_MS,
@@ -220,8 +222,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=5_000,
         importance=Importance.HIGH,
         group="Reading",
-        documentation="How long to wait before a table that had no new rows is looked at "
-        "again, and between two reads of everything.",
+        documentation="How long to wait after finding no new rows in a table, and between two "
+        "reads in bulk mode.",
         validator=InRange(1),
     ),
     ConfigKey(
@@ -230,8 +232,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Reading",
-        documentation="Rows of a batch at most; by default batch.max.records. Fewer where rows "
-        "are large (batch.max.bytes).",
+        documentation="The most rows per batch; by default batch.max.records. Fewer if rows are "
+        "large (batch.max.bytes).",
         validator=InRange(1),
     ),
     ConfigKey(
@@ -240,9 +242,9 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default="none",
         importance=Importance.LOW,
         group="Reading",
-        documentation="NUMERIC columns as exact decimals (none), as integers where they "
-        "have no fraction (precision_only), or as floating point too (best_fit, "
-        "best_fit_eager_double). Those without a precision are text.",
+        documentation="NUMERIC columns as exact decimals (none), as integers if the scale is 0 "
+        "(precision_only), or also as floating point (best_fit, best_fit_eager_double). Columns "
+        "without a precision become text.",
         validator=OneOf(*NUMERIC_MAPPINGS),
     ),
     ConfigKey(
@@ -251,7 +253,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default="UTC",
         importance=Importance.MEDIUM,
         group="Reading",
-        documentation="The zone of timestamp columns that have none.",
+        documentation="The time zone of timestamp columns without one.",
         validator=Check(_zone_fault),
     ),
 )

@@ -1,4 +1,4 @@
-"""Columns of Arrow as a staging table of PostgreSQL has them, and their way into a table."""
+"""Arrow columns in the form of a PostgreSQL staging table, and their casts to the target table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _DOUBLE, _BYTES, _DATE, _TIME = "double precision", "bytea", "date", "time witho
 _TIMESTAMP, _TIMESTAMPTZ = "timestamp without time zone", "timestamp with time zone"
 _CHARACTERS = ("character varying", "bpchar")
 _JSON = ("json", "jsonb")
-#: Types in whose tables the same values are equal as in Arrow, by the type that is staged.
+#: Target types with the same equality as in Arrow, by staged type.
 EXACT = {
     _BIGINT: ("smallint", "integer", _BIGINT),
     _TEXT: (_TEXT, "character varying"),
@@ -28,8 +28,8 @@ EXACT = {
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column of a table: its type without and with length and precision, and whether texts that
-    differ are never equal.
+    """A column of a table: its type with and without length and precision, and whether different
+    texts are never equal.
     """
 
     base: str
@@ -39,9 +39,10 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class StagedColumn:
-    """Values as COPY takes them, their type, and how they are cast to the table's.
+    """Values in COPY's format, their type, and their cast to the target type.
 
-    ``key_cast`` is for comparing; ``exact`` says that values which differ here do so in the table.
+    ``key_cast`` is for comparisons; ``exact`` means that values which differ here also differ in
+    the table.
     """
 
     values: pa.Array
@@ -54,16 +55,14 @@ class StagedColumn:
 def staged_column(
     name: str, array: pa.Array, target: TargetColumn, *, is_document: bool
 ) -> StagedColumn:
-    """How a column gets into a table by way of the staging table's column ``name``; texts of a
-    document are JSON.
-    """
+    """The staged form of a column for the target column ``name``; texts of a document are JSON."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if is_document and target.base.endswith("[]"):
         array = _each(array, _array_text_of_json)
     values, kind = _values_for(array, target)
     cast = _cast(name, kind, target.base)
-    # a longer text is none of the table's: it must not be cut off
+    # a longer text must fail instead of being truncated
     full = cast if target.base in _CHARACTERS else f"CAST({cast} AS {_doubled(target.full)})"
     exact = target.deterministic and target.base in EXACT.get(kind, ())
     return StagedColumn(values, kind, cast, full, exact)
@@ -73,9 +72,9 @@ def _cast(name: str, kind: str, base: str) -> str:
     if kind == base:
         return name
     if kind == _TEXT and base == _TIMESTAMP:
-        name = f"CAST({name} AS {_TIMESTAMPTZ})"  # else a zone would be passed over
+        name = f"CAST({name} AS {_TIMESTAMPTZ})"  # otherwise the zone would be ignored
     elif _BOOLEAN in (kind, base) and kind != _TEXT and base != _TEXT:
-        name = f"CAST({name} AS integer)"  # the only number that is cast to a boolean
+        name = f"CAST({name} AS integer)"  # only integers can be cast to boolean
     return f"CAST({name} AS {_doubled(base)})"
 
 
@@ -131,8 +130,8 @@ def _plain_kind(kind: pa.DataType) -> str:
 
 
 def _utc(array: pa.Array) -> pa.Array:
-    """Microseconds at most, as Python has them; without a zone, as the connection's is UTC and
-    Arrow takes twenty times as long to write one.
+    """Limit to microseconds, as in Python; without a zone, because the session uses UTC and Arrow
+    takes twenty times as long to format zones.
     """
     unit = "us" if array.type.unit == "ns" else array.type.unit
     return pc.cast(array, pa.timestamp(unit), safe=False)
@@ -160,7 +159,7 @@ def _array_text_of_json(text: str) -> str:
 
 
 def _array_text(values: Sequence[Any]) -> str:
-    """An array as PostgreSQL writes it."""
+    """An array in PostgreSQL's text format."""
     return "{" + ",".join(_element_text(each) for each in values) + "}"
 
 

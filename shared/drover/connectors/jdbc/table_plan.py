@@ -1,7 +1,7 @@
-"""Which rows of a table come next: by a growing number, by a time, by both, or all of them.
+"""Plans the next rows of a table: by number, by time, by both, or all of them.
 
-A plan is made on the driver and names rows by bounds, so that executors read the same rows however
-often they try.
+Plans are made on the driver and select rows by bounds, so that executors read the same rows in
+every attempt.
 """
 
 import logging
@@ -19,15 +19,15 @@ from drover.connectors.jdbc.reading import RowsBetween, TableSource
 from drover.connectors.jdbc.settled_numbers import (
     PostgresWriters,
     SettledNumbers,
-    nobody,
+    no_visible_writers,
     writers_are_seen,
 )
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING
 from drover.connectors.jdbc.whole_table import WholeTable
 
-#: Fewer rows than this are not worth another Spark partition.
+#: An additional Spark partition does not pay off for fewer rows.
 _SPLIT_ROWS = 20_000
-#: How long a gap in the numbers is waited for where it cannot be seen who writes.
+#: How long to wait for rows in a gap of the numbers if writers are not visible.
 _UNSEEN_WRITERS_MS = 5_000
 
 Offset = Mapping[str, Any]
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next rows: parts that may be read at the same time, and where they lead.
+    """The next rows, in parts that can be read in parallel, and the offset after them.
 
-    ``more``: others follow at once.
+    ``more`` means that further rows are available now.
     """
 
     parts: tuple[RowsBetween, ...]
@@ -54,12 +54,12 @@ class TablePlanner:
         address: The database.
         source: The table.
         mode: One of MODES.
-        offset: How far it has come; empty at its beginning.
-        delay_ms: Rows younger than this wait, as others with an earlier time may be committed yet.
-        initial: The time before which rows are left out at the beginning; None for none.
-        gap_delay_ms: How long to wait for rows that may come into a gap of the numbers, beside the
-            transactions that are seen to write; None for what the database needs.
-        now_s: A clock that never goes back.
+        offset: The committed position; empty at the start.
+        delay_ms: Younger rows wait, because rows with an earlier time may still be committed.
+        initial: Skip rows before this time at the start; None for none.
+        gap_delay_ms: How long to wait for rows in a gap of the numbers, in addition to visible
+            writers; None for the database's default.
+        now_s: A monotonic clock.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class TablePlanner:
         self._number: int | None = None if mode == BULK else offset.get("incrementing")
         moment = _moment_of(offset)
         self._moment = moment if moment is not None else initial
-        #: Rows at the time where it stands were read, up to ``_number``.
+        #: Whether rows at the time ``_moment`` were read up to ``_number``.
         self._stands_within = moment is not None
         self._gap_delay_ms = gap_delay_ms
         self._now_s = now_s
         self._numbers: SettledNumbers | None = None
-        #: No row with a number up to this one can come any more.
+        #: All rows up to this number are visible.
         self._settled = self._number
         self._whole: WholeTable | None = None
 
     def plan(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
-        """The next rows, about ``rows_max`` of them; None when there are none now.
+        """The next rows, about ``rows_max``; None if there are none now.
 
         Raises:
-            sa.exc.SQLAlchemyError: the database refused.
+            sa.exc.SQLAlchemyError: The database refused a statement.
         """
         match self._mode:
             case mode if mode == BULK:
@@ -106,7 +106,7 @@ class TablePlanner:
                 return self._by_time(connection, rows_max, parallel)
 
     def advance(self, offset: Offset) -> None:
-        """A plan's rows are on their way: the next plan begins behind them."""
+        """Move past a plan's rows."""
         self._number = offset.get("incrementing", self._number)
         moment = _moment_of(offset)
         if moment is not None:
@@ -118,7 +118,7 @@ class TablePlanner:
             self.close()
 
     def close(self) -> None:
-        """Let go what is held of the table."""
+        """Release the session and lock on the table."""
         if self._whole is not None:
             self._whole.close()
             self._whole = None
@@ -131,7 +131,7 @@ class TablePlanner:
             try:
                 parts = self._whole.parts(rows_max, parallel)
             except sa.exc.SQLAlchemyError:
-                self.close()  # the next one begins anew
+                self.close()  # the next plan starts from the beginning
                 raise
             return Plan(parts, {}, more=not self._whole.done)
         if source.primary_number is None:
@@ -156,7 +156,7 @@ class TablePlanner:
     def _bounds(
         self, connection: "sa.Connection", number: "sa.ColumnElement[Any]", rows_max: int
     ) -> tuple[int, int, int] | None:
-        """The first and the last number of the next rows, and how many those are."""
+        """The first and last number of the next rows, and their count."""
         behind = number.is_not(None) if self._number is None else number > self._number
         limited = sa.select(number).where(behind).order_by(number).limit(rows_max).subquery()
         found = limited.c[0]
@@ -183,11 +183,11 @@ class TablePlanner:
         last: int,
         count: int,
     ) -> int | None:
-        """Up to which of these numbers no row can come any more; None for none of them."""
+        """The last of these numbers that is settled; None if none is."""
         numbers = self._settling(connection)
         if numbers is None:
             return last
-        if self._settled is None and first == 1:  # where numbers begin
+        if self._settled is None and first == 1:  # numbers start there
             self._settled = 0
         stands = self._settled = _highest(self._settled, self._number)
         if stands is not None and (
@@ -198,7 +198,7 @@ class TablePlanner:
         stands = self._settled = _highest(stands, numbers.look(connection, int(highest)))
         if stands is None or last <= stands:
             return None if stands is None else last
-        # numbers without a gap behind those that are settled are so too
+        # consecutive numbers after settled ones are settled as well
         behind = sa.select(number, sa.func.row_number().over(order_by=number)).where(
             number > stands, number <= last
         )
@@ -208,17 +208,17 @@ class TablePlanner:
         return stands if upto is None else int(upto)
 
     def _settling(self, connection: "sa.Connection") -> SettledNumbers | None:
-        """Finds out what is settled; None where that is not looked for."""
+        """The tracker of settled numbers; None if no wait is needed."""
         if self._numbers is None:
             delay_ms = self._gap_delay_ms
             if writers_are_seen(connection):
                 table = None if self.source.query else self.source.sql_name(connection)
                 self._numbers = SettledNumbers(PostgresWriters(table), delay_ms or 0, self._now_s)
                 return self._numbers
-            if delay_ms is None:  # on SQLite one writes at a time
+            if delay_ms is None:  # SQLite has one writer at a time
                 delay_ms = 0 if self._address.kind == "sqlite" else _UNSEEN_WRITERS_MS
             if delay_ms:
-                self._numbers = SettledNumbers(nobody, delay_ms, self._now_s)
+                self._numbers = SettledNumbers(no_visible_writers, delay_ms, self._now_s)
         return self._numbers
 
     def _by_time(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
@@ -256,11 +256,11 @@ class TablePlanner:
         return Plan(tuple(parts), offset)
 
     def _follow_clock_back(self, now: datetime) -> None:
-        """When the database's clock went back, rows are given times that were read already."""
+        """Handle a database clock that went back: new rows may get times that were already read."""
         if self._moment is None or not self._stands_within or now >= self._moment:
             return
         _log.warning(
-            "the clock of %s went back by %d ms: rows of %s changed since then come again",
+            "the clock of %s went back by %d ms: rows of %s changed in that time are read again",
             self._address,
             (self._moment - now) / timedelta(milliseconds=1),
             self.source.id,
@@ -291,7 +291,7 @@ class TablePlanner:
         return columns[0] if len(columns) == 1 else sa.func.coalesce(*columns)
 
     def _as_stored(self, moment: datetime) -> datetime:
-        """A time as the table's column has it."""
+        """A time in the form of the table's column."""
         kind = self._relation.c[self.source.timestamps[0]].type
         if getattr(kind, "timezone", False):
             return moment
@@ -307,13 +307,13 @@ class TablePlanner:
 
 
 def even_ranges(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """``first`` to ``last`` in about ``count`` ranges of numbers, ends included, in order."""
+    """Split ``first`` to ``last`` into about ``count`` inclusive ranges, in order."""
     step = max(1, -(-(last - first + 1) // count))
     return [(low, min(low + step - 1, last)) for low in range(first, last + 1, step)]
 
 
 def even_moments(first: datetime, last: datetime, count: int) -> list[datetime]:
-    """Where to cut the time from ``first`` to ``last`` into about ``count`` ranges, in order."""
+    """Cut points that split the time from ``first`` to ``last`` into about ``count`` ranges."""
     step = (last - first) / count
     return sorted({first + step * number for number in range(1, count)} - {first, last})
 
@@ -323,7 +323,7 @@ def _highest(*numbers: int | None) -> int | None:
 
 
 def _offset_of(moment: datetime) -> dict[str, Any]:
-    """As Confluent's JDBC source writes a time: milliseconds, and the nanoseconds of the second."""
+    """The offset for a time, as in Confluent's JDBC source: milliseconds and nanoseconds."""
     seconds = int(moment.replace(microsecond=0).timestamp())
     return {
         "timestamp": seconds * 1_000 + moment.microsecond // 1_000,

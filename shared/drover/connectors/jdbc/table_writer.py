@@ -1,4 +1,4 @@
-"""Writes records into tables, all records of a batch in one transaction with how far it came."""
+"""Writes records into tables: all records of a batch and their offsets in one transaction."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from drover.connectors.jdbc.database import (
     is_of_a_row,
     reason_of,
     savepoint,
-    telling,
+    translated_errors,
 )
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import (
@@ -43,17 +43,18 @@ from drover.connectors.jdbc.write_settings import UPSERT, WriteSettings
 if TYPE_CHECKING:
     from drover.connectors.jdbc.postgres_bulk import BulkPlan, BulkTable
 
-    #: What records do: in bulk, or one by one; None where smaller batches may do better.
+    #: The changes of some records: for a bulk write, or one by one; None to retry with smaller
+    #: batches.
     _Made = BulkPlan | list[Change] | None
 
-#: Records that are written in one go: what is made of them takes several times their memory.
+#: The most records per write: their changes take several times their memory.
 _CHUNK_ROWS = 32_000
 _CHUNK_BYTES = 16 << 20
-#: The chunk that is written next, and the one behind it.
+#: How many chunks are prepared: the one to write next, and its successor.
 _MADE_AHEAD = 2
-#: So many are written one after the other where that is not possible.
+#: The most records that are written one by one when a bulk write is impossible.
 _SINGLE_ROWS = 100
-#: What a statement has beside its values.
+#: The size of a statement without its values.
 _STATEMENT_BYTES = 64 << 10
 _ANSWER = pa.schema(
     [
@@ -68,14 +69,14 @@ _ANSWER = pa.schema(
 
 @dataclass(frozen=True)
 class TableWriter:
-    """Writes a batch; may be pickled, and gets all of its records in one call.
+    """Writes a batch; picklable, and receives all records in one call.
 
-    The ledger has, for each topic partition, the offset behind what was written, in the same
-    transaction: records that come again are left out, and a task whose claim is older than the one
-    that wrote last is refused.
+    The table of offsets has the next offset of each topic partition, written in the same
+    transaction: records before it are skipped, and a task with an older claim than the last writer
+    fails.
 
-    Records that cannot be written are answered, ``refused_max`` at most, and nothing is written
-    then. Those of ``left_out`` are passed over.
+    Records that cannot be written are returned, at most ``refused_max``, and nothing is written
+    then. Records in ``left_out`` are skipped.
     """
 
     address: DatabaseAddress
@@ -86,12 +87,12 @@ class TableWriter:
     left_out: frozenset[Place] = field(default=frozenset(), repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields how many rows were written, which are durable then; or a row for each record
-        that was refused, with the reason.
+        """Yield the number of rows written, which are durable then; or a row with the reason for
+        each refused record.
         """
         with (
             ComingBatches(batches) as coming,
-            telling(self.address, "writing"),
+            translated_errors(self.address, "writing"),
             self.address.connected() as connection,
         ):
             _set_up(connection, self.settings)
@@ -106,7 +107,7 @@ class TableWriter:
         yield pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
 
     def _written(self, connection: "sa.Connection", coming: ComingBatches) -> "_Writing":
-        """All batches are written as they come, and not committed yet."""
+        """Write all batches as they arrive, without committing."""
         tables = Tables(connection, self.settings)
         writing: _Writing | None = None
         came: list[pa.RecordBatch] = []
@@ -117,8 +118,7 @@ class TableWriter:
                 if tables.may_change:
                     came += fresh
                 if writing is None or any(map(tables.lack, fresh)):
-                    # a change of tables ends the transaction: what was written in it is written
-                    # again
+                    # a DDL statement ends the transaction: repeat what was written in it
                     connection.rollback()
                     fresh = came or fresh
                     _prepare(connection, tables, fresh)
@@ -132,7 +132,7 @@ class TableWriter:
 
 @dataclass(slots=True)
 class _Chunk:
-    """Records of one table; ``made`` gives what they do, once it was asked for."""
+    """Records of one table; ``made`` is the future of their changes."""
 
     table: str
     batch: pa.RecordBatch
@@ -142,7 +142,7 @@ class _Chunk:
 class _Writing:
     """One transaction.
 
-    What the records of a chunk do is made on ``thread`` while the server writes the chunk before.
+    ``thread`` computes the changes of a chunk while the server writes the previous one.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Writing:
         self._thread = thread
         self._chunks: deque[_Chunk] = deque()
         self._bulk: dict[str, BulkTable] = {}
-        #: Tables and the columns by which their rows were to be found.
+        #: Tables with upserts, and the key columns used.
         self._upserted: set[tuple[str, tuple[str, ...]]] = set()
         name = self._settings.ledger
         self._ledger = Ledger(connection, name, writer.connector, writer.claim) if name else None
@@ -168,11 +168,11 @@ class _Writing:
 
     @property
     def has_more(self) -> bool:
-        """Whether some of what was added is not written."""
+        """Whether chunks wait to be written."""
         return bool(self._chunks)
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Have batches, which follow those before, written in turn."""
+        """Queue batches."""
         ledger = self._ledger
         by_table: dict[str, list[pa.RecordBatch]] = {}
         for batch in batches:
@@ -196,7 +196,7 @@ class _Writing:
             self._write(chunk.table, chunk.batch, chunk.made.result)
 
     def end(self) -> None:
-        """Write what is left, and note how far it came.
+        """Write the remaining chunks and the offsets.
 
         Raises:
             DatabaseError: A table has lost its key.
@@ -204,7 +204,8 @@ class _Writing:
         while self._chunks:
             self.write_next()
         if self._upserted:
-            # MySQL would insert all of it, and say nothing; until the end nobody changes the table
+            # without a unique key MySQL would insert silently; the transaction keeps the table
+            # unchanged
             inspector = sa.inspect(self._connection)
             for table, keys in sorted(self._upserted):
                 if not has_unique_key(inspector, table, keys):
@@ -214,11 +215,11 @@ class _Writing:
 
     @property
     def _is_full(self) -> bool:
-        """Whether more refusals are of no use."""
+        """Whether enough records were refused."""
         return len(self.refused) >= self._writer.refused_max
 
     def _write(self, table: str, batch: pa.RecordBatch, made: "Callable[[], _Made]") -> None:
-        """Write records of one table; those that are refused are found by halving."""
+        """Write records of one table; refused records are located by halving."""
         try:
             with savepoint(self._connection):
                 count = self._write_at_once(table, batch, made())
@@ -246,13 +247,13 @@ class _Writing:
                 self._write(table, half, self._making(table, half))
 
     def _making(self, table: str, batch: pa.RecordBatch) -> "Callable[[], _Made]":
-        """Makes what records do, without the connection."""
-        # a table that is not there is missed by records that do something to it only
+        """A function that computes the changes without using the connection."""
+        # a missing table is an error only for records that change it
         is_bulk = self._connection.dialect.name == "postgresql" and self._tables.has(table)
         return partial(_made, batch, self._settings, self._bulk_table(table) if is_bulk else None)
 
     def _write_at_once(self, name: str, batch: pa.RecordBatch, made: "_Made") -> int | None:
-        """How many rows were written; None for none, as smaller batches may do better."""
+        """The number of rows written; None to retry with smaller batches."""
         if made is not None and not isinstance(made, list):
             if self._bulk_table(name).write(made):
                 return made.record_count
@@ -271,7 +272,9 @@ class _Writing:
 
     @cached_property
     def _packet_bytes(self) -> int:
-        """How much MySQL takes of one row: with more it ends the connection; 0 for any."""
+        """MySQL's limit for the packet with a row, beyond which it closes the connection; 0 for no
+        limit.
+        """
         if self._connection.dialect.name not in MYSQL:
             return 0
         found = self._connection.exec_driver_sql("SELECT @@max_allowed_packet")
@@ -284,7 +287,7 @@ class _Writing:
         size_bytes = sum(len(text.encode(errors="surrogateescape")) for text in texts)
         if size_bytes + _STATEMENT_BYTES > self._packet_bytes:
             raise RecordError(
-                f"it needs {size_bytes} bytes of a statement, the server takes"
+                f"its statement has {size_bytes} bytes, the server's limit is"
                 f" {self._packet_bytes} (max_allowed_packet)"
             )
 
@@ -297,11 +300,11 @@ class _Writing:
 
 
 def _made(batch: pa.RecordBatch, settings: WriteSettings, bulk: "BulkTable | None") -> "_Made":
-    """What records do to a table that may be written to in bulk.
+    """The changes of records for a table that supports bulk writes.
 
     Raises:
-        RecordError: one has no key, or no fields.
-        DatabaseError: the table has not all the columns.
+        RecordError: A record has no key, or no fields.
+        DatabaseError: The table lacks a column.
     """
     columns = None if bulk is None else column_changes(batch, settings)
     if bulk is None or columns is None:
@@ -312,19 +315,21 @@ def _made(batch: pa.RecordBatch, settings: WriteSettings, bulk: "BulkTable | Non
 
 
 def _few(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change] | None:
-    """What records do that can only be written one after the other."""
+    """The changes of records that must be written one by one."""
     return None if batch.num_rows > _SINGLE_ROWS else changes_of(batch, settings)
 
 
 def _prepare(
     connection: "sa.Connection", tables: Tables, batches: Sequence[pa.RecordBatch]
 ) -> None:
-    """Have the tables for batches, and begin a transaction."""
+    """Create or extend the tables for batches, and start a transaction."""
     for each in batches:
         tables.prepare(each)
     connection.commit()
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
+        connection.exec_driver_sql(
+            "BEGIN IMMEDIATE"
+        )  # otherwise the first savepoint would start it
 
 
 def _refusal(place: Place, reason: str) -> dict[str, Any]:
@@ -333,7 +338,7 @@ def _refusal(place: Place, reason: str) -> dict[str, Any]:
 
 
 def _set_up(connection: "sa.Connection", settings: WriteSettings) -> None:
-    """Times without a zone are UTC, and no statement waits for a lock for ever."""
+    """Use UTC for times without a zone, and limit waits for locks."""
     timeout_ms = settings.lock_timeout_ms
     match connection.dialect.name:
         case "postgresql":
@@ -358,7 +363,7 @@ def _without(batch: pa.RecordBatch, left_out: frozenset[Place]) -> pa.RecordBatc
 def _by_table(
     batch: pa.RecordBatch, settings: WriteSettings
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The records of each table, in order."""
+    """The records per table, in order."""
     tables: dict[str, list[str]] = {}
     for topic in batch.column(TOPIC).unique().to_pylist():
         tables.setdefault(settings.table_of(topic), []).append(topic)
@@ -371,7 +376,7 @@ def _by_table(
 
 
 def _chunks(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records of one schema together, none of the chunks too large, in order."""
+    """Records with the same schema, in chunks of limited size, in order."""
     held: list[pa.RecordBatch] = []
     for piece in (piece for part in parts for piece in _pieces(part)):
         if held and not _fit(held, piece):

@@ -1,4 +1,4 @@
-"""The tables of a sink: looked up, made, extended, and written to row by row."""
+"""The tables of a sink: reflected, created, extended, and written row by row."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
@@ -27,7 +27,7 @@ MYSQL = ("mysql", "mariadb")
 
 
 class Tables:
-    """The tables of a batch, by their names as settings give them."""
+    """The tables of a batch, by their configured names."""
 
     def __init__(self, connection: "sa.Connection", settings: WriteSettings) -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class Tables:
         self._known: dict[str, sa.Table] = {}
 
     def prepare(self, batch: pa.RecordBatch) -> None:
-        """Have every table that a batch needs, with its columns; commits."""
+        """Create or extend the tables that a batch needs; commits."""
         key_fields, fields = _fields_of(batch, self._settings)
         for topic in batch.column(TOPIC).unique().to_pylist():
             name = self._settings.table_of(topic)
@@ -47,11 +47,11 @@ class Tables:
 
     @property
     def may_change(self) -> bool:
-        """Whether tables may be made or extended."""
+        """Whether the settings allow creating or extending tables."""
         return self._settings.creates or self._settings.evolves
 
     def lack(self, batch: pa.RecordBatch) -> bool:
-        """Whether ``prepare`` has something to do for a batch."""
+        """Whether ``prepare`` would change a table for the batch."""
         if not self.may_change:
             return False
         _, fields = _fields_of(batch, self._settings)
@@ -65,18 +65,18 @@ class Tables:
         return self._settings.evolves and any(each not in table.c for each in fields)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a table."""
+        """Whether the table exists."""
         return self._table(name) is not None
 
     def table(self, name: str) -> "sa.Table":
         """A table with its columns.
 
         Raises:
-            DatabaseError: it is not there.
+            DatabaseError: The table does not exist.
         """
         found = self._table(name)
         if found is None:
-            raise DatabaseError(f"there is no table {name!r}: create it, or set auto.create")
+            raise DatabaseError(f"table {name!r} does not exist: create it, or set auto.create")
         return found
 
     def _table(self, name: str) -> "sa.Table | None":
@@ -121,7 +121,7 @@ class Tables:
             self._change(name, sa.text(statement.replace(":", "\\:")), [each])
 
     def _change(self, name: str, statement: "sa.Executable", columns: Collection[str]) -> None:
-        """Change a table so that it has some columns; another task may be faster."""
+        """Change a table to have some columns; tolerates a concurrent change."""
         self._known.pop(name, None)
         try:
             self._connection.execute(statement)
@@ -134,7 +134,7 @@ class Tables:
 
 
 def has_unique_key(inspector: "sa.Inspector", name: str, columns: Collection[str]) -> bool:
-    """Whether no two rows of a table have the same in just these columns."""
+    """Whether the table has a unique key on exactly these columns."""
     schema, own = split_name(name)
     primary = inspector.get_pk_constraint(own, schema)
     found: list[set[Any]] = [set(primary.get("constrained_columns") or ())]
@@ -145,7 +145,7 @@ def has_unique_key(inspector: "sa.Inspector", name: str, columns: Collection[str
 
 
 def no_unique_key(name: str, columns: Collection[str]) -> DatabaseError:
-    """A table has no key by which rows could be found."""
+    """The error for a table without a unique key."""
     return DatabaseError(
         f"table {name!r} has no primary key or unique constraint on {', '.join(columns)}: "
         "add it, or set insert.mode=insert"
@@ -153,10 +153,10 @@ def no_unique_key(name: str, columns: Collection[str]) -> DatabaseError:
 
 
 def require_columns(table: "sa.Table", names: Collection[str]) -> None:
-    """Whether rows fit a table.
+    """Check that rows fit a table.
 
     Raises:
-        DatabaseError: it has not all the columns.
+        DatabaseError: The table lacks a column.
     """
     unknown = [name for name in names if name not in table.c]
     if unknown:
@@ -172,11 +172,12 @@ def write_rows(
     settings: WriteSettings,
     changes: Sequence[Change],
 ) -> None:
-    """Write what records do to their table, in order, those that one statement can in one go.
+    """Write changes to their table, in order; consecutive changes of the same form share a
+    statement.
 
     Raises:
-        DatabaseError: the table has not all the columns.
-        RecordError: a value does not fit its column.
+        DatabaseError: The table lacks a column.
+        RecordError: A value does not fit its column.
     """
     for (shape, keys), run in groupby(changes, key=_shape):
         rows = list(run)
@@ -190,7 +191,7 @@ def write_rows(
             connection.execute(statement, bound(table, [each.row or {} for each in rows], ""))
         elif len(shape) > len(keys):
             values = bound(table, [each.key for each in rows], "key_")
-            # what is named like a column would be set, the key as well
+            # parameters named like columns would be set, including key columns
             names = [name for name in shape if name not in keys]
             others = [{name: (each.row or {})[name] for name in names} for each in rows]
             for value, other in zip(values, bound(table, others, ""), strict=True):
@@ -199,8 +200,8 @@ def write_rows(
 
 
 def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The fields of its row, None for a deletion, and of its key: changes that one statement can
-    make have the same.
+    """The fields of the row, or None for a deletion, and of the key; equal for changes that can
+    share a statement.
     """
     return (None if change.row is None else tuple(change.row)), tuple(change.key)
 
@@ -210,7 +211,7 @@ def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[
     for name in keys:
         kind, value = table.c[name].type, parameter(table, name, f"key_{name}")
         if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
-            value = sa.cast(value, kind)  # rounded, as it is in the table
+            value = sa.cast(value, kind)  # rounded as in the table
         found.append(table.c[name] == value)
     return found
 
@@ -234,7 +235,7 @@ def _insert(
     others = [name for name in names if name not in keys]
     if dialect in MYSQL:
         insert = mysql.insert(table).values(values)
-        # of a row that has nothing but its key, the key stays as it is
+        # if a row has only key columns, the update leaves them unchanged
         changed = others or keys
         return insert.on_duplicate_key_update({each: insert.inserted[each] for each in changed})
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
@@ -249,8 +250,8 @@ def _insert(
 def _fields_of(
     batch: pa.RecordBatch, settings: WriteSettings
 ) -> tuple[Collection[str], dict[str, pa.Field]]:
-    """The columns of a batch's keys, and all that its rows have, with their types; of values
-    without a schema there are none.
+    """The key columns of a batch and all columns of its rows, with types; schemaless values have
+    none.
     """
     value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
     in_value = {}

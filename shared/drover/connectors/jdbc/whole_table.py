@@ -1,4 +1,4 @@
-"""All rows of a PostgreSQL table, in batches, as they are at one moment: by ranges of its pages."""
+"""Reads all rows of a PostgreSQL table as of one snapshot, in batches, by ranges of its pages."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from drover.connectors.jdbc.database import DatabaseAddress
 from drover.connectors.jdbc.reading import RowsBetween, TableSource, run_verbatim, session
 
-#: Fewer pages are not worth a Spark partition of their own.
+#: An additional Spark partition does not pay off for fewer pages.
 _PART_PAGES = 128
-#: What rows of a table are stored in: itself, its partitions, its heirs.
+#: The storage of a table's rows: the table, its partitions, its inheriting tables.
 _PIECES = """
 WITH RECURSIVE tree AS (
     SELECT to_regclass(%(table)s)::oid AS oid
@@ -26,17 +26,17 @@ LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE c.relkind <> 'p' ORDER BY 1, 2
 """
 _KIND = "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%(table)s)"
-# rows are counted in the order in which they are stored
+# sequential scans must return rows in storage order
 _IN_ORDER = "SET LOCAL synchronize_seqscans TO off; SET LOCAL max_parallel_workers_per_gather TO 0"
 _SECURED = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%(table)s)"
 
-#: Where a row is: its page, and its place there.
+#: The position of a row: its page, and its number in the page.
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A table that has pages, without its heirs."""
+    """A table with pages, without inheriting tables."""
 
     schema: str
     name: str
@@ -44,13 +44,14 @@ class _Piece:
 
 
 class WholeTable:
-    """A table at one moment, from the first batch to the last.
+    """A table as of one snapshot, from the first batch to the last.
 
-    The moment is kept by a session, which also keeps the table from being made anew (ACCESS SHARE,
-    as a SELECT takes it); changes of rows go on. ``close`` lets both go.
+    A session holds the snapshot and an ACCESS SHARE lock, as a SELECT does; rows can be changed
+    meanwhile. ``close`` releases both.
+
 
     Raises:
-        sa.exc.SQLAlchemyError: it cannot be read.
+        sa.exc.SQLAlchemyError: The table cannot be read.
     """
 
     def __init__(self, address: DatabaseAddress, source: TableSource) -> None:
@@ -62,7 +63,7 @@ class WholeTable:
             self._connection = self._held.enter_context(session(address, options=options))
             table = source.sql_name(self._connection)
             execute = self._connection.exec_driver_sql
-            # before the first query, with which the moment is chosen
+            # before the first query, which fixes the snapshot
             run_verbatim(self._connection, f"LOCK TABLE {table} IN ACCESS SHARE MODE")
             execute(_IN_ORDER)
             self._snapshot = str(execute("SELECT pg_export_snapshot()").scalar_one())
@@ -72,7 +73,7 @@ class WholeTable:
             self._held.close()
             raise
         splits = not secured and all(readable for *_, readable in pieces)
-        #: What is not read yet; None in it stands for the table as a whole.
+        #: Unread pieces; a None entry means the whole table.
         self._left: list[_Piece | None] = (
             [_Piece(*each) for *each, _ in pieces] if splits and pieces else [None]
         )
@@ -80,7 +81,7 @@ class WholeTable:
 
     @classmethod
     def is_one(cls, connection: "sa.Connection", source: TableSource) -> bool:
-        """Whether a source is a table of PostgreSQL."""
+        """Whether a source is a PostgreSQL table."""
         if connection.dialect.name != "postgresql" or source.query is not None:
             return False
         table = {"table": source.sql_name(connection)}
@@ -88,13 +89,13 @@ class WholeTable:
 
     @property
     def done(self) -> bool:
-        """Whether every row was handed out."""
+        """Whether all rows were returned."""
         return not self._left
 
     def parts(self, rows_max: int, parallel: int) -> tuple[RowsBetween, ...]:
-        """The next rows, at most so many, in parts that may be read at the same time.
+        """The next rows, at most ``rows_max``, in parts that can be read in parallel.
 
-        A table that cannot be split comes as one.
+        A table that cannot be split is returned as one part.
 
         Raises:
             sa.exc.SQLAlchemyError: the session is lost.
@@ -127,8 +128,8 @@ class WholeTable:
         return tuple(parts)
 
     def close(self) -> None:
-        """Let the moment and the table go."""
-        with suppress(sa.exc.SQLAlchemyError):  # of a session that is lost
+        """Release the snapshot and the lock."""
+        with suppress(sa.exc.SQLAlchemyError):  # the session may be lost
             self._held.close()
 
     def _part(
@@ -148,7 +149,7 @@ def _tid(place: Place) -> "sa.ColumnElement[Any]":
 
 
 def _cuts(at: Place, last_page: int, parallel: int) -> Iterator[Place]:
-    """Where parts begin that have about as many pages each."""
+    """Start positions of parts with about the same number of pages."""
     pages = last_page - at[0]
     count = max(1, min(parallel, pages // _PART_PAGES))
     yield at

@@ -1,17 +1,17 @@
-"""What a sink's config says of its tables."""
+"""The settings of a sink for its tables."""
 
 from dataclasses import dataclass
 
 INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
 NONE, KAFKA, RECORD_KEY, RECORD_VALUE = "none", "kafka", "record_key", "record_value"
-#: The columns of pk.mode=kafka, as Confluent's JDBC sink calls them.
+#: The columns of pk.mode=kafka, with the names of Confluent's JDBC sink.
 KAFKA_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
 LOCK_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How records become rows; ``lock_timeout_ms`` is how long a statement waits for a lock."""
+    """How records become rows; ``lock_timeout_ms`` limits waits for locks."""
 
     table_format: str
     insert_mode: str
@@ -25,7 +25,7 @@ class WriteSettings:
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
 
     def table_of(self, topic: str) -> str:
-        """The table of a topic, perhaps with its schema before a dot."""
+        """The table for a topic, optionally with a schema before a dot."""
         return self.table_format.replace("${topic}", topic)
 
 

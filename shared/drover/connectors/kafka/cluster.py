@@ -1,4 +1,4 @@
-"""How connectors reach another Kafka cluster: MirrorMaker's settings, and errors in words."""
+"""Access to another Kafka cluster: MirrorMaker's settings, and error messages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
 
 TIMEOUT_S = 15
-#: How long brokers are asked for their topics, each time anew: TIMEOUT_S together.
+#: Timeouts of successive metadata requests; their sum is TIMEOUT_S.
 _TRIES_S = (1, 2, 4, 8)
-#: Brokers that nobody could connect to in the first tries may be back in the next one.
+#: Brokers that were down in the first attempts may be up in the next one.
 _AWAY_TRIES = 2
-#: For what the client was told to come out.
+#: Lets the client deliver its error callbacks.
 _POLL_S = 0.1
 _MORE = {
     "sasl.jaas.config": ": the login module with its options, of PlainLoginModule, "
@@ -47,7 +47,8 @@ _REFUSED_CODES = (
     "CLUSTER_AUTHORIZATION_FAILED",
     "SASL_AUTHENTICATION_FAILED",
 )
-#: What goes by though the client does not say so: brokers are away, or deal out their groups anew.
+#: Errors that a retry can fix although the client does not mark them: brokers are away, or groups
+#: rebalance.
 _PASSING = (
     "_TRANSPORT",
     "_ALL_BROKERS_DOWN",
@@ -59,11 +60,11 @@ _PASSING = (
 
 
 class ClusterError(Exception):
-    """What another cluster refuses; the message says what to do."""
+    """Another cluster refuses an operation; the message has the remedy."""
 
 
 def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[ConfigKey]:
-    """The settings by which a cluster is reached; all else below ``prefix`` goes to the client."""
+    """The settings for connecting to a cluster; others below ``prefix`` go to the client."""
     return [
         ConfigKey(
             f"{prefix}bootstrap.servers",
@@ -71,7 +72,7 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
             default=REQUIRED if required else None,
             importance=Importance.HIGH,
             group="Cluster",
-            documentation=f"Brokers of {which} cluster, as host:port, with commas between.",
+            documentation=f"Brokers of {which} cluster, as host:port, comma-separated.",
             validator=NonEmpty(),
         ),
         *(
@@ -81,7 +82,7 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
                 default=None,
                 importance=Importance.MEDIUM,
                 group="Cluster",
-                documentation=f"A secret, as Kafka's clients have it{_MORE.get(name, '')}.",
+                documentation=f"A secret setting of Kafka's clients{_MORE.get(name, '')}.",
             )
             for name in _SECRETS
         ),
@@ -89,10 +90,10 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
 
 
 def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]:
-    """What librdkafka is told: all settings below the prefixes, the last of a name wins.
+    """The librdkafka settings from all settings below the prefixes; later prefixes take precedence.
 
     Raises:
-        ValueError: a setting cannot be taken over.
+        ValueError: A setting has no counterpart.
     """
     found: dict[str, str] = {}
     for prefix in prefixes:
@@ -105,23 +106,23 @@ def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]
 
 
 def fault_of(error: "KafkaError", doing: str) -> Exception:
-    """What to raise for an error of the client."""
+    """The exception for an error of the client."""
     text = f"{doing}: {error.str()} ({error.name()})"
     if error.name() in _REFUSED_CODES:
-        return ClusterError(f"{text}: check the user, the password and what the user may do")
+        return ClusterError(f"{text}: check the user, the password and the user's rights")
     if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
-        return ClusterError(f"{text}: the topic is gone, or has fewer partitions than before")
+        return ClusterError(f"{text}: the topic was deleted, or has fewer partitions than before")
     if error.retriable() or error.name() in _PASSING:
         return RetriableError(text)
     return ClusterError(text)
 
 
 @contextmanager
-def telling(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
-    """The client's errors as ``ClusterError``, or as ``RetriableError`` where waiting helps.
+def translated_errors(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
+    """Convert the client's errors to ``ClusterError``, or ``RetriableError`` if a retry may help.
 
-    ``told`` is what the client was told meanwhile: a call that waits for a broker in vain does not
-    know that it refused the login.
+    ``told`` has the errors that the client reported asynchronously: a call that times out does not
+    report a refused login itself.
     """
     from confluent_kafka import KafkaException
 
@@ -133,7 +134,7 @@ def telling(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
 
 
 def noting(told: "list[KafkaError]") -> "Callable[[KafkaError], None]":
-    """What a client calls with its errors: the last one of each kind is kept."""
+    """An error callback for a client; keeps the last error of each kind."""
 
     def note(error: "KafkaError") -> None:
         told[:] = [*(each for each in told if each.name() != error.name()), error]
@@ -142,11 +143,11 @@ def noting(told: "list[KafkaError]") -> "Callable[[KafkaError], None]":
 
 
 def topics_of(client: "Consumer | Producer", told: "Sequence[KafkaError]") -> "ClusterMetadata":
-    """What a cluster knows of its topics; the client's errors go into ``told``.
+    """The cluster's topic metadata; the client's asynchronous errors are in ``told``.
 
     Raises:
-        KafkaException: Brokers did not answer in time, or refused the login, which they say at
-            once and the call itself would not.
+        KafkaException: Brokers did not answer in time, or refused the login, which is reported only
+            asynchronously.
     """
     from confluent_kafka import KafkaException
 
@@ -154,7 +155,7 @@ def topics_of(client: "Consumer | Producer", told: "Sequence[KafkaError]") -> "C
         try:
             found: ClusterMetadata = client.list_topics(timeout=timeout_s)
         except KafkaException:
-            client.poll(_POLL_S)  # what brokers told comes out here alone
+            client.poll(_POLL_S)  # delivers the asynchronous errors
             names = {each.name() for each in told}
             away = tried >= _AWAY_TRIES and "_ALL_BROKERS_DOWN" in names
             if away or names.intersection(_REFUSED_CODES) or tried == len(_TRIES_S):

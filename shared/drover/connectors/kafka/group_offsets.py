@@ -1,9 +1,8 @@
-"""Where consumer groups of one cluster go on in the copies that another cluster has.
+"""Translates committed offsets of consumer groups to copies of their topics in another cluster.
 
-No table says which record of a copy is which of the original, and none is needed: copies keep
-timestamps. A group goes on at the first record of the copy that is as late as the one that comes
-next in the original, which is that record or one before it. So it may read records twice, and
-misses none.
+No mapping of offsets is needed, because copies keep timestamps. A group resumes at the first record
+of the copy that is not older than its next record in the original, which is that record or an
+earlier one. It may read records twice, but misses none.
 """
 
 import logging
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drover.connectors.kafka.cluster import TIMEOUT_S, telling
+from drover.connectors.kafka.cluster import TIMEOUT_S, translated_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -28,10 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GroupSync:
-    """Takes groups' offsets over to the copies, forward only, and of groups that nobody is in.
+    """Translates groups' offsets to the copies: forward only, and only for groups without members
+    there.
 
-    ``source`` and ``target`` are what librdkafka is told of the clusters; ``copy_of`` names the
-    copy of a topic.
+    ``source`` and ``target`` are librdkafka settings of the clusters; ``copy_of`` names the copy of
+    a topic.
     """
 
     source: Mapping[str, Any]
@@ -41,11 +41,12 @@ class GroupSync:
     copy_of: Callable[[str], str]
 
     def run(self, topics: Mapping[str, int]) -> int:
-        """Take over the offsets of topics, given with their partitions; how many were changed.
+        """Translate the offsets for topics, given with their partition counts; returns how many
+        changed.
 
         Raises:
-            ClusterError: a cluster refuses it.
-            RetriableError: a cluster is away.
+            ClusterError: A cluster refuses an operation.
+            RetriableError: A cluster is unavailable.
         """
         from confluent_kafka import Consumer
         from confluent_kafka.admin import AdminClient
@@ -58,7 +59,7 @@ class GroupSync:
             kept = self._with_kept_times(target, copies, topics)
             changed = 0
             for group in self._wanted(source):
-                with telling(f"group {group}"):
+                with translated_errors(f"group {group}"):
                     changed += self._take_over(group, (source, originals), (target, copies), kept)
             return changed
         finally:
@@ -66,7 +67,7 @@ class GroupSync:
             copies.close()
 
     def _wanted(self, source: "AdminClient") -> list[str]:
-        with telling("the source's groups"):
+        with translated_errors("the source's groups"):
             found = source.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
         names = sorted(each.group_id for each in found.valid)
         return [
@@ -79,10 +80,10 @@ class GroupSync:
     def _with_kept_times(
         self, target: "AdminClient", copies: "Consumer", topics: Mapping[str, int]
     ) -> set[Place]:
-        """The partitions whose copy is there, and has the times of the original."""
+        """The partitions with a copy that keeps timestamps."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        with telling("the target's topics"):
+        with translated_errors("the target's topics"):
             found = copies.list_topics(timeout=TIMEOUT_S).topics
             present = {each: self.copy_of(each) for each in topics if self.copy_of(each) in found}
             resources = [ConfigResource(ResourceType.TOPIC, each) for each in present.values()]
@@ -92,7 +93,7 @@ class GroupSync:
         for topic, copy in present.items():
             if configs[copy]["message.timestamp.type"].value != "CreateTime":
                 _log.warning(
-                    "groups' offsets of %s are not taken over: message.timestamp.type of %s is not "
+                    "groups' offsets of %s are not translated: set message.timestamp.type of %s to "
                     "CreateTime",
                     *(topic, copy),
                 )
@@ -113,7 +114,7 @@ class GroupSync:
         known = _committed(source[0], group).keys() & kept
         if not known:
             return 0
-        # in this order: a copy's end of before, then what was read, then the original's end
+        # in this order: first the end of the copy, then the offsets, then the end of the original
         ends = {
             place: target[1].get_watermark_offsets(self._copy(place), TIMEOUT_S)[1]
             for place in known
@@ -143,10 +144,10 @@ class GroupSync:
     def _translated(
         self, copies: "Consumer", ends: Mapping[Place, int], times: Mapping[Place, int | None]
     ) -> dict[Place, int]:
-        """Where to go on in the copies.
+        """The offsets in the copies.
 
-        ``times`` are those of the records that come next, None where none does. A copy that has no
-        record as late has none of what comes next.
+        ``times`` are the timestamps of the next records, None if there is none. If the copy has no
+        record that late, the group resumes at the copy's end.
         """
         from confluent_kafka import TopicPartition
 
@@ -182,7 +183,7 @@ def _committed(admin: "AdminClient", group: str) -> dict[Place, int]:
 
 
 def _is_idle(admin: "AdminClient", group: str) -> bool:
-    """Whether nobody is in a group, or it is not there."""
+    """Whether a group has no members, or does not exist."""
     from confluent_kafka import KafkaException
 
     try:
@@ -195,9 +196,9 @@ def _is_idle(admin: "AdminClient", group: str) -> bool:
 
 
 def _next_times(originals: "Consumer", offsets: Mapping[Place, int]) -> dict[Place, int | None]:
-    """When the records at these offsets or behind them are from, in milliseconds; None for none.
+    """The timestamps of the records at or after these offsets, in milliseconds; None at the end.
 
-    Partitions whose record cannot be had in time, or has no time, are left out.
+    Partitions whose record cannot be read in time, or has no timestamp, are left out.
     """
     from confluent_kafka import TopicPartition
 
@@ -221,7 +222,7 @@ def _next_times(originals: "Consumer", offsets: Mapping[Place, int]) -> dict[Pla
             kind, moment = message.timestamp()
             error = message.error()
             if error is not None:
-                if error.name() == "_PARTITION_EOF":  # only what was aborted is left
+                if error.name() == "_PARTITION_EOF":  # only aborted records are left
                     found[topic, partition] = None
             elif kind:
                 found[topic, partition] = moment

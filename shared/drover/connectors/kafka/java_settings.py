@@ -1,4 +1,4 @@
-"""Settings of Kafka's Java clients in the words of librdkafka: names, logins, key files."""
+"""Converts settings of Kafka's Java clients to librdkafka: names, logins, key files."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import PurePath
 _JAAS, _MECHANISM = "sasl.jaas.config", "sasl.mechanisms"
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 _TRUSTSTORE, _KEYSTORE = "ssl.truststore", "ssl.keystore"
-#: Java's names, and librdkafka's, where what is said is the same.
+#: Java names with their librdkafka names, for settings with the same values.
 _RENAMED = {
     "sasl.mechanism": _MECHANISM,
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -16,7 +16,7 @@ _RENAMED = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
-#: Which code of Java does what librdkafka does by itself.
+#: Java classes whose behaviour librdkafka has built in.
 _BUILT_IN = {
     "sasl.login.callback.handler.class": "OAuthBearerLoginCallbackHandler",
     "sasl.oauthbearer.jwt.retriever.class": "ClientCredentialsJwtRetriever",
@@ -47,15 +47,15 @@ _CONVERT = "keytool -importkeystore -deststoretype PKCS12 makes PKCS12 of JKS, o
 
 
 def librdkafka_settings(java: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka is told where Java's clients are told this; other settings stay as they are.
+    """Convert settings of Java clients to librdkafka; other settings stay unchanged.
 
     Raises:
-        ValueError: a setting means nothing to librdkafka; the message has no secret.
+        ValueError: A setting has no counterpart; the message has no secret.
     """
     found = {_RENAMED.get(name, name): value for name, value in java.items()}
     for name, known in _BUILT_IN.items():
         if found.pop(name, known).rpartition(".")[2] != known:
-            raise ValueError(f"{name} must be {known} or left out: other code of Java is not run")
+            raise ValueError(f"{name} must be {known} or omitted: other Java classes cannot run")
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     _take_truststore(found)
@@ -65,7 +65,7 @@ def librdkafka_settings(java: Mapping[str, str]) -> dict[str, str]:
         said = _login(login, found.get(_MECHANISM, "GSSAPI"))
         twice = sorted(said.keys() & found.keys())
         if twice:
-            raise ValueError(f"{twice[0]} must be left out beside {_JAAS}, which says it too")
+            raise ValueError(f"{twice[0]} must be omitted, because {_JAAS} sets it as well")
         found |= said
     if found.get(_MECHANISM) == "OAUTHBEARER" and (login is not None or _TOKEN_URL in found):
         found.setdefault("sasl.oauthbearer.method", "oidc")
@@ -80,16 +80,16 @@ def _take_truststore(found: dict[str, str]) -> None:
     kind = kind or _kind_of(location, "PEM")
     if kind != "PEM":
         raise ValueError(
-            f"{_TRUSTSTORE}.location of type {kind[:20]} cannot be read here: make PEM of it "
+            f"{_TRUSTSTORE}.location of type {kind[:20]} is not supported: convert it to PEM "
             f"(keytool -exportcert -rfc), and set {_TRUSTSTORE}.type=PEM"
         )
     if f"{_TRUSTSTORE}.password" in found:
-        raise ValueError(f"{_TRUSTSTORE}.password must be left out: PEM has none")
+        raise ValueError(f"{_TRUSTSTORE}.password must be omitted: PEM has none")
     found["ssl.ca.location"] = location
 
 
 def _take_keystore(found: dict[str, str]) -> None:
-    """A file of PEM with key and certificates, or PKCS #12, which librdkafka calls a keystore."""
+    """Convert a PEM file with key and certificates, or a PKCS #12 file (librdkafka's keystore)."""
     kind = found.pop(f"{_KEYSTORE}.type", None)
     location = found.get(f"{_KEYSTORE}.location")
     if location is None:
@@ -100,8 +100,9 @@ def _take_keystore(found: dict[str, str]) -> None:
         found["ssl.certificate.location"] = found["ssl.key.location"] = location
     elif kind != "PKCS12":
         raise ValueError(
-            f"{_KEYSTORE}.location of type {kind[:20]} cannot be read here: make PKCS12 or PEM of "
-            f"it ({_CONVERT}), and set {_KEYSTORE}.type"
+            f"{_KEYSTORE}.location of type {kind[:20]} is not supported: convert it to PKCS12 or "
+            "PEM "
+            f"({_CONVERT}), and set {_KEYSTORE}.type"
         )
 
 
@@ -110,14 +111,14 @@ def _kind_of(location: str, otherwise: str) -> str:
 
 
 def _login(text: str, mechanism: str) -> dict[str, str]:
-    """What a login says in Java's grammar: ``module flag name="value" …;``."""
+    """Parse a login in Java's grammar: ``module flag name="value" …;``."""
     parsed = _LOGIN.fullmatch(text)
     if parsed is None:
         raise ValueError(f'{_JAAS} must be: a login module, required, options as name="value", ;')
     module = parsed[1].removeprefix(_PACKAGE)
     if module not in _MODULES:
         raise ValueError(
-            f"{_JAAS} names the login module {module[:80]}, which is not known here: log in with "
+            f"{_JAAS} names the login module {module[:80]}, which is not supported: log in with "
             "PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or a certificate"
         )
     names, mechanisms = _MODULES[module]
@@ -149,7 +150,7 @@ def _options(text: str) -> dict[str, str]:
     rest = text
     while rest.strip():
         match = _OPTION.match(rest)
-        if match is None:  # the text is a secret: it is not shown
+        if match is None:  # the text is a secret and is not shown
             raise ValueError(f'{_JAAS} must be one login, with its options as name="value"')
         value = next(each for each in match.groups()[1:] if each is not None)
         options[match[1]] = re.sub(r"\\(.)", r"\1", value)

@@ -1,4 +1,4 @@
-"""The settings of KafkaSource: those of MirrorMaker's source connector."""
+"""The settings of KafkaSource, with the names of MirrorMaker's source connector."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ RESET = "consumer.auto.offset.reset"
 LOST = "lost.records"
 KEEP_PARTITIONS = "partitions.keep"
 TOPIC_PARTITIONS = "topic.partitions"
-#: Which partitions a task has, as "index/count".
+#: The partitions of a task, as "index/count".
 TASK_SHARE = "task.share"
 
 DEFAULT_POLICY, IDENTITY_POLICY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
@@ -42,10 +42,10 @@ _GROUPS_EXCLUDED = ["console-consumer-.*", "connect-.*", "__.*", "drover.*"]
 
 
 def group_sync_of(config: Mapping[str, Any]) -> GroupSync:
-    """How a parsed config takes groups' offsets over.
+    """The translation of groups' offsets, from a parsed config.
 
     Raises:
-        ValueError: a setting cannot be taken over.
+        ValueError: A setting has no counterpart.
     """
     quiet = {"client.id": "drover", "log_level": 0}
     return GroupSync(
@@ -58,7 +58,7 @@ def group_sync_of(config: Mapping[str, Any]) -> GroupSync:
 
 
 def sync_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
-    """What taking groups' offsets over needs and the settings have not."""
+    """Settings that the translation of groups' offsets lacks."""
     if not config.get(SYNC):
         return
     if not config.get(TARGET_SERVERS):
@@ -67,11 +67,11 @@ def sync_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
             f"is required with {SYNC}: the brokers of the Kafka cluster that has the copies",
         )
     if config.get(KEEP_PARTITIONS) is False:
-        yield Violation(KEEP_PARTITIONS, f"must be true with {SYNC}: offsets are of partitions")
+        yield Violation(KEEP_PARTITIONS, f"must be true with {SYNC}: offsets belong to partitions")
 
 
 def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
-    """Whether a topic is copied: neither an internal one nor what came from here before."""
+    """Whether a topic is copied: not excluded, not internal, not a copy of a local topic."""
     if any(re.fullmatch(each, topic) for each in config[EXCLUDE] or ()):
         return False
     if _is_default(config) and topic.startswith(f"{config[ALIAS]}{config[SEPARATOR]}"):
@@ -80,7 +80,7 @@ def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
 
 
 def target_of(topic: str, config: Mapping[str, Any]) -> str:
-    """What a topic is called here."""
+    """The name of a topic's copy."""
     return f"{config[ALIAS]}{config[SEPARATOR]}{topic}" if _is_default(config) else topic
 
 
@@ -110,7 +110,7 @@ SETTINGS = ConfigDef(
     *cluster_keys(PREFIX, "the source"),
     _key(
         ALIAS,
-        "What the cluster is called here, before the names of its topics and in offsets.",
+        "The name of the cluster, for the names of copies and for offsets.",
         default="source",
         importance=Importance.HIGH,
         validator=NonEmpty(),
@@ -125,77 +125,78 @@ SETTINGS = ConfigDef(
     ),
     _key(
         EXCLUDE,
-        "Topics that are not copied, as names or regular expressions; by default internal ones.",
+        "Topics to exclude, as names or regular expressions; by default internal ones.",
         ConfigType.LIST,
         default=_EXCLUDED,
         validator=Check(patterns_fault),
     ),
     _key(
         POLICY,
-        "What copies are called: alias.topic (DefaultReplicationPolicy), or like the original "
+        "The names of copies: alias.topic (DefaultReplicationPolicy), or the original name "
         "(IdentityReplicationPolicy).",
         default=f"org.apache.kafka.connect.mirror.{DEFAULT_POLICY}",
         validator=Check(_policy_fault),
     ),
-    _key(SEPARATOR, "What is between alias and topic.", default="."),
+    _key(SEPARATOR, "The separator between alias and topic.", default="."),
     _key(
         KEEP_PARTITIONS,
-        "Whether records stay in their partitions; else their keys decide.",
+        "Whether records stay in their partitions; otherwise their keys select the partition.",
         ConfigType.BOOLEAN,
         default=True,
     ),
     _key(
         TOPIC_PARTITIONS,
-        "How many partitions a topic gets that the connector creates; by default as many as the "
-        "largest that it copies.",
+        "The partition count of topics that the connector creates; by default that of the largest "
+        "topic that it copies.",
         ConfigType.INT,
         default=None,
         validator=InRange(1),
     ),
     _key(
         REFRESH_S,
-        "How often new topics and partitions are looked for; they get tasks by themselves.",
+        "How often to check for new topics and partitions, which are assigned to tasks "
+        "automatically.",
         ConfigType.INT,
         default=600,
         validator=InRange(1),
     ),
     _key(
         RESET,
-        "Where a partition is begun: at its earliest record, or at what comes next (latest).",
+        "Where to start reading a partition: at its earliest record, or after its latest one.",
         default=EARLIEST,
         validator=OneOf(EARLIEST, LATEST),
     ),
     _key(
         LOST,
-        "When retention has removed records before they were read: fail, or go on at the earliest "
-        "and log how many there were.",
+        "When retention removed unread records: fail, or continue at the earliest record and log "
+        "the number of lost ones.",
         default=FAIL,
         validator=OneOf(FAIL, EARLIEST),
     ),
     _key(
         SYNC,
-        "Whether offsets of consumer groups are taken over: to the groups of the same names of the "
-        "target cluster, as long as nobody is in them there, and forward only.",
+        "Whether to translate committed offsets of consumer groups to groups with the same names "
+        "in the target cluster, only while those have no members, and only forward.",
         ConfigType.BOOLEAN,
         default=False,
     ),
     _key(
         SYNC_S,
-        "How often groups' offsets are taken over.",
+        "How often groups' offsets are translated.",
         ConfigType.INT,
         default=60,
         validator=InRange(1),
     ),
     _key(
         GROUPS,
-        "The groups whose offsets are taken over, as names or regular expressions.",
+        "The groups whose offsets are translated, as names or regular expressions.",
         ConfigType.LIST,
         default=[".*"],
         validator=Check(patterns_fault),
     ),
     _key(
         GROUPS_EXCLUDE,
-        "Groups that are left alone, as names or regular expressions.",
+        "Groups to exclude, as names or regular expressions.",
         ConfigType.LIST,
         default=_GROUPS_EXCLUDED,
         validator=Check(patterns_fault),

@@ -1,4 +1,4 @@
-"""KafkaSink: topics into another Kafka cluster, as they are."""
+"""KafkaSink: copies topics into another Kafka cluster unchanged."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -24,8 +24,8 @@ from drover.connectors.kafka.cluster import (
     client_settings,
     cluster_keys,
     noting,
-    telling,
     topics_of,
+    translated_errors,
 )
 from drover.connectors.kafka.writer import TOPIC_NAME, ClusterWriter, Target, set_back
 
@@ -33,31 +33,31 @@ PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
 FORMAT, CREATE, REPLICATION = "topic.format", "topics.create", "topics.replication.factor"
 GROUP = "offsets.group.id"
-#: What the connector needs to be as it is.
+#: Client settings that the connector sets itself.
 _RESERVED = ("transactional.id", "enable.idempotence", "group.id")
 
 
 class KafkaSinkTask(SinkTask):
-    """Writes each batch in transactions of its partitions."""
+    """Writes each batch in transactions, at least one per partition."""
 
     writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
-        """Nothing to open: producers are where the records are."""
+        """Read the settings; executors own the producers."""
         self._writer = ClusterWriter(target_of(context.config, context.task.connector))
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch, with how far it comes."""
+        """Write the batch and its offsets."""
         batch.run_in_arrow(self._writer, at_once=True)
         return ""
 
 
 class KafkaSink(SinkConnector):
-    """Copies topics into another Kafka cluster as they are: keys, values, headers and timestamps,
+    """Copies topics into another Kafka cluster unchanged: keys, values, headers and timestamps,
     byte for byte and in the same partitions.
 
-    Each record is written once: a transaction has the offsets of its records, as those of the
-    consumer group ``offsets.group.id`` on the copy. Readers of the copy read committed.
+    Each record is written once: a transaction commits the offsets of its records, as offsets of the
+    consumer group ``offsets.group.id`` for the copy. Consumers of the copy must use read_committed.
     """
 
     version = "0.1.0"
@@ -73,7 +73,7 @@ class KafkaSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether records stay bytes, and the cluster can be reached."""
+        """Records must stay bytes, and the cluster must be reachable."""
         faults = _faults_of_bytes(config)
         if faults or not all(key.name in config for key in cls.config_def()):
             return faults
@@ -88,7 +88,7 @@ class KafkaSink(SinkConnector):
         except KafkaException as error:
             return [Violation(SERVERS, error.args[0].str())]
         try:
-            with telling("cannot be used", told):
+            with translated_errors("cannot be used", told):
                 topics_of(producer, told)
         except (ClusterError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
@@ -96,27 +96,27 @@ class KafkaSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Set the group's offsets back as well, so that records are written again."""
+        """Change the group's offsets as well, so that records are written again."""
         wanted = {
             (str(place["kafka_topic"]), int(str(place["kafka_partition"]))): (
                 int(str(offset["kafka_offset"])) if offset else 0
             )
             for place, offset in changes
         }
-        # without changes: a reset that finds nothing committed
+        # without changes: a reset without committed offsets
         set_back(target_of(config, config["name"]), wanted or None)
         return True
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
 
 
 def target_of(config: Mapping[str, Any], connector: str) -> Target:
-    """What a parsed config says.
+    """The target of a parsed config.
 
     Raises:
-        ValueError: a setting cannot be taken over.
+        ValueError: A setting has no counterpart.
     """
     client = client_settings(config, PREFIX, PRODUCER_PREFIX)
     reserved = [each for each in _RESERVED if each in client]
@@ -134,7 +134,9 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
 def _faults_of_bytes(config: Mapping[str, Any]) -> list[Violation]:
     faults = []
     if config.get("transforms"):
-        text = "are not for a sink that copies bytes: transform where records come from"
+        text = (
+            "are not supported by a sink that copies bytes: transform the records at their source"
+        )
         faults.append(Violation("transforms", text))
     for name in ("key.converter", "value.converter"):
         found = str(config.get(name) or "ByteArrayConverter")
@@ -145,7 +147,11 @@ def _faults_of_bytes(config: Mapping[str, Any]) -> list[Violation]:
 
 
 def _format_fault(text: str) -> str | None:
-    return None if TOPIC_NAME in text else f"must have {TOPIC_NAME}, so that topics stay apart"
+    return (
+        None
+        if TOPIC_NAME in text
+        else f"must contain {TOPIC_NAME}, so that each topic has its own copy"
+    )
 
 
 _KEYS = (
@@ -155,7 +161,7 @@ _KEYS = (
         default=TOPIC_NAME,
         importance=Importance.HIGH,
         group="Topics",
-        documentation="What copies are called, such as west.${topic}.",
+        documentation="The names of copies, such as west.${topic}.",
         validator=Check(_format_fault),
     ),
     ConfigKey(
@@ -164,7 +170,7 @@ _KEYS = (
         default=True,
         importance=Importance.MEDIUM,
         group="Topics",
-        documentation="Whether topics and partitions are made that the target cluster lacks.",
+        documentation="Whether to create topics and partitions that the target cluster lacks.",
     ),
     ConfigKey(
         REPLICATION,
@@ -172,7 +178,7 @@ _KEYS = (
         default=-1,
         importance=Importance.LOW,
         group="Topics",
-        documentation="How many brokers a topic is on that is made; -1 for the cluster's default.",
+        documentation="The replication factor of created topics; -1 for the cluster's default.",
         validator=Check(lambda n: None if n == -1 or n > 0 else "must be -1 or at least 1"),
     ),
     ConfigKey(
@@ -181,8 +187,8 @@ _KEYS = (
         default=None,
         importance=Importance.LOW,
         group="Topics",
-        documentation="The consumer group of the target cluster whose offsets say how far copies "
-        "have come, and what its transactional ids begin with; by default drover- and the "
-        "connector's name. No other connector may have it.",
+        documentation="The consumer group of the target cluster for the offsets of copies, and "
+        "the prefix of transactional ids; by default drover- and the connector's name. It must be "
+        "unique to the connector.",
     ),
 )

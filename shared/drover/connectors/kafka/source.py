@@ -1,4 +1,4 @@
-"""KafkaSource: topics of another Kafka cluster, as MirrorMaker copies them."""
+"""KafkaSource: copies topics of another Kafka cluster, like MirrorMaker."""
 
 import logging
 import threading
@@ -29,8 +29,8 @@ from drover.connectors.kafka.cluster import (
     client_settings,
     fault_of,
     noting,
-    telling,
     topics_of,
+    translated_errors,
 )
 from drover.connectors.kafka.settings import (
     ALIAS,
@@ -59,7 +59,7 @@ from drover.connectors.offset_changes import refuse_misshapen
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-#: A batch goes through the driver, so it is not larger than this.
+#: A batch passes the driver, so its size is limited.
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _BATCH_RECORDS_MAX = 200_000
 _AT_ONCE = 5_000
@@ -71,10 +71,10 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSourceTask(SourceTask):
-    """Reads its share of the partitions with one consumer, which joins no group."""
+    """Reads its partitions with one consumer, which joins no group."""
 
     def start(self, context: SourceTaskContext) -> None:
-        """Go on behind the last record of each partition that was committed."""
+        """Resume each partition after its last committed record."""
         config = context.config
         self._context = context
         self._alias = config[ALIAS]
@@ -82,7 +82,7 @@ class KafkaSourceTask(SourceTask):
         told: list[KafkaError] = []
         consumer = consumer_of(config, told)
         self._consumer: Consumer | None = consumer
-        with telling(f"cluster {self._alias}", told):
+        with translated_errors(f"cluster {self._alias}", told):
             found = partitions_of(consumer, config, told)
         own = [
             (topic, partition)
@@ -99,13 +99,13 @@ class KafkaSourceTask(SourceTask):
         self._assign(consumer)
 
     def poll(self) -> SourceBatch | None:
-        """The records that are there, up to the limits of a batch."""
+        """The available records, up to the limits of a batch."""
         consumer = self._consumer
         assert consumer is not None
         try:
             messages = self._taken(consumer)
         except Exception:
-            self._assign(consumer)  # what was taken comes again
+            self._assign(consumer)  # the records are read again
             raise
         if not messages:
             self._report_lag(consumer)
@@ -123,7 +123,7 @@ class KafkaSourceTask(SourceTask):
         return SourceBatch(self._table(messages), offsets)
 
     def _report_lag(self, consumer: "Consumer") -> None:
-        """Tell how many records are left to read, as far as the last answers of brokers say."""
+        """Report the number of unread records, as far as cached watermarks show."""
         from confluent_kafka import TopicPartition
 
         ends = (
@@ -141,7 +141,7 @@ class KafkaSourceTask(SourceTask):
         until_s = time.monotonic() + _BATCH_S
         while len(messages) < records_max and size < bytes_max and time.monotonic() < until_s:
             count = min(_AT_ONCE, records_max - len(messages))
-            with telling(f"cluster {self._alias}"):
+            with translated_errors(f"cluster {self._alias}"):
                 taken = consumer.consume(count, _POLL_S if not messages else 0.0)
             if not taken:
                 break
@@ -176,27 +176,27 @@ class KafkaSourceTask(SourceTask):
         return pa.table(columns)
 
     def _first(self, consumer: "Consumer", place: Place, committed: int | None) -> int:
-        """Where a partition is read from."""
+        """The offset to start a partition at."""
         from confluent_kafka import TopicPartition
 
-        with telling(f"cluster {self._alias}, {place[0]}-{place[1]}"):
+        with translated_errors(f"cluster {self._alias}, {place[0]}-{place[1]}"):
             low, high = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
         if committed is None:
             return int(low if self._context.config[RESET] == EARLIEST else high)
         where = f"{place[0]}-{place[1]} of cluster {self._alias}"
         if committed > high:
             raise ClusterError(
-                f"{where} ends at offset {high}, before the offset {committed} that comes next: "
-                "the topic was deleted and made anew; reset its offset (drover connector offsets)"
+                f"{where} ends at offset {high}, below the next offset {committed}: "
+                "the topic was created again; reset its offset (drover connector offsets)"
             )
         if committed < low:
             if self._context.config[LOST] == FAIL:
                 raise ClusterError(
-                    f"{where} begins at offset {low}: {low - committed} records were removed by "
-                    f"retention before they were read; set {LOST}={EARLIEST} to go on without them"
+                    f"{where} starts at offset {low}: {low - committed} records were removed by "
+                    f"retention before they were read; set {LOST}={EARLIEST} to skip them"
                 )
             _log.warning(
-                "%s begins at offset %d: %d records were removed before they were read",
+                "%s starts at offset %d: retention removed %d unread records",
                 *(where, low, low - committed),
             )
             return int(low)
@@ -213,16 +213,16 @@ class KafkaSourceTask(SourceTask):
             return
         where = f"cluster {self._alias}, {message.topic()}-{message.partition()}"
         if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-            raise ClusterError(f"{where}: records were removed before they were read")
+            raise ClusterError(f"{where}: retention removed unread records")
         raise fault_of(error, where)
 
 
 class KafkaSource(SourceConnector):
-    """Copies topics of another Kafka cluster as they are: keys, values, headers, timestamps, and in
-    the same partitions. The settings are those of MirrorMaker's source connector.
+    """Copies topics of another Kafka cluster unchanged: keys, values, headers, timestamps, and by
+    default in the same partitions. The settings have the names of MirrorMaker's source connector.
 
     Each partition is a source partition ``{"cluster": alias, "partition": n, "topic": name}``. Its
-    offset is that of the last record that was copied, as MirrorMaker writes it.
+    offset is that of the last copied record, as in MirrorMaker.
     """
 
     version = "0.1.0"
@@ -244,7 +244,7 @@ class KafkaSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the cluster can be reached, and has such topics."""
+        """The cluster must be reachable and have matching topics."""
         faults = list(sync_faults(config))
         if faults or not all(key.name in config for key in cls.config_def()):
             return faults
@@ -254,7 +254,7 @@ class KafkaSource(SourceConnector):
         except ValueError as error:
             return [Violation(SERVERS, str(error))]
         try:
-            with telling("cannot be used", told):
+            with translated_errors("cannot be used", told):
                 if not partitions_of(consumer, config, told):
                     faults.append(Violation(TOPICS, "match no topic of the cluster"))
         except (ClusterError, RetriableError) as error:
@@ -265,14 +265,14 @@ class KafkaSource(SourceConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         del config
         kinds = {"cluster": str, "partition": int, "topic": str}
         refuse_misshapen(changes, partition=kinds, counts=("offset",))
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Look for topics, and for new ones now and then."""
+        """Find topics, and watch for new ones."""
         self._config = config
         self._found = self._find()
         threading.Thread(
@@ -282,7 +282,9 @@ class KafkaSource(SourceConnector):
             threading.Thread(target=self._sync, name="kafka-groups", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """The partitions dealt out by name; topics that are made get enough of them."""
+        """The partitions, assigned by checksum; new topics get as many partitions as the largest
+        one.
+        """
         total = sum(self._found.values())
         count = min(max_tasks, total)
         most = max(self._found.values(), default=1)
@@ -290,49 +292,49 @@ class KafkaSource(SourceConnector):
         return [{TASK_SHARE: f"{index}/{count}", **own} for index in range(count)]
 
     def stop(self) -> None:
-        """Look for no more topics."""
+        """Stop watching for topics."""
         self._stopping.set()
 
     def _find(self) -> dict[str, int]:
         told: list[KafkaError] = []
         consumer = consumer_of(self._config, told)
         try:
-            with telling(f"cluster {self._config[ALIAS]}", told):
+            with translated_errors(f"cluster {self._config[ALIAS]}", told):
                 return partitions_of(consumer, self._config, told)
         finally:
             consumer.close()
 
     def _watch(self, context: ConnectorContext) -> None:
-        """Ask for new tasks when topics or partitions came or went."""
+        """Request new task configs when topics or partitions were added or removed."""
         while not self._stopping.wait(self._config[REFRESH_S]):
             try:
                 found = self._find()
             except (ClusterError, RetriableError) as error:
-                _log.warning("new topics cannot be looked for: %s", error)
+                _log.warning("checking for new topics failed: %s", error)
                 continue
             if found != self._found:
                 self._found = found
                 context.request_reconfiguration()
 
     def _sync(self) -> None:
-        """Take groups' offsets over, now and then."""
+        """Translate groups' offsets periodically."""
         sync = group_sync_of(self._config)
         while not self._stopping.wait(self._config[SYNC_S]):
             try:
                 changed = sync.run(self._found)
-            except Exception as error:  # noqa: BLE001 - copying goes on, and the next turn tries again
-                _log.warning("groups' offsets cannot be taken over: %s", error)
+            except Exception as error:  # noqa: BLE001 - noqa: BLE001 - copying continues, and the next round retries
+                _log.warning("translating groups' offsets failed: %s", error)
             else:
-                _log.debug("%d offsets of groups were taken over", changed)
+                _log.debug("%d offsets of groups were translated", changed)
 
 
 def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":
     """A consumer of the other cluster, which joins no group and commits nothing.
 
-    What brokers tell it goes into ``told``.
+    Its asynchronous errors are added to ``told``.
 
     Raises:
-        ValueError: a setting is none of the client's.
+        ValueError: A setting is not the client's.
     """
     from confluent_kafka import Consumer, KafkaException
 
@@ -357,7 +359,7 @@ def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consume
 def partitions_of(
     consumer: "Consumer", config: Mapping[str, Any], told: "Sequence[KafkaError]"
 ) -> dict[str, int]:
-    """The topics that the settings name, with how many partitions they have."""
+    """The topics that the settings select, with their partition counts."""
     return {
         name: len(topic.partitions)
         for name, topic in topics_of(consumer, told).topics.items()
@@ -366,7 +368,9 @@ def partitions_of(
 
 
 def share_of(topic: str, partition: int, count: int) -> int:
-    """Which of ``count`` tasks has a partition: those of a topic are spread evenly."""
+    """The number of the task, of ``count``, that reads a partition; a topic's partitions are spread
+    evenly.
+    """
     return (zlib.crc32(topic.encode()) + partition) % count
 
 

@@ -1,4 +1,4 @@
-"""Writes records into another Kafka cluster, in transactions that say how far they came."""
+"""Writes records into another Kafka cluster, in transactions that include their offsets."""
 
 import logging
 import threading
@@ -21,26 +21,26 @@ from drover.connector.records import (
     TOPIC,
     VALUE,
 )
-from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, telling
+from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, translated_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 TOPIC_NAME = "${topic}"
-#: A transaction of more records would hold up readers of the copy, who wait for its end.
+#: A larger transaction would delay consumers of the copy, who wait for its end.
 _TRANSACTION_RECORDS_MAX = 50_000
 _TRANSACTION_S, _OFFSETS_S, _LATE_S = 60, 10, 2
 _FULL_S = 0.1
 _PRODUCER_DEFAULTS = {
     "compression.type": "lz4",
-    # else librdkafka lets go of a broker while it restarts, with the requests that wait for it; a
-    # producer that finds no broker any more is followed by one that begins at bootstrap.servers
+    # otherwise librdkafka drops a restarting broker together with its waiting requests; a producer
+    # that finds no broker is replaced by a new one that bootstraps again
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.max.ms": 1_000,
 }
-#: How often, and how long each time, a broker is asked for a partition that was just made.
+#: How often, and how long each time, to wait for a newly created partition.
 _LOOKS, _LOOK_S = 100, 0.1
-#: Producers that another process was given the name of are made anew so often in a batch.
+#: How often per batch a fenced producer is replaced.
 _ATTEMPTS = 3
 _WRITTEN = pa.schema([("rows", pa.int64())])
 
@@ -50,10 +50,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster and what copies are called there; may be pickled, shows no secret.
+    """A cluster and the names of copies; picklable, its repr shows no secret.
 
-    ``client`` is what librdkafka is told. ``group`` is the consumer group whose offsets of a copy's
-    partitions are those behind what was written of the originals.
+    ``client`` has librdkafka settings. ``group`` is the consumer group whose offsets for a copy's
+    partitions are the next offsets of the originals.
     """
 
     client: tuple[tuple[str, str], ...] = field(repr=False)
@@ -63,23 +63,23 @@ class Target:
     replication_factor: int = -1
 
     def topic_of(self, topic: str) -> str:
-        """What a topic's copy is called."""
+        """The name of a topic's copy."""
         return self.topic_format.replace(TOPIC_NAME, topic)
 
 
 @dataclass(frozen=True)
 class ClusterWriter:
-    """Writes a batch; may be pickled, and gets all of its records in one call.
+    """Writes a batch; picklable, and receives all records in one call.
 
-    Each partition has a producer of its own, whose transactional id nobody else has: starting one
-    ends what an older one had begun, and only then the offset is read behind which to go on. So of
-    two tasks that write one partition neither loses nor repeats a record.
+    Each partition has its own producer with a unique transactional id: initialising it fences an
+    older producer and ends its transaction, and only then the committed offset is read. Of two
+    tasks that write one partition, neither loses nor duplicates a record.
     """
 
     target: Target
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields one row, with how many were written; they are durable then."""
+        """Yield one row with the number of records written, which are durable then."""
         lanes = _lanes_of(self.target)
         written = 0
         for batch in batches:
@@ -95,12 +95,16 @@ class ClusterWriter:
                     lane = _Lane(self.target, place)
                 written = lane.write(batch)
             except (ClusterError, RetriableError) as error:
-                # what became of the transaction shows when the next producer has begun
+                # the next producer finds out whether the transaction was committed
                 if lane is not None:
                     lane.let_go()
                 if not _is_fenced(error) or attempt + 1 == _ATTEMPTS:
                     raise
-                _log.info("%s-%d: another producer took over, and is taken over: %s", *place, error)
+                _log.info(
+                    "%s-%d: the producer was fenced by another one and is replaced: %s",
+                    *place,
+                    error,
+                )
             else:
                 lanes[place] = lane
                 return written
@@ -118,7 +122,7 @@ class _Lane:
         self._where = f"{self._topic}-{self._partition} of the target cluster"
         named = {"transactional.id": f"{target.group}-{topic}-{self._partition}"}
         client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
-        with telling(self._where):
+        with translated_errors(self._where):
             self._producer: Producer = Producer(client)
             try:
                 self._prepare_topic(target)
@@ -133,13 +137,13 @@ class _Lane:
         self._next = max(found.offset, 0)
 
     def let_go(self) -> None:
-        """Have the producer end apart: it may never, as what it waits for may not come."""
+        """Close the producer on another thread, because closing may block forever."""
         kept = [self._producer]
         del self._producer
         threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
 
     def write(self, batch: pa.RecordBatch) -> int:
-        """Write what was not written before; how many records that are."""
+        """Write the records that are not written yet; returns their number."""
         offsets = batch.column(OFFSET).to_pylist()
         rows = range(sum(each < self._next for each in offsets), len(offsets))
         if not rows:
@@ -157,7 +161,7 @@ class _Lane:
     def _commit(self, records: list[tuple[Any, ...]], next_offset: int) -> None:
         from confluent_kafka import TopicPartition
 
-        with telling(self._where):
+        with translated_errors(self._where):
             self._producer.begin_transaction()
             for key, value, headers, timestamp in records:
                 self._produce(
@@ -174,9 +178,10 @@ class _Lane:
         self._next = next_offset
 
     def _bounded(self, call: Callable[[float], object], timeout_s: float) -> None:
-        """Call it on a thread of its own, which is left behind where the call does not end.
+        """Run a call on another thread, which is abandoned if the call does not end.
 
-        librdkafka forgets requests to a coordinator that it lets go, and waits for the answers.
+        librdkafka loses requests to a coordinator that it drops, and then waits for the responses
+        forever.
         """
         from confluent_kafka import KafkaException
 
@@ -195,7 +200,7 @@ class _Lane:
             ended.result(timeout_s + _LATE_S)
         except TimeoutError:
             raise RetriableError(
-                f"{self._where}: nothing came back in {timeout_s} s; another producer begins"
+                f"{self._where}: no response within {timeout_s} s; the producer is replaced"
             ) from None
 
     def _produce(self, key: Any, value: Any, **more: Any) -> None:
@@ -211,7 +216,7 @@ class _Lane:
                 return
 
     def _prepare_topic(self, target: Target) -> None:
-        """Have the topic with the partition."""
+        """Create the topic or partition if it is missing."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
@@ -221,7 +226,7 @@ class _Lane:
             return
         if not target.creates:
             raise ClusterError(
-                f"the target cluster has no partition {self._partition} of {self._topic!r}: make "
+                f"the target cluster has no partition {self._partition} of {self._topic!r}: create "
                 "it, or set topics.create"
             )
         admin = AdminClient(_client_of(target))
@@ -237,29 +242,29 @@ class _Lane:
             made[self._topic].result(TIMEOUT_S)
         except KafkaException as error:
             others = (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS)
-            if error.args[0].code() in others:  # another task was first
-                raise RetriableError(f"{self._where} is being made by another task") from error
+            if error.args[0].code() in others:  # another task created it first
+                raise RetriableError(f"{self._where} is being created by another task") from error
             raise
         for _ in range(_LOOKS):
             seen = self._producer.list_topics(self._topic, timeout=TIMEOUT_S).topics[self._topic]
             if len(seen.partitions) > self._partition:
                 return
             self._producer.poll(_LOOK_S)
-        raise RetriableError(f"{self._where} was made, and no broker shows it yet")
+        raise RetriableError(f"{self._where} was created, but no broker shows it yet")
 
 
-#: Of this process, which Spark uses again: the producers of each target.
+#: The producers per target, kept in this process, which Spark reuses.
 _lanes: dict[Target, dict[Place, _Lane]] = {}
 
 
 def _lanes_of(target: Target) -> dict[Place, _Lane]:
     for other in [each for each in _lanes if each.group == target.group and each != target]:
-        del _lanes[other]  # a config of before
+        del _lanes[other]  # a previous config
     return _lanes.setdefault(target, {})
 
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """The records of each topic partition, in order."""
+    """The records per topic partition, in order."""
     topics, partitions = batch.column(TOPIC), batch.column(PARTITION)
     pairs = pa.table({"t": topics, "p": partitions})
     places = pairs.group_by(["t", "p"], use_threads=False).aggregate([]).to_pylist()
@@ -277,10 +282,10 @@ def _client_of(target: Target) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _consumer_of(target: Target) -> "Consumer":
-    """Of the group's offsets; it reads nothing, and joins nothing."""
+    """A consumer for the group's offsets; it reads no records and joins no group."""
     from confluent_kafka import Consumer
 
-    # a consumer warns of settings that only producers have
+    # a consumer warns about producer settings
     own = ("linger.ms", "batch.", "compression.", "acks", "queue.buffering.", "transaction.")
     client = {n: v for n, v in _client_of(target).items() if not n.startswith(own)}
     return Consumer({**client, "group.id": target.group, "isolation.level": "read_committed"})
@@ -293,17 +298,17 @@ def _is_fenced(error: Exception) -> bool:
 
 
 def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
-    """Say that partitions were written up to these offsets only; None for none of any.
+    """Reset the written offsets of partitions; None removes the offsets of all.
 
     Raises:
-        ClusterError: the cluster refuses it.
-        RetriableError: it cannot be reached.
+        ClusterError: The cluster refuses it.
+        RetriableError: The cluster is unreachable.
     """
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(_client_of(target))
-    with telling("the offsets of the target cluster"):
+    with translated_errors("the offsets of the target cluster"):
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(target.group)])
         found = asked[target.group].result(TIMEOUT_S).topic_partitions or []
         wanted = {

@@ -1,4 +1,4 @@
-"""DeltaSink: topics as tables of Delta Lake."""
+"""DeltaSink: writes topics to tables of Delta Lake."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,23 +44,23 @@ RETAIN_HOURS = "retain.hours"
 BATCH_WAIT_MS = "batch.wait.ms"
 
 APPEND, UPSERT = "append", "upsert"
-#: Of so many partitions what was written is found, where nothing says which there are.
+#: How many partitions are checked for offsets when the topic's partition count is unknown.
 _PARTITIONS_MAX = 1_000
 
 
 class DeltaSinkTask(SinkTask):
-    """Writes each batch in one commit of each table."""
+    """Writes each batch in one commit per table."""
 
     writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
-        """Nothing to open: each batch looks at its table as it is then."""
+        """Read the settings; each batch opens its tables."""
         from drover.connectors.lakehouse.delta_table import DeltaWriter
 
         self._writer = DeltaWriter(context.task.connector, settings_of(context.config))
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch, with how far it comes."""
+        """Write the batch and its offsets."""
         batch.run_in_arrow(self._writer, at_once=True)
         return ""
 
@@ -68,11 +68,11 @@ class DeltaSinkTask(SinkTask):
 class DeltaSink(SinkConnector):
     """Writes topics into tables of Delta Lake, on a disk or in an object store: a record is a row.
 
-    Rows are appended, or replace the one of their key (``insert.mode=upsert``); tables are created
-    (``auto.create``) and extended (``auto.evolve``); small files may be joined
+    Rows are appended, or replace the row with their key (``insert.mode=upsert``); tables are
+    created (``auto.create``) and extended (``auto.evolve``); small files are compacted
     (``compact.every.commits``).
 
-    Each record is written once: a commit has the offsets of its records.
+    Each record is written once: a commit contains the offsets of its records.
     """
 
     version = "0.1.0"
@@ -88,7 +88,7 @@ class DeltaSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what the tables say."""
+        """The settings must not contradict each other, and must fit the tables."""
         faults = _contradictions(config)
         if not faults and all(key.name in config for key in cls.config_def()):
             for topic in config.get("topics") or ():
@@ -97,7 +97,7 @@ class DeltaSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Set the tables' offsets back as well, so that records are written again."""
+        """Change the tables' offsets as well, so that records are written again."""
         refuse_renamed(config, [config[URI]])
         from drover.connectors.lakehouse.delta_table import app_id, opened, set_back
 
@@ -108,7 +108,7 @@ class DeltaSink(SinkConnector):
             partition = int(str(place["kafka_partition"]))
             wanted.setdefault(str(place["kafka_topic"]), {})[partition] = position
         for topic in config.get("topics") or () if not changes else ():
-            table = opened(settings, topic)  # a reset that finds nothing committed
+            table = opened(settings, topic)  # a reset without committed offsets
             ids = {each: app_id(connector, topic, each) for each in range(_PARTITIONS_MAX)}
             wanted[topic] = {
                 partition: 0
@@ -121,12 +121,12 @@ class DeltaSink(SinkConnector):
         return True
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given."""
+        """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
 
 
 def settings_of(config: Mapping[str, Any]) -> Any:
-    """How a parsed config says that tables are written (DeltaSettings)."""
+    """The DeltaSettings of a parsed config."""
     from drover.connectors.lakehouse.delta_table import DeltaSettings
 
     uri = config[URI]
@@ -151,7 +151,7 @@ def settings_of(config: Mapping[str, Any]) -> Any:
 
 
 def row_settings(config: Mapping[str, Any]) -> RowSettings:
-    """How a parsed config says that records become rows."""
+    """The RowSettings of a parsed config."""
     return RowSettings(
         keyed=config[INSERT_MODE] == UPSERT,
         key_source=config[PK_MODE],
@@ -164,24 +164,26 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     faults = []
     mode, keys = config.get(INSERT_MODE), config.get(PK_MODE)
     if mode == UPSERT and keys == RECORD_VALUE and not config.get(PK_FIELDS, ("?",)):
-        faults.append(Violation(PK_FIELDS, "must say which fields of the value are the key"))
+        faults.append(Violation(PK_FIELDS, "must name the fields of the value that are the key"))
     if mode == APPEND and config.get(PK_FIELDS):
         faults.append(Violation(PK_FIELDS, f"must not be set with {INSERT_MODE}={APPEND}"))
     if config.get(DELETE_ENABLED) and (mode != UPSERT or keys != RECORD_KEY):
-        text = f"needs {INSERT_MODE}={UPSERT} and {PK_MODE}={RECORD_KEY}: the key says which row"
+        text = f"needs {INSERT_MODE}={UPSERT} and {PK_MODE}={RECORD_KEY}: the key selects the row"
         faults.append(Violation(DELETE_ENABLED, text))
     return faults
 
 
 def _table_faults(config: Mapping[str, Any], topic: str) -> list[Violation]:
-    from drover.connectors.lakehouse.delta_table import opened, telling
+    from drover.connectors.lakehouse.delta_table import opened, translated_errors
 
     try:
         settings = settings_of(config)
-        with telling(settings.uri_of(topic)):
+        with translated_errors(settings.uri_of(topic)):
             table = opened(settings, topic)
             if table is None:
-                text = f"there is no table {settings.uri_of(topic)}: create it, or set this"
+                text = (
+                    f"table {settings.uri_of(topic)} does not exist: create it, or set this to true"
+                )
                 return [] if settings.creates else [Violation(AUTO_CREATE, text)]
             names = {each.name for each in table.schema().fields}
             partitions = tuple(table.metadata().partition_columns)
@@ -219,7 +221,7 @@ _SETTINGS = ConfigDef(
         URI,
         ConfigType.STRING,
         "The table: an absolute path, or s3://bucket/table, gs://bucket/table, "
-        "az://container/table. ${topic} is the topic's name.",
+        "az://container/table. ${topic} stands for the topic's name.",
         "Tables",
         importance=Importance.HIGH,
         validator=All(NonEmpty(), Check(_uri_fault)),
@@ -227,7 +229,7 @@ _SETTINGS = ConfigDef(
     _key(
         INSERT_MODE,
         ConfigType.STRING,
-        "Whether a record is a new row, or replaces the row of its key.",
+        "Whether a record is a new row, or replaces the row with its key.",
         "Writing",
         default=APPEND,
         importance=Importance.HIGH,
@@ -236,7 +238,7 @@ _SETTINGS = ConfigDef(
     _key(
         PK_MODE,
         ConfigType.STRING,
-        "Whether the fields of the key are those of the record's key or value.",
+        "Whether the key fields are from the record's key or value.",
         "Keys",
         default=RECORD_KEY,
         validator=OneOf(RECORD_KEY, RECORD_VALUE),
@@ -244,29 +246,30 @@ _SETTINGS = ConfigDef(
     _key(
         PK_FIELDS,
         ConfigType.LIST,
-        "The columns of the key; by default all fields of the record's key. A key that is no "
-        "struct needs the one name of its column.",
+        "The key columns; by default all fields of the record's key. A key that is not a struct "
+        "needs exactly one column name.",
         "Keys",
         default=None,
     ),
     _key(
         DELETE_ENABLED,
         ConfigType.BOOLEAN,
-        "Delete the row of the key when a record's value is null; else such records are left out.",
+        "Delete the row of the key when a record's value is null; otherwise such records are "
+        "skipped.",
         "Writing",
         default=False,
     ),
     _key(
         PARTITION_BY,
         ConfigType.LIST,
-        "The columns that a new table is partitioned by.",
+        "The partition columns of a new table.",
         "Tables",
         default=None,
     ),
     _key(
         AUTO_CREATE,
         ConfigType.BOOLEAN,
-        "Create tables that there are not, of the first records' schema.",
+        "Create missing tables, with the schema of the first records.",
         "Tables",
         default=True,
     ),
@@ -280,7 +283,7 @@ _SETTINGS = ConfigDef(
     _key(
         COMPACT_EVERY,
         ConfigType.INT,
-        "Every so many versions of the table small files are joined; 0 for never.",
+        "Compact small files every so many versions of the table; 0 for never.",
         "Tables",
         default=0,
         importance=Importance.LOW,
@@ -289,7 +292,7 @@ _SETTINGS = ConfigDef(
     _key(
         RETAIN_HOURS,
         ConfigType.INT,
-        "Files that no version of so many last hours needs are removed when small ones are joined.",
+        "At a compaction, remove files that no version of the last so many hours uses.",
         "Tables",
         default=168,
         importance=Importance.LOW,
@@ -298,8 +301,8 @@ _SETTINGS = ConfigDef(
     _key(
         BATCH_WAIT_MS,
         ConfigType.INT,
-        "How long a batch waits for more records unless it is full (batch.max.*): fewer and "
-        "larger files, and later ones.",
+        "How long a batch waits for more records unless it is full (batch.max.*): longer waits "
+        "give fewer and larger files, with more latency.",
         "Batches",
         default=10_000,
         validator=InRange(0, 86_400_000),

@@ -1,4 +1,4 @@
-"""Writes records into tables of Delta Lake, in one commit of each with how far it came."""
+"""Writes records into tables of Delta Lake, in one commit per table with the offsets."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from drover.connectors.lakehouse.rows import (
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-#: A commit that another writer was before is tried again so often.
+#: How often a commit is retried after a conflict with another writer.
 _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
 _WRITTEN = pa.schema([("rows", pa.int64())])
@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeltaSettings:
-    """What a sink's config says of its tables; may be pickled, shows no secret.
+    """The settings of a sink for its tables; picklable, its repr shows no secret.
 
-    ``uri`` may have ``${topic}``. Every ``compact_every`` versions, 0 for never, small files are
-    joined, and those that no version of the last ``retain_hours`` needs are removed.
+    ``uri`` may contain ``${topic}``. Every ``compact_every`` versions (0: never) small files are
+    compacted, and files that no version of the last ``retain_hours`` uses are removed.
     """
 
     uri: str
@@ -52,27 +52,27 @@ class DeltaSettings:
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def uri_of(self, topic: str) -> str:
-        """The table of a topic."""
+        """The URI of a topic's table."""
         return self.uri.replace("${topic}", topic)
 
 
 @dataclass(frozen=True)
 class DeltaWriter:
-    """Writes a batch; may be pickled, and gets all of its records in one call.
+    """Writes a batch; picklable, and receives all records in one call.
 
-    Each commit has, as the application transaction of each topic partition, the offset behind its
-    records. So records that come again are left out, and of two writers of one partition one is
-    refused, looks again and leaves out what the other wrote.
+    Each commit has the next offset of each topic partition, as an application transaction. Records
+    before it are skipped; of two concurrent writers of a partition one gets a conflict, reads the
+    table again and skips what the other wrote.
     """
 
     connector: str
     settings: DeltaSettings
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields one row, with how many were written; they are durable then."""
+        """Yield one row with the number of records written, which are durable then."""
         written = 0
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
-            with telling(self.settings.uri_of(topic)):
+            with translated_errors(self.settings.uri_of(topic)):
                 written += self._write(topic, origin, own)
         yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
 
@@ -88,7 +88,7 @@ class DeltaWriter:
                 return 0
             if table is None:
                 self._create(topic, changes)
-                continue  # others may have written to it by now
+                continue  # another writer may have changed it
             try:
                 self._commit(table, origin, changes)
             except CommitFailedError as error:
@@ -97,7 +97,7 @@ class DeltaWriter:
             self._tidy(topic)
             return int(changes.rows.num_rows + changes.deleted.num_rows)
         raise RetriableError(
-            f"{self.settings.uri_of(topic)}: other writers were first {_ATTEMPTS} times"
+            f"{self.settings.uri_of(topic)}: {_ATTEMPTS} commits conflicted with other writers"
         )
 
     def _written(
@@ -114,7 +114,7 @@ class DeltaWriter:
 
         settings = self.settings
         if not settings.creates:
-            raise TableError("there is no table: create it, or set auto.create")
+            raise TableError("the table does not exist: create it, or set auto.create")
         schema = without_unknown(changes.rows).schema
         missing = [each for each in settings.partition_by if each not in schema.names]
         if missing:
@@ -122,7 +122,7 @@ class DeltaWriter:
         DeltaTable.create(
             settings.uri_of(topic),
             schema=schema,
-            mode="ignore",  # another task may be creating it
+            mode="ignore",  # another task may create it concurrently
             partition_by=list(settings.partition_by),
             storage_options=dict(settings.storage_options),
         )
@@ -176,7 +176,7 @@ class DeltaWriter:
         )
 
     def _tidy(self, topic: str) -> None:
-        """Join small files now and then; nothing is lost when that fails."""
+        """Compact small files periodically; a failure loses nothing."""
         from deltalake.exceptions import DeltaError
 
         settings = self.settings
@@ -194,21 +194,21 @@ class DeltaWriter:
             _log.warning("%s was not compacted: %s", settings.uri_of(topic), error)
             return
         _log.info(
-            "%s: %d files were joined to %d, %d old ones removed",
+            "%s: compacted %d files to %d, removed %d old files",
             settings.uri_of(topic),
             *(joined["numFilesRemoved"], joined["numFilesAdded"], len(removed)),
         )
 
 
 def app_id(connector: str, topic: str, partition: int) -> str:
-    """The application transaction of a topic partition."""
+    """The application id of a topic partition."""
     return f"drover:{connector}:{topic}:{partition}"
 
 
 def offsets_properties(
     connector: str, topic: str, next_offsets: Mapping[int, int]
 ) -> "CommitProperties":
-    """What a commit has, so that it is known how far it came."""
+    """The properties of a commit with its offsets."""
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(
@@ -221,7 +221,7 @@ def offsets_properties(
 
 
 def opened(settings: DeltaSettings, topic: str) -> "DeltaTable | None":
-    """A topic's table as it is now; None when there is none."""
+    """The current version of a topic's table; None if it does not exist."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -236,11 +236,11 @@ def opened(settings: DeltaSettings, topic: str) -> "DeltaTable | None":
 def set_back(
     settings: DeltaSettings, connector: str, topic: str, offsets: Mapping[int, int]
 ) -> None:
-    """Say that the partitions of a topic were written up to these offsets only."""
+    """Reset the written offsets of a topic's partitions."""
     table = opened(settings, topic)
     if table is None:
         return
-    with telling(settings.uri_of(topic)):
+    with translated_errors(settings.uri_of(topic)):
         table.create_write_transaction(
             [],
             mode="append",
@@ -251,8 +251,8 @@ def set_back(
 
 
 @contextmanager
-def telling(uri: str) -> Iterator[None]:
-    """The library's errors as ``TableError``, or as ``RetriableError`` where waiting helps."""
+def translated_errors(uri: str) -> Iterator[None]:
+    """Convert the library's errors to ``TableError``, or ``RetriableError`` if a retry may help."""
     if find_spec("deltalake") is None:
         raise TableError(EXTRA)
     try:
@@ -262,7 +262,7 @@ def telling(uri: str) -> Iterator[None]:
     except RetriableError:
         raise
     except Exception as error:
-        # the library has some that are nothing else
+        # the library raises some as plain Exception
         text = f"{uri}: {str(error).partition(chr(10))[0][:500]}"
         if any(each in text for each in _PASSING) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from error
@@ -270,9 +270,9 @@ def telling(uri: str) -> Iterator[None]:
 
 
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in a type that Delta Lake has.
+    """A column converted to a type of Delta Lake.
 
-    Times of day become texts, unsigned numbers the next larger ones.
+    Times of day become text, unsigned integers the next larger signed type.
     """
     wanted = stored_type(column.type, time=pa.string(), others={})
     return column if wanted == column.type else column.cast(wanted)

@@ -1,4 +1,4 @@
-"""A table of Iceberg that is committed to as it was read, or not at all."""
+"""An Iceberg table whose commits fail after any concurrent commit."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from pyiceberg.table.update import AddSnapshotUpdate
 
 
 class ExactTable(Table):
-    """Its commits fail when there was another one: a commit that the library adapts to that would
-    have offsets that it did not look at.
+    """A table whose commits fail after a concurrent commit: the library would rebase a commit onto
+    it without checking its offsets.
     """
 
     @classmethod
     def of(cls, table: Table) -> "ExactTable":
-        """This table, as it was read."""
+        """The table, in the version that was read."""
         properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         metadata = table.metadata.model_copy(update={"properties": properties})
         return cls(table.name(), metadata, table.metadata_location, table.io, table.catalog)
@@ -23,13 +23,13 @@ class ExactTable(Table):
         try:
             super()._do_commit(updates, requirements)
         except CommitFailedException:
-            # a proxy may repeat a commit whose answer it lost, and that is refused; the library
-            # would remove files that the table has
+            # a proxy may retry a commit after a lost response, and get a conflict; the library
+            # would then remove files that the table uses
             if not self._has(updates):
                 raise
 
     def _has(self, updates: Any) -> bool:
-        """Whether the snapshots of these updates are in the table."""
+        """Whether the table has the snapshots of these updates."""
         wanted = {
             each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)
         }

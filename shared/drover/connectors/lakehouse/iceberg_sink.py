@@ -1,4 +1,4 @@
-"""IcebergSink: topics as tables of Apache Iceberg."""
+"""IcebergSink: writes topics to tables of Apache Iceberg."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -59,29 +59,30 @@ _REST, _SQL = "rest", "sql"
 
 
 class IcebergSinkTask(SinkTask):
-    """Writes each batch in one commit of each table."""
+    """Writes each batch in one commit per table."""
 
     writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
-        """Nothing to open: each batch looks at its tables as they are then."""
+        """Read the settings; each batch loads its tables."""
         from drover.connectors.lakehouse.iceberg_table import IcebergWriter
 
         self._writer = IcebergWriter(context.task.connector, settings_of(context.config))
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch, with how far it comes."""
+        """Write the batch and its offsets."""
         batch.run_in_arrow(self._writer, at_once=True)
         return ""
 
 
 class IcebergSink(SinkConnector):
-    """Writes topics into tables of Apache Iceberg, by a REST catalogue or one in a database: a
-    record is a row. The settings have the names of Iceberg's own sink for Kafka Connect.
+    """Writes topics into tables of Apache Iceberg, through a REST catalogue or a catalogue in a
+    database: a record is a row. The settings have the names of Iceberg's own sink for Kafka
+    Connect.
 
-    Rows are appended, or replace the one of their key; tables may be created and extended.
+    Rows are appended, or replace the row with their key; tables can be created and extended.
 
-    Each record is written once: a commit has the offsets of its records.
+    Each record is written once: a commit contains the offsets of its records.
     """
 
     version = "0.1.0"
@@ -105,7 +106,7 @@ class IcebergSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Whether the settings fit together, and what catalogue and tables say."""
+        """The settings must not contradict each other, and must fit catalogue and tables."""
         faults = _contradictions(config)
         if not faults and all(key.name in config for key in _SETTINGS):
             faults += _catalog_faults(config)
@@ -113,12 +114,12 @@ class IcebergSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Set the tables' offsets back as well, so that records are written again."""
+        """Change the tables' offsets as well, so that records are written again."""
         refuse_renamed(config, config[TABLES])
         from drover.connectors.lakehouse.iceberg_table import set_back
 
         settings, connector = settings_of(config), config["name"]
-        if not changes:  # a reset that finds nothing committed
+        if not changes:  # a reset without committed offsets
             for topic in config.get("topics") or ():
                 set_back(settings, connector, topic, None)
         wanted: dict[str, dict[int, int]] = {}
@@ -131,12 +132,12 @@ class IcebergSink(SinkConnector):
         return True
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
-        """Nothing to begin."""
+        """The connector object does no work."""
         del context
         self._config = config
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Tasks differ in the partitions that they are given; batches wait between commits."""
+        """All tasks have the same config, with the commit interval as the wait of batches."""
         config = self._config
         wait_ms = config[BATCH_WAIT_MS]
         wait = str(config[INTERVAL_MS] if wait_ms is None else wait_ms)
@@ -144,7 +145,7 @@ class IcebergSink(SinkConnector):
 
 
 def settings_of(config: Mapping[str, Any]) -> Any:
-    """How a parsed config says that tables are written (IcebergSettings)."""
+    """The IcebergSettings of a parsed config."""
     from drover.connectors.lakehouse.iceberg_table import IcebergSettings, IcebergTable
 
     tables = tuple(
@@ -171,7 +172,7 @@ def settings_of(config: Mapping[str, Any]) -> Any:
 
 
 def catalog_properties(config: Mapping[str, Any]) -> dict[str, str]:
-    """The catalogue's own properties: all that begin with ``iceberg.catalog.``."""
+    """The properties of the catalogue: all settings that start with ``iceberg.catalog.``."""
     prefix = f"{CATALOG}."
     found = {
         name.removeprefix(prefix): each.value if isinstance(each, Password) else str(each)
@@ -183,7 +184,7 @@ def catalog_properties(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _uri(config: Mapping[str, Any]) -> str:
-    """A database's URL as SQLAlchemy has it, from JDBC's or its own, with user and password."""
+    """The SQLAlchemy URL of a database, from a JDBC or SQLAlchemy URL, with user and password."""
     from drover.connectors.jdbc.database import parse_address
 
     password = config[PASSWORD]
@@ -195,7 +196,7 @@ def _uri(config: Mapping[str, Any]) -> str:
 
 
 def _listed(config: Mapping[str, Any], table: str, own: str, common: str) -> tuple[str, ...]:
-    """A list of a table's own, or the common one."""
+    """The list for one table, or the common one."""
     text = config.get(f"iceberg.table.{table}.{own}")
     if text is None:
         return tuple(config[common] or ())
@@ -209,7 +210,7 @@ def _partition_fields(texts: Sequence[str]) -> Any:
 
 
 def _rejoined(items: Sequence[str]) -> list[str]:
-    """Items of a list whose commas are between parentheses as well: ``bucket(id, 16)``."""
+    """Rejoin list items that contain commas within parentheses: ``bucket(id, 16)``."""
     found: list[str] = []
     for each in items:
         if found and found[-1].count("(") > found[-1].count(")"):
@@ -228,21 +229,21 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     for each in config.get(TABLES) or () if keyed and ID_COLUMNS in config else ():
         columns = _listed(config, each, "id-columns", ID_COLUMNS)
         if not columns and mode == RECORD_VALUE:
-            text = f"must say which fields of the value are the key of {each!r}"
+            text = f"must name the fields of the value that are the key of {each!r}"
             faults.append(Violation(ID_COLUMNS, text))
         faults += [
-            Violation(ID_COLUMNS, f"must not have {name!r}: with a dot it is no column of a key")
+            Violation(ID_COLUMNS, f"must not contain {name!r}: nested fields cannot be key columns")
             for name in columns
             if "." in name
         ]
     if config.get(DELETE_ENABLED) and (not keyed or mode != RECORD_KEY):
-        text = f"needs {UPSERT}=true and {PK_MODE}={RECORD_KEY}: the key says which row"
+        text = f"needs {UPSERT}=true and {PK_MODE}={RECORD_KEY}: the key selects the row"
         faults.append(Violation(DELETE_ENABLED, text))
     return faults
 
 
 def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
-    from drover.connectors.lakehouse.iceberg_table import local_path, opened, telling
+    from drover.connectors.lakehouse.iceberg_table import local_path, opened, translated_errors
 
     try:
         settings = settings_of(config)
@@ -255,7 +256,7 @@ def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
     faults: list[Violation] = []
     try:
         catalog = settings.opened()
-        with telling(f"catalogue {settings.catalog!r}"):
+        with translated_errors(f"catalogue {settings.catalog!r}"):
             catalog.list_namespaces()
         for each in settings.tables:
             for topic in config.get("topics") or ():
@@ -263,7 +264,9 @@ def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
                 table = opened(catalog, identifier)
                 if table is None:
                     if not settings.creates:
-                        text = f"there is no table {identifier!r}: create it, or set this"
+                        text = (
+                            f"table {identifier!r} does not exist: create it, or set this to true"
+                        )
                         faults.append(Violation(CREATE, text))
                     continue
                 names = table.schema().column_names
@@ -309,14 +312,14 @@ def _key(
 _SETTINGS = ConfigDef(
     _key(
         CATALOG,
-        "The catalogue's name; one in a database tells several apart by it.",
+        "The catalogue's name; a database distinguishes several catalogues by it.",
         group="Catalogue",
         default="iceberg",
     ),
     _key(
         TYPE,
-        "Of which kind the catalogue is: rest, or sql (jdbc): in a database, as Iceberg's JDBC "
-        "catalogue is.",
+        "The kind of catalogue: rest, or sql (jdbc) for one in a database, compatible with "
+        "Iceberg's JDBC catalogue.",
         group="Catalogue",
         default=_REST,
         importance=Importance.HIGH,
@@ -324,13 +327,13 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         URI,
-        "The address of the REST catalogue, or of the database: https://host, "
+        "The address of the REST catalogue or the database: https://host, "
         "jdbc:postgresql://host/name, jdbc:sqlite:/path.",
         group="Catalogue",
         importance=Importance.HIGH,
         validator=NonEmpty(),
     ),
-    _key(USER, "Who logs in to the database.", group="Catalogue", default=None),
+    _key(USER, "The user of the database.", group="Catalogue", default=None),
     _key(
         PASSWORD,
         "The password of that user.",
@@ -340,15 +343,15 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         WAREHOUSE,
-        "Where new tables are, such as s3://lake/warehouse or file:///data/warehouse, or a name "
-        "that the catalogue knows.",
+        "The location of new tables, such as s3://lake/warehouse or file:///data/warehouse, or a "
+        "name that the catalogue defines.",
         group="Catalogue",
         default=None,
     ),
     *(
         _key(
             f"{CATALOG}.{name}",
-            "A secret of the catalogue or of its files, as pyiceberg has it.",
+            "A secret property of the catalogue or its file store, with pyiceberg's name.",
             ConfigType.PASSWORD,
             group="Catalogue",
             default=None,
@@ -357,15 +360,15 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TABLES,
-        "The tables, as namespace.name; every record is written to each. ${topic} is the topic's "
-        "name.",
+        "The tables, as namespace.name; every record is written to each. ${topic} stands for the "
+        "topic's name.",
         ConfigType.LIST,
         importance=Importance.HIGH,
         validator=All(NonEmpty(), Check(_tables_fault)),
     ),
     _key(
         CREATE,
-        "Create tables (and namespaces) that there are not, of the first records' schema.",
+        "Create missing tables and namespaces, with the schema of the first records.",
         ConfigType.BOOLEAN,
         default=False,
     ),
@@ -377,21 +380,21 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         UPSERT,
-        "Whether a record replaces the row of its key, or is a new row.",
+        "Whether a record replaces the row with its key, or is a new row.",
         ConfigType.BOOLEAN,
         group="Keys",
         default=False,
     ),
     _key(
         PK_MODE,
-        "Whether the fields of the key are those of the record's value or key.",
+        "Whether the key fields are from the record's value or key.",
         group="Keys",
         default=RECORD_VALUE,
         validator=OneOf(RECORD_KEY, RECORD_VALUE),
     ),
     _key(
         ID_COLUMNS,
-        "The columns of the key; by default all fields of the record's key. Of one table: "
+        "The key columns; by default all fields of the record's key. For a single table: "
         "iceberg.table.NAME.id-columns.",
         ConfigType.LIST,
         group="Keys",
@@ -399,15 +402,16 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         DELETE_ENABLED,
-        "Delete the row of the key when a record's value is null; else such records are left out.",
+        "Delete the row of the key when a record's value is null; otherwise such records are "
+        "skipped.",
         ConfigType.BOOLEAN,
         group="Keys",
         default=False,
     ),
     _key(
         PARTITION_BY,
-        "What new tables are partitioned by: city, year(at), month(at), day(at), hour(at), "
-        "bucket(id, 16), truncate(name, 4). Of one table: iceberg.table.NAME.partition-by.",
+        "The partitioning of new tables: city, year(at), month(at), day(at), hour(at), bucket(id, "
+        "16), truncate(name, 4). For a single table: iceberg.table.NAME.partition-by.",
         ConfigType.LIST,
         default=None,
         validator=Check(_partition_fault),
@@ -421,7 +425,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         BATCH_WAIT_MS,
-        "In place of iceberg.control.commit.interval-ms.",
+        "Replaces iceberg.control.commit.interval-ms.",
         ConfigType.INT,
         default=None,
         importance=Importance.LOW,
@@ -429,7 +433,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         EXPIRE_HOURS,
-        "Snapshots that are older are forgotten now and then; 0 for never.",
+        "Expire snapshots older than this periodically; 0 for never.",
         ConfigType.INT,
         default=0,
         importance=Importance.LOW,

@@ -1,4 +1,4 @@
-"""Writes records into tables of Apache Iceberg, in one commit of each with how far it came."""
+"""Writes records into tables of Apache Iceberg, in one commit per table with the offsets."""
 
 import json
 import logging
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 EVOLVE_SETTING = "iceberg.tables.evolve-schema-enabled"
-#: A commit that another writer was before is tried again so often.
+#: How often a commit is retried after a conflict with another writer.
 _ATTEMPTS = 10
-#: Fewer snapshots than this are not looked through for old ones.
+#: With fewer snapshots than this, none are expired.
 _EXPIRE_FROM = 20
 _WRITTEN = pa.schema([("rows", pa.int64())])
 _PARTITION_BY = re.compile(r"(?:(\w+)\(\s*([^,()]+?)\s*(?:,\s*(\d+)\s*)?\)|([^,()]+))")
 _UNITS = {
     name: unit for unit in ("year", "month", "day", "hour") for name in (unit, f"{unit}s")
 } | {"date": "day", "date_hour": "hour"}
-#: Of tables that are created: old metadata goes with new commits, as the library adds a file each.
+#: Properties of new tables: commits delete old metadata, because each adds a metadata file.
 _NEW_TABLE = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-#: What pyarrow says of an S3 store that is away or busy.
+#: Pyarrow's messages for an S3 store that is away or busy.
 _AWAY = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING|"
     r"REQUEST_TIMEOUT|UNKNOWN \(HTTP status (429|5\d\d)\))"
@@ -57,17 +57,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A part of a new table's partition spec: the transform as Iceberg writes it, of a column."""
+    """A field of a new table's partition spec: a column and a transform in Iceberg's syntax."""
 
     column: str
     transform: str
 
     @classmethod
     def parse(cls, text: str) -> "PartitionField":
-        """From ``city``, ``day(at)``, ``bucket(id, 16)`` or ``truncate(name, 4)``.
+        """Parse ``city``, ``day(at)``, ``bucket(id, 16)`` or ``truncate(name, 4)``.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: The text has another form.
         """
         match = _PARTITION_BY.fullmatch(text.strip())
         if match is None:
@@ -86,7 +86,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """As Iceberg's other writers call it."""
+        """The field's name, as in Iceberg's other writers."""
         kind = self.transform.partition("[")[0]
         return self.column if kind == "identity" else f"{self.column}_{kind}"
 
@@ -102,10 +102,10 @@ class IcebergTable:
 
 @dataclass(frozen=True, slots=True)
 class IcebergSettings:
-    """What a sink's config says of its tables; may be pickled, shows no secret.
+    """The settings of a sink for its tables; picklable, its repr shows no secret.
 
-    ``tables`` may have ``${topic}`` in their names. Snapshots older than ``expire_hours``, 0 for
-    never, are forgotten now and then.
+    ``tables`` may contain ``${topic}`` in their names. Snapshots older than ``expire_hours`` (0:
+    never) are expired periodically.
     """
 
     catalog: str
@@ -119,9 +119,9 @@ class IcebergSettings:
         """The catalogue.
 
         Raises:
-            TableError: it cannot be used.
+            TableError: The catalogue cannot be used.
         """
-        with telling(f"catalogue {self.catalog!r}"):
+        with translated_errors(f"catalogue {self.catalog!r}"):
             properties = dict(self.properties)
             if properties["type"] == "rest":
                 from drover.connectors.lakehouse.rest_catalog import TimedRestCatalog
@@ -134,24 +134,24 @@ class IcebergSettings:
 
 @dataclass(frozen=True)
 class IcebergWriter:
-    """Writes a batch; may be pickled, and gets all of its records in one call.
+    """Writes a batch; picklable, and receives all records in one call.
 
-    Each commit sets the offsets behind its records as a property of the table, and holds only if
-    nobody has committed since the table was read: so records that come again are left out, and of
-    two writers the later one looks again.
+    Each commit sets the next offsets as a table property, and fails if another commit happened
+    since the table was loaded. Records before the offsets are skipped, and of two concurrent
+    writers the later one loads the table again.
     """
 
     connector: str
     settings: IcebergSettings
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields one row, with how many were written; they are durable then."""
+        """Yield one row with the number of records written, which are durable then."""
         catalog = self.settings.opened()
         written = 0
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             for each in self.settings.tables:
                 identifier = each.identifier.replace("${topic}", topic)
-                with telling(f"table {identifier}"):
+                with translated_errors(f"table {identifier}"):
                     written += self._write(catalog, each, identifier, origin, own)
         yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
 
@@ -174,14 +174,16 @@ class IcebergWriter:
             try:
                 if table is None:
                     self._create(catalog, wanted, identifier, changes)
-                    continue  # others may have written to it by now
+                    continue  # another writer may have changed it
                 count = self._commit(table, topic, found, changes)
             except (CommitFailedException, TableAlreadyExistsError) as error:
                 _log.info("table %s: another writer was first: %s", identifier, error)
                 continue
             self._expire(catalog, identifier)
             return count
-        raise RetriableError(f"table {identifier}: other writers were first {_ATTEMPTS} times")
+        raise RetriableError(
+            f"table {identifier}: {_ATTEMPTS} commits conflicted with other writers"
+        )
 
     def _create(
         self, catalog: "Catalog", wanted: IcebergTable, identifier: str, changes: Changes
@@ -190,7 +192,7 @@ class IcebergWriter:
 
         if not self.settings.creates:
             raise TableError(
-                "there is no such table: create it, or set iceberg.tables.auto-create-enabled"
+                "the table does not exist: create it, or set iceberg.tables.auto-create-enabled"
             )
         schema = without_unknown(changes.rows).schema
         missing = [each.column for each in wanted.partition_by if each.column not in schema.names]
@@ -229,7 +231,7 @@ class IcebergWriter:
                 keys = pa.concat_tables([keys, deleted])
             same = create_match_filter(keys, list(changes.keys))
             if not rows.num_rows and not _any(table, same):
-                return 0  # without a snapshot, a commit would not be refused when it is late
+                return 0  # without a snapshot, a conflicting commit would not be refused
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Delete operation did not match")
                 transaction.delete(same, snapshot_properties=told)
@@ -242,7 +244,7 @@ class IcebergWriter:
         return int(rows.num_rows + changes.deleted.num_rows)
 
     def _expire(self, catalog: "Catalog", identifier: str) -> None:
-        """Forget old snapshots now and then; nothing is lost when that fails."""
+        """Expire old snapshots periodically; a failure loses nothing."""
         hours = self.settings.expire_hours
         table = opened(catalog, identifier) if hours else None
         if table is None or len(table.metadata.snapshots) < _EXPIRE_FROM:
@@ -250,15 +252,15 @@ class IcebergWriter:
         before = datetime.now(UTC) - timedelta(hours=hours)
         try:
             table.maintenance.expire_snapshots().older_than(before).commit()
-        except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does)
+        except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does) - noqa: BLE001 (the library raises all errors of its catalogue)
             _log.warning("snapshots of table %s were not expired: %s", identifier, error)
 
 
 def opened(catalog: "Catalog", identifier: str) -> "Table | None":
-    """A table as it is now; None when there is none.
+    """The current version of a table; None if it does not exist.
 
     Raises:
-        ForbiddenPathError: it is on a disk, outside of the worker's roots.
+        ForbiddenPathError: It is on a disk, outside of the worker's roots.
     """
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -273,13 +275,13 @@ def opened(catalog: "Catalog", identifier: str) -> "Table | None":
 
 
 def local_path(location: str) -> str | None:
-    """The path of a location on a disk; None for others."""
+    """The path of a location on a disk; None for other locations."""
     parts = urlsplit(location)
     return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
 def written_offsets(table: "Table", connector: str, topic: str) -> dict[int, int]:
-    """The offsets behind what a connector has written of a topic, by partition."""
+    """The next offsets of a topic that a connector has written, by partition."""
     text = table.properties.get(_property(connector, topic), "{}")
     return {int(partition): offset for partition, offset in json.loads(text).items()}
 
@@ -287,11 +289,11 @@ def written_offsets(table: "Table", connector: str, topic: str) -> dict[int, int
 def set_back(
     settings: IcebergSettings, connector: str, topic: str, offsets: Mapping[int, int] | None
 ) -> None:
-    """Say that the partitions of a topic were written up to these offsets only; None for none."""
+    """Reset the written offsets of a topic's partitions; None removes all."""
     catalog = settings.opened()
     for each in settings.tables:
         identifier = each.identifier.replace("${topic}", topic)
-        with telling(f"table {identifier}"):
+        with translated_errors(f"table {identifier}"):
             table = opened(catalog, identifier)
             if table is None:
                 continue
@@ -302,8 +304,8 @@ def set_back(
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
-    """The library's errors as ``TableError``, or as ``RetriableError`` where waiting helps."""
+def translated_errors(what: str) -> Iterator[None]:
+    """Convert the library's errors to ``TableError``, or ``RetriableError`` if a retry may help."""
     try:
         import pyiceberg.exceptions as known
         import requests
@@ -333,7 +335,7 @@ def telling(what: str) -> Iterator[None]:
     except passing as error:
         raise RetriableError(f"{what}: {_first_line(error)}") from error
     except Exception as error:
-        # what catalogues and file systems raise is theirs
+        # catalogues and file systems raise their own exceptions
         if _waiting_helps(error):
             raise RetriableError(f"{what}: {_first_line(error)}") from error
         text = f"{type(error).__name__}: {_first_line(error)}"
@@ -343,7 +345,7 @@ def telling(what: str) -> Iterator[None]:
 
 
 def _waiting_helps(error: Exception) -> bool:
-    """Of errors of databases, of pyarrow, and of Azure's library."""
+    """Whether a retry may fix an error of a database, of pyarrow, or of Azure's library."""
     status = getattr(error, "status_code", None)
     return (
         type(error).__name__ in ("OperationalError", "ServiceRequestError", "ServiceResponseError")
@@ -353,7 +355,7 @@ def _waiting_helps(error: Exception) -> bool:
 
 
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in a type that Iceberg has."""
+    """A column converted to a type of Iceberg."""
     wanted = stored_type(column.type, time=pa.time64("us"), others=_SMALL)
     return column if wanted == column.type else column.cast(wanted)
 
@@ -365,7 +367,7 @@ def _check_keys(names: Iterable[str]) -> None:
     dotted = [each for each in names if "." in each]
     if dotted:
         raise TableError(
-            f"column {dotted[0]!r} of the key has a dot in its name, which the library takes for a "
+            f"column {dotted[0]!r} of the key has a dot in its name, which the library treats as a "
             "field of a struct: rename it with ReplaceField"
         )
 

@@ -1,4 +1,4 @@
-"""What records of a topic do to its table: rows that are written, keys that are deleted."""
+"""Computes the changes that a topic's records make to its table: rows to write, keys to delete."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ from drover.connector.records import (
 
 EXTRA = (
     "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "
-    "'drover-connect[lakehouse]', then start them again"
+    "'drover-connect[lakehouse]', then restart them"
 )
 RECORD_KEY, RECORD_VALUE = "record_key", "record_value"
 _DELETED, _ROW = "__drover_deleted", "__drover_row"
 
 
 class TableError(Exception):
-    """A table that cannot be written; the message says what to do."""
+    """A table that cannot be written; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
     """How records become rows.
 
-    ``keyed`` says that a row replaces the one of its key: ``key_fields`` (all fields of the key
-    when empty) of the record's key or value, as ``key_source`` says. ``deletes`` lets a record
-    without a value delete the row of its key; else it is left out.
+    ``keyed`` means that a row replaces the one with its key: the ``key_fields`` (all fields of the
+    key if empty) of the record's key or value, according to ``key_source``. ``deletes`` makes a
+    record without a value delete the row of its key; otherwise it is skipped.
     """
 
     keyed: bool = False
@@ -49,10 +49,10 @@ class RowSettings:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What new records do: ``rows`` to write, and of ``deleted`` the keys; at most one of a key.
+    """The changes of new records: ``rows`` to write, and the keys of ``deleted`` rows; at most one
+    per key.
 
-    ``keys`` are the columns that a key is made of. ``next_offsets`` are the offsets behind the
-    records, by partition.
+    ``keys`` are the key columns. ``next_offsets`` are the offsets after the records, by partition.
     """
 
     rows: pa.Table
@@ -64,7 +64,7 @@ class Changes:
 def by_topic(
     batches: Iterable[pa.RecordBatch],
 ) -> dict[tuple[str, str], list[pa.RecordBatch]]:
-    """The records by topic as transforms call it, and the topic that they are from."""
+    """The records by their topic's name after transforms, and by their original topic."""
     found: dict[tuple[str, str], list[pa.RecordBatch]] = {}
     for batch in batches:
         names, origins = batch.column(TOPIC), original_topics(batch)
@@ -82,19 +82,19 @@ def changes_of(
     settings: RowSettings,
     storable: Callable[[pa.Array], pa.Array],
 ) -> Changes | None:
-    """What records of one topic do that were not written before.
+    """The changes of one topic's records that are not written yet.
 
     Args:
-        batches: the records, in the order of their offsets.
-        written: the offsets behind what was written, by partition.
-        settings: how they become rows.
-        storable: a column as the table's format can have it.
+        batches: The records, in the order of their offsets.
+        written: The next offsets by partition; earlier records are written.
+        settings: How records become rows.
+        storable: Converts a column to a type of the table format.
 
     Returns:
-        None when all of them were written.
+        None if all records were written.
 
     Raises:
-        TableError: a record has no fields, or no key.
+        TableError: A record has no fields, or no key.
     """
     new = [each for each in (_new(batch, written) for batch in batches) if each.num_rows]
     if not new:
@@ -123,13 +123,13 @@ def changes_of(
 
 
 def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting: str) -> pa.Table:
-    """Rows with the columns of a table, in its types; new columns behind them where it ``evolves``.
+    """Rows with the columns and types of a table; new columns are appended if it ``evolves``.
 
-    A value that the table's type would change is refused, but for the rounding of floating point.
+    A value that the table's type would change is rejected, except for floating-point rounding.
 
     Raises:
-        TableError: the table lacks a column or a field of one and does not evolve, or has a type
-            that does not hold a value.
+        TableError: The table lacks a column or struct field and does not evolve, or its type cannot
+            hold a value.
     """
     columns, fields = [], []
     for each in schema:
@@ -143,8 +143,8 @@ def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting:
             fields.append(field)
         if not each.nullable and columns[-1].null_count:
             raise TableError(
-                f"column {each.name!r} of the table must not be null, and a record has no value "
-                "for it: leave such records out with Filter, or change the table"
+                f"column {each.name!r} of the table must not be null, but a record has no value "
+                "for it: drop such records with Filter, or change the table"
             )
     more = [name for name in without_unknown(rows).column_names if name not in schema.names]
     if more and not evolves:
@@ -154,7 +154,7 @@ def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-#: Types that neither format has, and those that are stored in their place.
+#: Types that neither format supports, with their replacements.
 _STORED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -169,8 +169,8 @@ _STORED = {
 def stored_type(
     kind: pa.DataType, *, time: pa.DataType, others: Mapping[pa.DataType, pa.DataType]
 ) -> pa.DataType:
-    """The type that a column has in a table: unsigned numbers become the next larger ones, times
-    of day ``time``, and ``others`` what they say.
+    """The type of a column in a table: unsigned integers become the next larger signed type, times
+    of day become ``time``, and ``others`` are replaced as listed.
     """
 
     def stored(each: pa.DataType) -> pa.DataType:
@@ -198,7 +198,7 @@ def stored_type(
 
 
 def without_unknown(rows: pa.Table) -> pa.Table:
-    """Rows without the columns whose type is not known, as all their values are null."""
+    """Rows without the columns of unknown type, in which all values are null."""
     known = [each.name for each in rows.schema if not pa.types.is_null(each.type)]
     return rows.select(known)
 
@@ -209,7 +209,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, evolve_setting: str) -> pa.C
     lacking = _first_lacking(field.name, column.type, field.type)
     if lacking:
         raise TableError(_lacking(lacking, evolve_setting))
-    why = "it would change values"
+    why = "it would lose precision"
     try:
         found = column.cast(field.type)
         if _same_values(column.combine_chunks(), found.combine_chunks()):
@@ -218,7 +218,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, evolve_setting: str) -> pa.C
         why = str(error)[:200]
     raise TableError(
         f"column {field.name!r} of the table is {field.type}, and the records have "
-        f"{column.type} that does not fit ({why}): convert it with Cast, or change the table"
+        f"{column.type} which does not fit ({why}): convert it with Cast, or change the table"
     )
 
 
@@ -230,7 +230,7 @@ def _lacking(name: str, evolve_setting: str) -> str:
 
 
 def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """A table's type with the fields of structs that ``new`` has besides."""
+    """A table's type, with the additional struct fields of ``new``."""
     if pa.types.is_struct(kind) and pa.types.is_struct(new):
         known = {each.name: each for each in kind}
         added = [each for each in new if each.name not in known]
@@ -250,7 +250,7 @@ def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
 
 
 def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | None:
-    """The field of ``kind`` that a table's type has not: a cast would drop it without a word."""
+    """The first field of ``kind`` that the table's type lacks; a cast would drop it silently."""
     inner: list[tuple[str, pa.DataType, pa.DataType]] = []
     if pa.types.is_struct(kind) and pa.types.is_struct(table):
         known = {each.name: each.type for each in table}
@@ -267,7 +267,7 @@ def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | No
 
 
 def _same_values(before: pa.Array, after: pa.Array) -> bool:
-    """Whether a cast has changed no value, but for the rounding of floating point."""
+    """Whether a cast changed no value, except for floating-point rounding."""
     if before.type == after.type or pa.types.is_floating(after.type):
         return True
     if pa.types.is_struct(before.type):
@@ -295,7 +295,7 @@ def _new(batch: pa.RecordBatch, written: Mapping[int, int]) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch) -> pa.Table:
-    """The fields of values as columns; those of null are null."""
+    """The fields of values as columns; null values become null fields."""
     values, field = batch.column(VALUE), batch.schema.field(VALUE)
     if is_schemaless(field):
         return _parsed(batch)
@@ -303,7 +303,7 @@ def _rows(batch: pa.RecordBatch) -> pa.Table:
         if values.null_count == len(values):
             return pa.table({}).select([])
         raise TableError(
-            f"{_place(batch, 0)} has no fields: set a converter that gives some, or HoistField"
+            f"{_place(batch, 0)} has no fields: set a converter with a schema, or HoistField"
         )
     names = [each.name for each in values.type]
     return pa.table(values.flatten(), names=names)
@@ -314,7 +314,9 @@ def _parsed(batch: pa.RecordBatch) -> pa.Table:
     rows = [{} if each is None else loads(each) for each in texts]
     for index, each in enumerate(rows):
         if not isinstance(each, dict):
-            raise TableError(f"{_place(batch, index)} is no JSON object: its table needs columns")
+            raise TableError(
+                f"{_place(batch, index)} is not a JSON object: its table needs columns"
+            )
     try:
         return pa.Table.from_pylist(rows, schema=_names_of(rows))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
@@ -325,13 +327,13 @@ def _parsed(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _names_of(rows: list[dict[str, Any]]) -> pa.Schema:
-    """All fields of all rows, each with the type that its values show."""
+    """All fields of all rows, with the types inferred from their values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
 
 
 def _keyed_rows(batch: pa.RecordBatch, settings: RowSettings) -> tuple[tuple[str, ...], pa.Table]:
-    """Key columns, the value's columns and whether the row is deleted."""
+    """The key columns, the value's columns, and a deletion flag."""
     deleted = pc.is_null(batch.column(VALUE))
     if not settings.deletes:
         batch = batch.filter(pc.invert(deleted))
@@ -380,7 +382,9 @@ def _joined(tables: list[pa.Table], topic: str) -> pa.Table:
             if pa.types.is_floating(joined.schema.field(name).type) and any(
                 pa.types.is_decimal(kind) for kind in own
             ):
-                raise pa.ArrowTypeError(f"{name!r} is a decimal here, and floating point there")
+                raise pa.ArrowTypeError(
+                    f"{name!r} is a decimal in some records and floating point in others"
+                )
         return joined
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(
@@ -390,7 +394,7 @@ def _joined(tables: list[pa.Table], topic: str) -> pa.Table:
 
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Of rows with the same key the last one, in order."""
+    """The last row of each key, in order."""
     numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return rows.take(last.combine_chunks().sort())

@@ -1,1 +1,1 @@
-"""Change capture from PostgreSQL."""
+"""Change data capture from PostgreSQL."""

@@ -1,7 +1,7 @@
-"""From messages of a log to records: an envelope with both sides of a change, or the row alone.
+"""Converts messages of the log to records: an envelope with both versions of a row, or the row
+alone.
 
-Runs on executors: what the driver hands over can be pickled, and decodes to the same records
-however often it is tried.
+Runs on executors: the input is picklable, and decodes to the same records in every attempt.
 """
 
 import re
@@ -40,7 +40,7 @@ from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
 
 READ, CREATED, UPDATED, DELETED, TRUNCATED = "r", "c", "u", "d", "t"
-#: In place of an operation: a record without a value.
+#: Marks a record without a value, instead of an operation.
 _TOMBSTONE = ""
 _SOURCE = pa.struct(
     [
@@ -60,23 +60,23 @@ _SOURCE = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """What records look like.
+    """The form of records.
 
     Attributes:
-        version: The connector's.
-        prefix: What topics and names of schemas begin with.
+        version: The connector's version.
+        prefix: The prefix of topics and schema names.
         database: The database's name.
-        now_ms: When the records are made.
+        now_ms: The time of processing.
         layout: One of LAYOUTS.
         decimals: One of DECIMAL_MODES.
-        placeholder: Stands for text that was not sent as it is unchanged.
-        tombstones: A record without a value follows each deletion.
-        skipped: Operations that are left out.
-        domains: The types that domains are of.
+        placeholder: Replaces text that was not sent because it is unchanged.
+        tombstones: Whether a record without a value follows each deletion.
+        skipped: Operations without records.
+        domains: The base types of domains.
         times: One of TIME_MODES.
-        columns_include: Regular expressions for the columns of values; all where there are none.
-        columns_exclude: Regular expressions for columns that are left out of values.
-        nullable_keys: Columns of keys may be null, as they are not those of the primary key.
+        columns_include: Regular expressions for the columns of values; None for all.
+        columns_exclude: Regular expressions for columns that values do not have.
+        nullable_keys: Whether key columns may be null, because they are not the primary key.
     """
 
     version: str
@@ -97,16 +97,16 @@ class RecordShape:
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """Records to be, in order; rows by their numbers in ``columns``.
+    """The events to convert, in order; rows are referenced by their numbers in ``columns``.
 
     Attributes:
-        ops: The operations, as Arrow has them.
-        before: The row as it was, or NO_ROW.
-        after: The row as it is, or NO_ROW.
-        key: The row whose key the record has, or NO_ROW.
-        lsns: Where each is in the log.
-        moments_ms: When the transaction was committed.
-        xids: The transaction.
+        ops: The operations, as an Arrow array.
+        before: The row before the change, or NO_ROW.
+        after: The row after the change, or NO_ROW.
+        key: The row with the record's key, or NO_ROW.
+        lsns: The position of each event in the log.
+        moments_ms: The commit time of its transaction.
+        xids: The id of its transaction.
         columns: The values of rows.
     """
 
@@ -121,17 +121,17 @@ class _Events:
 
 
 class TableRecords:
-    """Makes records of one table, as it was at one time.
+    """Creates the records of one version of a table.
 
     Args:
         relation: The table.
-        key: The columns of the records' keys; none for records without.
-        shape: What they look like.
+        key: The columns of the records' keys; empty for records without keys.
+        shape: The form of the records.
     """
 
     def __init__(self, relation: Relation, key: Sequence[str], shape: RecordShape) -> None:
         self.relation = relation
-        #: As Debezium does: a topic's name has fewer characters than a table's.
+        #: As in Debezium: topic names allow fewer characters than table names.
         self.topic = re.sub(r"[^A-Za-z0-9._-]", "_", f"{shape.prefix}.{relation.name}")
         names = [each.name for each in relation.columns]
         self.key_indices = [names.index(each) for each in key if each in names]
@@ -144,7 +144,7 @@ class TableRecords:
             kind = column_type(oid, modifier, shape.decimals, shape.times)
             self._readers.append(ColumnReader(column, kind, shape.placeholder))
         fields = [reader.type.field(reader.column.name) for reader in self._readers]
-        #: Which columns are in values; keys have theirs all the same.
+        #: The columns of values; keys are not affected.
         self._shown = [
             number
             for number, name in enumerate(names)
@@ -158,7 +158,7 @@ class TableRecords:
         )
 
     def of_changes(self, events: _Events) -> pa.RecordBatch:
-        """Records of events, in order."""
+        """The records of events, in order."""
         values: dict[int, pa.Array] = {}
         found: dict[int, dict[int, str]] = {}
         for number in sorted({*self._shown, *self.key_indices}):
@@ -190,7 +190,7 @@ class TableRecords:
         return self._batch(key, value, events.lsns, faults)
 
     def of_rows(self, columns: Sequence[pa.Array], point: SnapshotPoint) -> pa.RecordBatch:
-        """Records of rows that a snapshot found; the columns are text."""
+        """The records of snapshot rows; the columns are text."""
         faults: dict[int, str] = {}
         count = len(columns[0])
         arrays = {
@@ -294,17 +294,16 @@ class TableRecords:
 
 @dataclass(frozen=True)
 class Messages:
-    """A run of a log's messages, in order; may be pickled.
+    """A run of log messages, in order; picklable.
 
     Attributes:
-        data: Begin, Relation and change messages, one after the other.
-        sizes: How many bytes each has.
-        lsns: Where each is in the log.
-        transaction: The one that is open at the beginning.
-        relations: The tables that the session knows there, by oid: their Relation messages.
-        keys: The columns of the records' keys, by ``schema.table``; tables that are not there are
-            left out.
-        seen: What snapshots have read already, by ``schema.table``.
+        data: Begin, Relation and change messages, concatenated.
+        sizes: The size of each in bytes.
+        lsns: The position of each in the log.
+        transaction: The transaction that is open at the start.
+        relations: The Relation messages that the session received before, by oid.
+        keys: The columns of the records' keys, by ``schema.table``; other tables are skipped.
+        seen: What snapshots have read, by ``schema.table``.
     """
 
     data: bytes
@@ -316,7 +315,7 @@ class Messages:
     seen: Mapping[str, SnapshotPoint]
 
     def records(self, shape: RecordShape) -> Iterator[pa.RecordBatch]:
-        """Records, those of each table in order; one batch for each form that a table has."""
+        """The records, in order for each table; one batch per version of a table."""
         log = _Log.of(self)
         for table, changed, truncated in self._tables(log, shape):
             changes = row_changes(log.data, log.starts[changed], len(table.relation.columns))
@@ -328,7 +327,7 @@ class Messages:
                 yield table.of_changes(log.events(steps, changes.columns))
 
     def _tables(self, log: "_Log", shape: RecordShape) -> Iterator[tuple[TableRecords, Any, Any]]:
-        """Tables in each of their forms, with their messages of rows and those that empty them."""
+        """The versions of tables, each with its row messages and truncations."""
         forms: dict[int, list[tuple[int, bytes]]] = {}
         for at in log.of_kinds(RELATION).tolist():
             oid = int(big_endian(log.data, log.starts[at : at + 1] + 1, 4)[0])
@@ -361,7 +360,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class _Log:
-    """A part's messages by their numbers, and the transactions they are of by theirs."""
+    """The messages of a part and their transactions, indexed by number."""
 
     data: Any
     starts: Any
@@ -406,17 +405,17 @@ class _Log:
         return np.flatnonzero(np.isin(self.kinds, kinds))
 
     def message(self, number: int) -> bytes:
-        """All of its bytes."""
+        """The bytes of a message."""
         start = self.starts[number]
         found: bytes = self.data[start : start + self.sizes[number]].tobytes()
         return found
 
     def transaction_of(self, numbers: Any) -> Any:
-        """The transaction of each of these messages."""
+        """The transaction of each message."""
         return np.searchsorted(self.begins, numbers)
 
     def seen_by(self, point: SnapshotPoint) -> Any:
-        """Which transactions a snapshot has seen."""
+        """The transactions that a snapshot has seen."""
         found = np.zeros(len(self.xids), np.bool_)
         for number in np.flatnonzero(self.commit_lsns < point.lsn).tolist():
             xid, commit_lsn = int(self.xids[number]), int(self.commit_lsns[number])
@@ -424,7 +423,7 @@ class _Log:
         return found
 
     def events(self, steps: Any, columns: Sequence[TextColumn]) -> _Events:
-        """See ``_steps``."""
+        """The events of ``_steps``."""
         at, _, ops, before, after, key = steps
         transactions = self.transaction_of(at)
         return _Events(
@@ -446,12 +445,12 @@ _CREATED, _UPDATED, _DELETED, _TRUNCATED, _GONE = range(len(_OPS))
 def _steps(
     changes: RowChanges, changed: Any, truncated: Any, table: TableRecords, shape: RecordShape
 ) -> Any:
-    """What becomes a record, in order, as columns of six rows: the message, which of its records
-    this is, the operation's number in ``_OPS``, and the rows before, after, and of the key.
+    """The events, in order, as columns of six rows: the message, the index of its event, the
+    operation's number in ``_OPS``, and the numbers of the rows before, after, and with the key.
     """
     old, new, nothing = changes.old, changes.new, np.full(len(changed), NO_ROW)
     created, deleted = changes.kinds == INSERT, changes.kinds == DELETE
-    # the record of the old key goes, that of the new one comes
+    # a changed key is a deletion of the old one and a creation of the new one
     moved = _moved(changes, table)
     gone = deleted | moved
     none = np.full(len(truncated), NO_ROW)
@@ -483,7 +482,7 @@ def _steps(
 
 
 def _moved(changes: RowChanges, table: TableRecords) -> Any:
-    """Which changes are updates of a row's key."""
+    """The changes that update a row's key."""
     found = np.zeros(len(changes.kinds), np.bool_)
     which = np.flatnonzero((changes.old != NO_ROW) & (changes.new != NO_ROW))
     if not len(which):
@@ -500,7 +499,7 @@ def _moved(changes: RowChanges, table: TableRecords) -> Any:
 
 
 def _between(numbers: Any, begin: int, end: int) -> Any:
-    """Those of the ascending numbers that lie there."""
+    """The ascending numbers within the range."""
     numbers = np.asarray(numbers, np.int64)
     return numbers[np.searchsorted(numbers, begin) : np.searchsorted(numbers, end)]
 

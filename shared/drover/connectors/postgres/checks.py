@@ -1,4 +1,4 @@
-"""What a server says of a config, before anything runs."""
+"""Checks a config on the server before the connector starts."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 
 def faults_of(config: Mapping[str, Any]) -> list[Violation]:
-    """Settings that do not go together, and what the server lacks."""
+    """Contradicting settings, and obstacles on the server."""
     faults: list[Violation] = []
     if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
-        faults.append(Violation(COLUMN_EXCLUDE, f"cannot be beside {COLUMN_INCLUDE}"))
+        faults.append(Violation(COLUMN_EXCLUDE, f"must not be set together with {COLUMN_INCLUDE}"))
     if all(each in config for each in (HOST, PORT, USER, DATABASE, PASSWORD, *SSL)):
         faults += _server_faults(config)
     return faults
 
 
 def _server_faults(config: Mapping[str, Any]) -> list[Violation]:
-    """What the server says of the settings."""
+    """Faults that the server reports."""
     try:
         import psycopg
     except ImportError:
@@ -93,11 +93,13 @@ def _faults_at(
     if config.get(AUTOCREATE) == DISABLED and streams:
         known = published(connection, publication_name(config))
         if not known:
-            yield Violation(PUBLICATION, f"{publication_name(config)!r} is not there, or is empty")
+            yield Violation(
+                PUBLICATION, f"{publication_name(config)!r} does not exist, or has no tables"
+            )
         tables = [each for each in tables if each.id in known]
     for pattern in config.get(TABLE_INCLUDE) or ():
         if not any(re.fullmatch(pattern, each.id) for each in tables):
-            yield Violation(TABLE_INCLUDE, f"there is no table that matches {pattern!r}")
+            yield Violation(TABLE_INCLUDE, f"no table matches {pattern!r}")
     yield from _key_faults(connection, tables, config)
     yield from _table_faults(connection, tables, streams=streams)
 
@@ -118,7 +120,7 @@ def _key_faults(
                 yield Violation(KEY_COLUMNS, str(error))
     for pattern, _ in key_rules(config.get(KEY_COLUMNS)) if KEY_COLUMNS in config else ():
         if not any(re.fullmatch(pattern, each.id) for each in tables):
-            yield Violation(KEY_COLUMNS, f"there is no table that matches {pattern!r}")
+            yield Violation(KEY_COLUMNS, f"no table matches {pattern!r}")
 
 
 def _table_faults(
@@ -128,9 +130,9 @@ def _table_faults(
         if streams and not each.identifies_rows:
             yield Violation(
                 TABLE_INCLUDE,
-                f"table {each.id} has no primary key, and once it is published the server refuses "
-                "updates and deletes of it: ALTER TABLE … REPLICA IDENTITY FULL, or leave it "
-                f"out by {TABLE_EXCLUDE}",
+                f"table {each.id} has no primary key: when published, the server refuses "
+                "its updates and deletes: ALTER TABLE … REPLICA IDENTITY FULL, or exclude "
+                f"it with {TABLE_EXCLUDE}",
             )
         row = connection.execute("SELECT has_table_privilege(%s, 'SELECT')", (each.oid,)).fetchone()
         if row != (True,):

@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's COPY gives them: columns of text, and that text as Arrow's types. Exact."""
+"""Reads rows from PostgreSQL's COPY: columns of text, converted exactly to Arrow types."""
 
 import io
 import select
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
     from psycopg.sql import Composed
 
-#: About this much text becomes one batch of rows, so that memory is bounded whatever is read.
+#: The approximate text size of a batch, which bounds memory.
 _BATCH_BYTES = 4 * 1024 * 1024
-#: How long it may take to tell a server that rows are not wanted any more.
+#: How long canceling a query may take.
 _CANCEL_S = 5.0
 
 
@@ -28,12 +28,12 @@ def copied(
     *,
     batch_bytes: int = _BATCH_BYTES,
 ) -> Iterator[list[pa.Array]]:
-    """The columns of ``COPY … TO STDOUT (FORMAT csv)`` as text, some thousands of rows at a time.
+    """The columns of ``COPY … TO STDOUT (FORMAT csv)`` as text, some thousand rows per batch.
 
-    The session has to write values as ``from_text`` reads them.
+    The session must format values as ``from_text`` expects them.
 
     Raises:
-        psycopg.Error: the server refused.
+        psycopg.Error: The server refused the query.
     """
     connection.execute("SET client_encoding TO 'UTF8'")
     text = query if isinstance(query, bytes) else query.as_bytes(connection)
@@ -44,8 +44,8 @@ def copied(
 def _contents(
     connection: "psycopg.Connection[tuple[object, ...]]", query: bytes, batch_bytes: int
 ) -> Iterator[io.BytesIO]:
-    """Whole rows, as they come from libpq: psycopg's way to read them is ready to wait for each
-    one, which takes several times as long.
+    """Whole rows from libpq: psycopg's own reading prepares to wait for each row, which takes
+    several times as long.
     """
     from psycopg.pq import ExecStatus
 
@@ -87,7 +87,7 @@ def _check(
 
 
 def _leave(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
-    """Have the server send no more of what nobody wants."""
+    """Cancel the query and discard the remaining rows."""
     import psycopg
 
     with suppress(psycopg.Error):
@@ -104,7 +104,7 @@ def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
     names = [str(number) for number in range(column_count)]
     table = csv.read_csv(
         content,
-        # one block, as rows may be of any length
+        # a single block, as rows may have any length
         read_options=csv.ReadOptions(column_names=names, block_size=size + 1, use_threads=False),
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
@@ -118,16 +118,16 @@ def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
 
 
 def from_text(texts: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Values of their text: of sessions with ISO dates, UTC and hexadecimal bytea.
+    """Values from their text; the session must use ISO dates, UTC and hexadecimal bytea.
 
     Raises:
-        pa.ArrowException, ValueError: one has no place in the type: infinity, a year before 1.
+        pa.ArrowException, ValueError: A value does not fit the type: infinity, or a year before 1.
     """
     if texts.type == arrow_type:
         return texts
     if pa.types.is_boolean(arrow_type):
         return _booleans(texts)
-    if pa.types.is_time64(arrow_type):  # Arrow reads fractions of seconds in timestamps only
+    if pa.types.is_time64(arrow_type):  # Arrow parses fractions of seconds only in timestamps
         moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
         return moments.cast(pa.timestamp("us")).cast(arrow_type)
     if pa.types.is_binary(arrow_type):
@@ -140,10 +140,10 @@ def from_text(texts: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 def lists(
     texts: pa.Array, elements: Callable[[pa.Array], pa.Array], arrow_type: pa.DataType
 ) -> pa.Array:
-    """Arrays of one dimension of their text; ``elements`` reads the texts of all elements.
+    """One-dimensional arrays from their text; ``elements`` converts the texts of all elements.
 
     Raises:
-        ValueError: one has more dimensions, or bounds of its own.
+        ValueError: An array has more dimensions, or its own bounds.
     """
     rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
     flat = [each for row in rows if row is not None for each in row]
@@ -157,10 +157,10 @@ def lists(
 
 
 def parse_array(text: str) -> list[str | None]:
-    """The elements of an array of one dimension: ``{1,NULL,"a b"}``.
+    """The elements of a one-dimensional array: ``{1,NULL,"a b"}``.
 
     Raises:
-        ValueError: it has more dimensions, or bounds of its own.
+        ValueError: The array has more dimensions, or its own bounds.
     """
     if not text.startswith("{"):
         raise ValueError("an array whose first index is not 1")

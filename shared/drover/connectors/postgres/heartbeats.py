@@ -1,4 +1,4 @@
-"""Records that say from time to time that the log is read, as Debezium's connectors make them."""
+"""Periodic heartbeat records that show that the log is read, as in Debezium's connectors."""
 
 import time
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.connector.records import KEY, TOPIC, VALUE, with_identity
-from drover.connectors.postgres.server import ServerAddress, telling
+from drover.connectors.postgres.server import ServerAddress, translated_errors
 from drover.connectors.postgres.settings import (
     HEARTBEAT_MS,
     HEARTBEAT_PREFIX,
@@ -19,7 +19,7 @@ _NAMESPACE = "io.debezium.connector.common"
 
 
 class Heartbeats:
-    """When the next heartbeat is due, and what it is."""
+    """Tracks when the next heartbeat is due, and creates it."""
 
     def __init__(self, config: Mapping[str, Any], address: ServerAddress) -> None:
         self._config = config
@@ -31,15 +31,15 @@ class Heartbeats:
         """The record of a heartbeat, if one is due; runs ``heartbeat.action.query`` first.
 
         Raises:
-            RetriableError: the server is away.
-            ServerError: it refuses the query.
+            RetriableError: The server is unavailable.
+            ServerError: The server refuses the query.
         """
         now_s = time.monotonic()
         if not self._interval_s or now_s - self._last_s < self._interval_s:
             return None
         if self._config[HEARTBEAT_QUERY]:
             what = f"running {HEARTBEAT_QUERY}"
-            with telling(self._address, what), self._address.connected() as connection:
+            with translated_errors(self._address, what), self._address.connected() as connection:
                 connection.execute(self._config[HEARTBEAT_QUERY].encode())
         self._last_s = now_s
         return self._record()

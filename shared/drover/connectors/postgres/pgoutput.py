@@ -1,7 +1,7 @@
-"""The messages of PostgreSQL's logical replication, protocol 1 of the plugin pgoutput.
+"""Parses messages of PostgreSQL's logical replication, protocol 1 of the plugin pgoutput.
 
-Pure: from bytes to values. A transaction comes whole, once it is committed: Begin, then for each
-table that is new to the session a Relation before its first change, then Commit.
+Pure: from bytes to values. A transaction arrives complete, after its commit: Begin, then a Relation
+before the first change of each table that is new to the session, then Commit.
 """
 
 import struct
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 BEGIN, COMMIT, RELATION = ord("B"), ord("C"), ord("R")
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
-#: Messages that are of rows; positions within a transaction count them.
+#: Messages about rows; positions within a transaction count them.
 CHANGES = frozenset((INSERT, UPDATE, DELETE, TRUNCATE))
 
 _BEGIN = struct.Struct(">xQqI")
@@ -18,13 +18,13 @@ _COMMIT = struct.Struct(">xxQQq")
 _OID = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _TYPE = struct.Struct(">Ii")
-#: PostgreSQL counts microseconds from 2000-01-01.
+#: PostgreSQL's epoch, 2000-01-01.
 EPOCH_US = 946_684_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """``commit_lsn`` is where its commit begins in the log; ``committed_us`` is since 1970."""
+    """``commit_lsn`` is the position of its commit record; ``committed_us`` is since 1970."""
 
     commit_lsn: int
     committed_us: int
@@ -33,7 +33,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """``in_identity``: old rows of updates and deletes have it at least."""
+    """``in_identity``: part of the replica identity, which old rows always have."""
 
     name: str
     type_oid: int
@@ -43,41 +43,41 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it was when the changes that follow were made."""
+    """A table in the version of the changes that follow."""
 
     oid: int
     schema: str
     table: str
     columns: tuple[RelationColumn, ...]
-    #: Its replica identity is all columns.
+    #: Whether its replica identity is FULL.
     full_identity: bool = False
 
     @property
     def name(self) -> str:
-        """As settings and offsets call it."""
+        """Its name in settings and offsets."""
         return f"{self.schema}.{self.table}"
 
 
 def parse_begin(payload: bytes) -> Transaction:
-    """A Begin message."""
+    """Parse a Begin message."""
     commit_lsn, committed, xid = _BEGIN.unpack_from(payload)
     return Transaction(commit_lsn, committed + EPOCH_US, xid)
 
 
 def end_lsn_of(payload: bytes) -> int:
-    """A Commit message's position behind the transaction: the only one that moves past it."""
+    """The position after the transaction, from a Commit message; no other message has it."""
     end_lsn: int = _COMMIT.unpack_from(payload)[1]
     return end_lsn
 
 
 def relation_oid_of(payload: bytes) -> int:
-    """The table that a Relation, Insert, Update or Delete message is of."""
+    """The table of a Relation, Insert, Update or Delete message."""
     oid: int = _OID.unpack_from(payload, 1)[0]
     return oid
 
 
 def parse_relation(payload: bytes) -> Relation:
-    """A Relation message."""
+    """Parse a Relation message."""
     schema, at = _name(payload, 5)
     table, at = _name(payload, at)
     identity = payload[at : at + 1]
@@ -91,7 +91,7 @@ def parse_relation(payload: bytes) -> Relation:
         at += _TYPE.size
         columns.append(RelationColumn(name, oid, modifier, bool(flags & 1)))
     oid = relation_oid_of(payload)
-    # the server calls the default pg_catalog by an empty name
+    # an empty name means pg_catalog
     return Relation(oid, schema or "pg_catalog", table, tuple(columns), identity == b"f")
 
 

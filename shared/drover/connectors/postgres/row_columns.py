@@ -1,5 +1,5 @@
-"""Changes of rows as columns of text: all messages of a part at once, as one by one they take
-many times as long.
+"""Decodes row changes to text columns, all messages of a part at once, which is many times faster
+than one by one.
 """
 
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ import pyarrow as pa
 
 from drover.connectors.postgres.pgoutput import DELETE
 
-#: In place of a row's number: there is none.
+#: Replaces a row's number if there is no row.
 NO_ROW = -1
 _TEXT, _UNCHANGED = ord("t"), ord("u")
 _OLD_KEY, _OLD_ROW = ord("K"), ord("O")
-#: Of a change before its first row: its kind, the table, and which row it is.
+#: The bytes of a change before its first row: kind, table, mark of the row.
 _HEAD_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """The values of a column in rows that were sent.
+    """The values of a column in the rows that were sent.
 
-    ``unchanged`` says of which rows the value is stored out of line (TOAST), was not changed, and
-    was not sent: then it is null. None for of none.
+    ``unchanged`` marks rows whose value was not sent, because it is stored out of line (TOAST) and
+    was not changed: it is null then. None if there are none.
     """
 
     texts: pa.Array
     unchanged: Any = None
 
     def merged(self, sources: Any) -> "TextColumn":
-        """Where a value was not sent, that of row ``sources[row]`` instead."""
+        """Replace each value that was not sent by the value of the row ``sources[row]``."""
         if self.unchanged is None:
             return self
         rows = np.where(self.unchanged, sources, np.arange(len(sources)))
@@ -43,9 +43,9 @@ class RowChanges:
     """Insert, Update and Delete messages of one table, in order.
 
     Attributes:
-        kinds: Of each message.
-        old: The number of the row as it was; NO_ROW where the server did not send it.
-        new: The number of the row as it is; NO_ROW of deletions.
+        kinds: The kind of each message.
+        old: The number of the old row; NO_ROW if the server did not send it.
+        new: The number of the new row; NO_ROW for deletions.
         columns: The values of these rows.
     """
 
@@ -56,23 +56,23 @@ class RowChanges:
 
 
 def big_endian(data: Any, at: Any, size: int) -> Any:
-    """Numbers of 2, 4 or 8 bytes at these places."""
+    """Numbers of 2, 4 or 8 bytes at these positions."""
     found = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
     return found.view(f">i{size}" if size == 8 else f">u{size}")[:, 0].astype(np.int64)
 
 
 def row_changes(data: Any, starts: Any, column_count: int) -> RowChanges:
-    """The messages that begin at ``starts``.
+    """Decode the messages that start at ``starts``.
 
     Raises:
-        ValueError: a row has another number of columns.
+        ValueError: A row has another number of columns.
     """
     kinds, marks = data[starts], data[starts + _HEAD_BYTES - 1]
     has_old = (marks == _OLD_KEY) | (marks == _OLD_ROW)
     has_new = kinds != DELETE
     new_starts = starts + _HEAD_BYTES
     old_columns, ends = _columns(data, new_starts[has_old], column_count)
-    new_starts[has_old] = ends + 1  # the new row's own mark
+    new_starts[has_old] = ends + 1  # skip the mark of the new row
     new_columns, _ = _columns(data, new_starts[has_new], column_count)
     old, new = _numbers(has_old, 0), _numbers(has_new, len(ends))
     if not len(ends):
@@ -91,9 +91,9 @@ def _numbers(there: Any, first: int) -> Any:
 
 
 def _columns(data: Any, at: Any, count: int) -> tuple[list[TextColumn], Any]:
-    """The values of the rows that begin at these places, and where the rows end."""
+    """The values of the rows that start at these positions, and the ends of the rows."""
     if (big_endian(data, at, 2) != count).any():
-        raise ValueError(f"a row has not the {count} columns of its table")
+        raise ValueError(f"a row does not have the {count} columns of its table")
     at = at + 2
     found = []
     for _ in range(count):
@@ -113,7 +113,9 @@ def _columns(data: Any, at: Any, count: int) -> tuple[list[TextColumn], Any]:
 
 
 def _texts(data: Any, starts: Any, ends: Any, is_text: Any) -> pa.Array:
-    """Slices of the bytes; they are in order, so each second one of those between all bounds."""
+    """Slices of the bytes; they are ordered, so they are every second slice between consecutive
+    bounds.
+    """
     count = len(starts)
     if not count:
         return pa.array([], pa.string())

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as change capture needs it: settings, sessions, slots, publications."""
+"""PostgreSQL servers for change data capture: settings, sessions, slots, publications."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_TIMEOUT_S = 10
-#: A table that is locked for longer is tried again: whoever wants it goes first.
+#: A longer wait for a locked table is retried, so that other sessions go first.
 LOCK_TIMEOUT_MS = 10_000
-#: SQLSTATE of a disk without room, and what to do then.
+#: SQLSTATE of a full disk, and the remedy.
 NO_ROOM_STATE, MAKE_ROOM = "53100", "make room on the server's disk"
 #: What sessions must be set to, so that values have the text that is read here.
 _SESSION_OPTIONS = (
@@ -25,7 +25,7 @@ _SESSION_OPTIONS = (
 
 EXTRA = (
     "change capture needs more libraries on the workers: pip install 'drover-connect[postgres]', "
-    "then start them again"
+    "then restart them"
 )
 
 _TABLES: LiteralString = """
@@ -60,14 +60,14 @@ _DOMAINS: LiteralString = (
 
 
 class ServerError(Exception):
-    """What the server refused, or what it lacks."""
+    """The server refused an operation, or lacks something."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a database is and how to log in; may be pickled, shows no password.
+    """The address of a database with credentials; picklable, its repr shows no password.
 
-    ``ssl`` are libpq's sslmode, sslrootcert, sslcert and sslkey, as far as they are set.
+    ``ssl`` has the libpq settings sslmode, sslrootcert, sslcert and sslkey, if set.
     """
 
     host: str
@@ -79,7 +79,7 @@ class ServerAddress:
 
     @contextmanager
     def connected(self, name: str = "drover") -> "Iterator[psycopg.Connection[tuple[Any, ...]]]":
-        """A session that commits each statement; ``name`` is how the server lists it."""
+        """A session that commits each statement; ``name`` is its application name."""
         import psycopg
 
         connection = psycopg.connect(**self.parameters(name), autocommit=True)
@@ -89,7 +89,7 @@ class ServerAddress:
             connection.close()
 
     def parameters(self, name: str) -> dict[str, Any]:
-        """For libpq."""
+        """The connection parameters for libpq."""
         return {
             "host": self.host,
             "port": self.port,
@@ -99,7 +99,7 @@ class ServerAddress:
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": name,
             "options": f"{_SESSION_OPTIONS} -c lock_timeout={LOCK_TIMEOUT_MS}",
-            # a server that is gone without a word is found out within a minute or two
+            # detect a dead server within a minute or two
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -112,12 +112,12 @@ class ServerAddress:
 
 
 @contextmanager
-def telling(address: ServerAddress, what: str) -> Iterator[None]:
-    """Say in one line what the server refused, without statements and values.
+def translated_errors(address: ServerAddress, what: str) -> Iterator[None]:
+    """Convert server errors to one line, without statements and values.
 
     Raises:
-        RetriableError: it cannot be reached; the same may succeed later.
-        ServerError: anything else.
+        RetriableError: The server is unreachable; a retry may succeed.
+        ServerError: Any other error.
     """
     import psycopg
 
@@ -130,14 +130,14 @@ def telling(address: ServerAddress, what: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What a driver says, in one line, and what to do where that is known."""
+    """The driver's message in one line, with a remedy if one is known."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = (lines[0] if lines else type(error).__name__)[:500]
     return with_remedy(told, getattr(error, "sqlstate", None))
 
 
 def with_remedy(told: str, sqlstate: str | None) -> str:
-    """What a server says, and what to do where that is known."""
+    """The server's message, with a remedy if one is known."""
     return f"{told}: {MAKE_ROOM}" if sqlstate == NO_ROOM_STATE else told
 
 
@@ -145,7 +145,7 @@ def with_remedy(told: str, sqlstate: str | None) -> str:
 class Table:
     """A table of the catalogue.
 
-    ``identifies_rows``: updates and deletions of it can be published.
+    ``identifies_rows``: whether its updates and deletes can be published.
     """
 
     oid: int
@@ -157,13 +157,13 @@ class Table:
 
     @property
     def id(self) -> str:
-        """How settings, offsets and topics call it."""
+        """Its name in settings, offsets and topics."""
         return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A replication slot; ``active_pid`` is the process that streams from it, None for none."""
+    """A replication slot; ``active_pid`` is the process that streams from it, or None."""
 
     plugin: str | None
     database: str | None
@@ -173,12 +173,12 @@ class Slot:
 
 
 def tables_of(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[Table]:
-    """Every table that can be published, in order; of partitioned ones the root."""
+    """Every table that can be published, in order; for partitioned tables the root."""
     return [Table(*row) for row in connection.execute(_TABLES)]
 
 
 def relation_of(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> Relation:
-    """A table as it is now, without generated columns, which are not published."""
+    """A table in its current version, without generated columns, which are not published."""
     rows = connection.execute(_COLUMNS, (table.oid,)).fetchall()
     columns = tuple(RelationColumn(*row) for row in rows)
     return Relation(table.oid, table.schema, table.name, columns, table.full_identity)
@@ -187,9 +187,10 @@ def relation_of(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table)
 def primary_key_of(
     connection: "psycopg.Connection[tuple[Any, ...]]", relation: Relation
 ) -> list[str]:
-    """The columns of a table's primary key, else those that identify its old rows.
+    """The columns of a table's primary key, else its replica identity.
 
-    The key is that of now, the table may be an earlier one, whose columns had other names.
+    The primary key is the current one, while the relation may be an earlier version with other
+    column names.
     """
     rows = connection.execute(_PRIMARY_KEY, (relation.oid,)).fetchall()
     names = [name for (name,) in rows]
@@ -204,10 +205,10 @@ def key_of(
     relation: Relation,
     asked_for: Sequence[str] | None,
 ) -> list[str]:
-    """The columns of a table's keys: those that are ``asked_for``, else those of the primary key.
+    """The columns of a table's keys: the ``asked_for`` ones, else the primary key.
 
     Raises:
-        ServerError: the table lacks one, or its old rows do.
+        ServerError: The table, or its replica identity, lacks a column.
     """
     if asked_for is None:
         return primary_key_of(connection, relation)
@@ -226,7 +227,7 @@ def key_of(
 def domains_of(
     connection: "psycopg.Connection[tuple[Any, ...]]",
 ) -> dict[int, tuple[int, int]]:
-    """The type and modifier that each domain is of, through domains of domains."""
+    """The base type and modifier of each domain, through nested domains."""
     found = {oid: (base, modifier) for oid, base, modifier in connection.execute(_DOMAINS)}
     for oid, (base, modifier) in found.items():
         seen = {oid}
@@ -238,7 +239,7 @@ def domains_of(
 
 
 def slot_of(connection: "psycopg.Connection[tuple[Any, ...]]", name: str) -> Slot | None:
-    """A slot by its name."""
+    """The slot with this name."""
     row = connection.execute(
         "SELECT plugin, database, active_pid, (confirmed_flush_lsn - '0/0')::bigint,"
         " coalesce(wal_status = 'lost', false) FROM pg_replication_slots WHERE slot_name = %s",
@@ -248,15 +249,15 @@ def slot_of(connection: "psycopg.Connection[tuple[Any, ...]]", name: str) -> Slo
 
 
 def log_end(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
-    """Where the server's log ends."""
+    """The end of the server's log."""
     row = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
     assert row is not None
     return int(row[0])
 
 
 def lag_of(connection: "psycopg.Connection[tuple[Any, ...]]", slot: str) -> tuple[int, int]:
-    """The bytes of the log behind what a slot's reader has committed, and behind what the server
-    keeps for it; zeros without the slot.
+    """The bytes of the log after the slot's confirmed position, and the bytes that the server
+    retains for it; zeros without the slot.
     """
     row = connection.execute(
         "SELECT pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn"
@@ -278,9 +279,10 @@ def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: st
 def publish(
     connection: "psycopg.Connection[tuple[Any, ...]]", publication: str, tables: Sequence[Table]
 ) -> list[str]:
-    """Have a publication of at least these tables; makes it, or adds what it lacks.
+    """Create a publication with at least these tables, or add missing ones.
 
-    Returns: the tables that are left out, as the server would refuse updates and deletions of them.
+    Returns: The tables that are left out, because the server would refuse their updates and
+    deletes.
     """
     from psycopg import sql
 

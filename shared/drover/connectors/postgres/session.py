@@ -1,4 +1,4 @@
-"""Who reads a slot, and whether it goes on where the connector was."""
+"""Takes over a slot, and checks that it continues at the connector's position."""
 
 import hashlib
 import time
@@ -18,7 +18,7 @@ _SLOT_WAIT_S = 10.0
 
 
 def session_name(context: SourceTaskContext) -> str:
-    """How the server lists the task: the same for each run but for the claim."""
+    """The task's application name: the same for each run, except for the claim."""
     digest = hashlib.sha256(context.task.connector.encode()).hexdigest()[:16]
     return f"drover {digest}/{context.claim}"
 
@@ -33,10 +33,10 @@ def take_over(
     name: str,
     stopping: Callable[[], bool],
 ) -> None:
-    """Wait until a slot is free; a session of the same task under an older claim is ended.
+    """Wait until a slot is free; ends a session of the same task with an older claim.
 
     Raises:
-        RetriableError: somebody else reads it.
+        RetriableError: Another session reads the slot.
     """
     own, _, claim = name.rpartition("/")
     deadline_s = time.monotonic() + _SLOT_WAIT_S
@@ -64,17 +64,19 @@ def what_is_lost(
     points: "Mapping[str, SnapshotPoint | None]",
     end: int,
 ) -> str | None:
-    """Why the log does not go on where the connector was; None when it does."""
+    """Why the slot does not continue at the connector's position; None if it does."""
     if not position and not points:
         return None
     if slot is None or slot.lost:
-        return f"slot {name!r} is gone, and with it the changes since"
+        return f"slot {name!r} does not exist: the changes since the last commit are lost"
     lsns = [position["lsn"]] if "lsn" in position else [p.lsn for p in points.values() if p]
     if lsns and max(lsns) > end:
-        return f"the log ends at {end}, before the offset's {max(lsns)}: it is another server's"
+        return (
+            f"the log ends at {end}, below the offset's {max(lsns)}: it belongs to another server"
+        )
     if lsns and min(lsns) < (slot.confirmed_lsn or 0):
         return (
-            f"slot {name!r} begins at {slot.confirmed_lsn}, behind the offset's {min(lsns)}: "
-            "somebody else made it anew or read from it, and the changes between are gone"
+            f"slot {name!r} starts at {slot.confirmed_lsn}, after the offset's {min(lsns)}: "
+            "it was created again or read by another session, and the changes in between are lost"
         )
     return None

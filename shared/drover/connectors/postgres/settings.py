@@ -1,4 +1,4 @@
-"""The settings of PostgresCdcSource: Debezium's names where it has them."""
+"""The settings of PostgresCdcSource, with Debezium's names where they exist."""
 
 import re
 from collections import Counter
@@ -56,10 +56,10 @@ INITIAL, INITIAL_ONLY, NO_DATA, NEVER, WHEN_NEEDED = (
 FILTERED, DISABLED = "filtered", "disabled"
 ENVELOPE, FLAT = "envelope", "flat"
 LAYOUTS = (ENVELOPE, FLAT)
-#: How numeric columns are read.
+#: Representations of NUMERIC columns.
 PRECISE, DOUBLE, STRING = "precise", "double", "string"
 DECIMAL_MODES = (PRECISE, DOUBLE, STRING)
-#: How times are told: by Kafka Connect's types, or by Debezium's own, as exact as the column is.
+#: Representations of times: Kafka Connect's types, or Debezium's, with the column's precision.
 CONNECT, ADAPTIVE, ADAPTIVE_TIME = "connect", "adaptive", "adaptive_time_microseconds"
 TIME_MODES = (CONNECT, ADAPTIVE, ADAPTIVE_TIME)
 
@@ -76,10 +76,10 @@ def _text(name: str, documentation: str, group: str) -> ConfigKey:
 
 
 def key_rules(text: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What message.key.columns says: regular expressions for tables, and columns.
+    """Parse message.key.columns: regular expressions for tables, with columns.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: The text has another form.
     """
     rules = []
     for rule in filter(None, (each.strip() for each in (text or "").split(";"))):
@@ -100,7 +100,7 @@ def _key_rules_fault(text: str) -> str | None:
 
 def _operations_fault(operations: Sequence[str]) -> str | None:
     unknown = [each for each in operations if each not in ("c", "u", "d", "t", "none")]
-    return f"{unknown[0]!r} is none of c, u, d, t, none" if unknown else None
+    return f"{unknown[0]!r} must be one of c, u, d, t, none" if unknown else None
 
 
 DEFINITION = ConfigDef(
@@ -114,7 +114,7 @@ DEFINITION = ConfigDef(
         documentation="Its port.",
         validator=InRange(1, 65535),
     ),
-    _text(USER, "Who logs in; needs the right REPLICATION, and to read the tables.", "Database"),
+    _text(USER, "The user; needs the REPLICATION attribute and SELECT on the tables.", "Database"),
     ConfigKey(
         PASSWORD,
         ConfigType.PASSWORD,
@@ -140,7 +140,7 @@ DEFINITION = ConfigDef(
         ConfigType.STRING,
         importance=Importance.HIGH,
         group="Topics",
-        documentation="What topics begin with: they are called prefix.schema.table.",
+        documentation="The prefix of topics: prefix.schema.table.",
         validator=Matches(r"[A-Za-z0-9._-]+", "letters, digits, . _ and -"),
     ),
     ConfigKey(
@@ -149,7 +149,7 @@ DEFINITION = ConfigDef(
         default="pgoutput",
         importance=Importance.LOW,
         group="Log",
-        documentation="The server's plugin that decodes its log; nothing but pgoutput is read.",
+        documentation="The server's plugin that decodes its log; only pgoutput is supported.",
         validator=OneOf("pgoutput"),
     ),
     ConfigKey(
@@ -158,8 +158,8 @@ DEFINITION = ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Log",
-        documentation="The replication slot, made when it is not there; by default drover_ "
-        "and the connector's name. It keeps the log until it is dropped.",
+        documentation="The replication slot, created if missing; by default drover_ and the "
+        "connector's name. The server retains its log until the slot is dropped.",
         validator=Matches(r"[a-z0-9_]{1,63}", "up to 63 lower-case letters, digits and _"),
     ),
     ConfigKey(
@@ -177,8 +177,8 @@ DEFINITION = ConfigDef(
         default=FILTERED,
         importance=Importance.MEDIUM,
         group="Log",
-        documentation="filtered: the publication is made, and gets each table that the "
-        "lists name; disabled: it is there.",
+        documentation="filtered: create the publication, and add each table that the lists "
+        "select; disabled: it must exist.",
         validator=OneOf(FILTERED, DISABLED),
     ),
     *(
@@ -193,17 +193,17 @@ DEFINITION = ConfigDef(
         )
         for name, text in (
             (TABLE_INCLUDE, "Regular expressions for schema.table; by default all."),
-            (TABLE_EXCLUDE, "Regular expressions for schema.table to leave out."),
+            (TABLE_EXCLUDE, "Regular expressions for schema.table to exclude."),
             (SCHEMA_INCLUDE, "Regular expressions for schemas; by default all."),
-            (SCHEMA_EXCLUDE, "Regular expressions for schemas to leave out."),
+            (SCHEMA_EXCLUDE, "Regular expressions for schemas to exclude."),
             (
                 COLUMN_INCLUDE,
-                "Regular expressions for schema.table.column: which columns values have; by "
-                "default all. Keys keep theirs.",
+                "Regular expressions for schema.table.column: the columns of values; by default "
+                "all. Keys are not affected.",
             ),
             (
                 COLUMN_EXCLUDE,
-                "Regular expressions for schema.table.column to leave out; not beside "
+                "Regular expressions for schema.table.column to exclude; not together with "
                 "column.include.list.",
             ),
         )
@@ -214,9 +214,9 @@ DEFINITION = ConfigDef(
         default=INITIAL,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="initial: tables are read whole once, then followed; initial_only: "
-        "not followed; no_data or never: only followed; when_needed: like initial, and "
-        "again when the slot or the log is gone.",
+        documentation="initial: read tables completely once, then follow changes; initial_only: "
+        "do not follow; no_data or never: only follow; when_needed: like initial, and again when "
+        "the slot or the log is lost.",
         validator=OneOf(INITIAL, INITIAL_ONLY, NO_DATA, NEVER, WHEN_NEEDED),
     ),
     ConfigKey(
@@ -225,9 +225,9 @@ DEFINITION = ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Records",
-        documentation="The columns of records' keys instead of the primary key's: "
-        "schema.table:column,column;schema.table:column, the tables as regular expressions. They "
-        "have to be columns that deletions tell, as with REPLICA IDENTITY FULL.",
+        documentation="The columns of records' keys, instead of the primary key: "
+        "schema.table:column,column;schema.table:column, with regular expressions for tables. "
+        "Deletes must include these columns, as with REPLICA IDENTITY FULL.",
         validator=Check(_key_rules_fault),
     ),
     ConfigKey(
@@ -245,8 +245,8 @@ DEFINITION = ConfigDef(
         default=True,
         importance=Importance.MEDIUM,
         group="Records",
-        documentation="Whether a record without a value follows each deletion; with the flat "
-        "layout it is the deletion.",
+        documentation="Whether a record without a value follows each delete; in the flat layout "
+        "it represents the delete.",
     ),
     ConfigKey(
         SKIPPED,
@@ -254,7 +254,7 @@ DEFINITION = ConfigDef(
         default="t",
         importance=Importance.LOW,
         group="Records",
-        documentation="Operations to leave out: c, u, d, t (TRUNCATE), or none.",
+        documentation="Operations to skip: c, u, d, t (TRUNCATE), or none.",
         validator=Check(_operations_fault),
     ),
     ConfigKey(
@@ -263,8 +263,8 @@ DEFINITION = ConfigDef(
         default=PRECISE,
         importance=Importance.MEDIUM,
         group="Records",
-        documentation="NUMERIC as exact decimals (text where it has no precision), as "
-        "double, or as string.",
+        documentation="NUMERIC as exact decimals (text if it has no precision), as double, or as "
+        "string.",
         validator=OneOf(*DECIMAL_MODES),
     ),
     ConfigKey(
@@ -273,8 +273,8 @@ DEFINITION = ConfigDef(
         default=CONNECT,
         importance=Importance.MEDIUM,
         group="Records",
-        documentation="connect: times as Kafka Connect's own types; adaptive: as Debezium's, in "
-        "milli- or microseconds as the column has them (its default); "
+        documentation="connect: times as Kafka Connect's types; adaptive: as Debezium's types "
+        "(its default), in milli- or microseconds according to the column; "
         "adaptive_time_microseconds: the same, but TIME always in microseconds.",
         validator=OneOf(*TIME_MODES),
     ),
@@ -284,8 +284,8 @@ DEFINITION = ConfigDef(
         default="__debezium_unavailable_value",
         importance=Importance.LOW,
         group="Records",
-        documentation="Stands for text and bytes that were not changed and not sent, as "
-        "they are stored out of line.",
+        documentation="Replaces text and bytes that the server did not send because they are "
+        "stored out of line and unchanged.",
     ),
     ConfigKey(
         HEARTBEAT_MS,
@@ -293,7 +293,7 @@ DEFINITION = ConfigDef(
         default=0,
         importance=Importance.MEDIUM,
         group="Heartbeats",
-        documentation="How often a record says that the log is read; 0 for never.",
+        documentation="The interval of heartbeat records; 0 for none.",
         validator=InRange(0, 86_400_000),
     ),
     ConfigKey(
@@ -302,7 +302,7 @@ DEFINITION = ConfigDef(
         default="__debezium-heartbeat",
         importance=Importance.LOW,
         group="Heartbeats",
-        documentation="What the topic of heartbeats begins with; . and topic.prefix follow.",
+        documentation="The prefix of the heartbeat topic, followed by . and topic.prefix.",
         validator=Matches(r"[A-Za-z0-9._-]+", "letters, digits, . _ and -"),
     ),
     ConfigKey(
@@ -311,8 +311,8 @@ DEFINITION = ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Heartbeats",
-        documentation="A statement that is run with each heartbeat, in its own transaction, such "
-        "as an UPDATE of a table that is followed.",
+        documentation="A statement to run with each heartbeat, in its own transaction, such as an "
+        "UPDATE of a captured table.",
         validator=NonEmpty(),
     ),
 )
@@ -348,10 +348,10 @@ def address_of(config: Mapping[str, Any]) -> ServerAddress:
 def wanted_tables(
     connection: "psycopg.Connection[tuple[Any, ...]]", config: Mapping[str, Any]
 ) -> list[Table]:
-    """The tables that there are and that the settings ask for.
+    """The existing tables that the settings select.
 
     Raises:
-        ServerError: two cannot be told apart by their names.
+        ServerError: Two tables have the same qualified name.
     """
     from drover.connectors.postgres.server import ServerError, tables_of
 
@@ -359,21 +359,21 @@ def wanted_tables(
     for name, count in Counter(each.id for each in wanted).items():
         if count > 1:
             raise ServerError(
-                f"{count} tables are called {name}, as names have dots in them: leave one out by "
-                f"{SCHEMA_EXCLUDE}, or rename one"
+                f"{count} tables have the qualified name {name}, because names contain dots: "
+                f"exclude one with {SCHEMA_EXCLUDE}, or rename one"
             )
     return wanted
 
 
 def is_column_wanted(column: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
-    """Whether the lists take a column, which is named ``schema.table.column``."""
+    """Whether the lists select a column, named ``schema.table.column``."""
     if include and not any(re.fullmatch(each, column) for each in include):
         return False
     return not any(re.fullmatch(each, column) for each in exclude)
 
 
 def key_columns(config: Mapping[str, Any], table: str) -> tuple[str, ...] | None:
-    """The columns that message.key.columns names for a table; None where it names none."""
+    """The columns in message.key.columns for a table; None if it names none."""
     for pattern, columns in key_rules(config.get(KEY_COLUMNS)):
         if re.fullmatch(pattern, table):
             return columns
@@ -381,7 +381,7 @@ def key_columns(config: Mapping[str, Any], table: str) -> tuple[str, ...] | None
 
 
 def is_wanted(schema: str, table: str, config: Mapping[str, Any]) -> bool:
-    """Whether the lists take a table, which is named ``schema.table``."""
+    """Whether the lists select a table, named ``schema.table``."""
     for include, exclude, name in (
         (SCHEMA_INCLUDE, SCHEMA_EXCLUDE, schema),
         (TABLE_INCLUDE, TABLE_EXCLUDE, table),

@@ -1,4 +1,4 @@
-"""The rows of tables as they are at one moment, read in parallel by ranges of pages."""
+"""Reads tables as of one snapshot, in parallel by ranges of pages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from drover.connectors.postgres.server import (
     key_of,
     log_end,
     relation_of,
-    telling,
+    translated_errors,
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of a table, or of a partition of one; ``end`` None is its end."""
+    """Pages of a table or of a partition; ``end`` None means the end of the table."""
 
     schema: str
     table: str
@@ -36,10 +36,10 @@ class PagesReader:
 
     Attributes:
         address: The server.
-        snapshot: What ``pg_export_snapshot()`` gave.
+        snapshot: The snapshot from ``pg_export_snapshot()``.
         relation: The table.
         key: The columns of the records' keys.
-        shape: What records look like.
+        shape: The form of records.
         point: What the snapshot has seen.
         parts: The pages of each Spark partition.
     """
@@ -70,7 +70,7 @@ class PagesReader:
         )
         records = TableRecords(self.relation, self.key, self.shape)
         with (
-            telling(self.address, f"reading {self.relation.name}"),
+            translated_errors(self.address, f"reading {self.relation.name}"),
             self.address.connected("drover snapshot") as connection,
         ):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -82,21 +82,21 @@ class PagesReader:
 
 
 class Snapshot:
-    """A moment of some tables, kept as long as it is open.
+    """A snapshot of some tables, valid while it is open.
 
-    The tables are locked against changes of their form, not against changes of rows: ACCESS SHARE,
-    as a SELECT takes it.
+    The tables have ACCESS SHARE locks, as a SELECT takes: their rows can change, their definition
+    cannot.
 
     Args:
         address: The server.
-        tables: What to read.
-        name: How the server lists the session.
-        key_columns: The columns that are asked for as a table's key; None for its primary key.
-        part_bytes: What a part reads at most, about: values that are stored out of line included.
+        tables: The tables to read.
+        name: The session's application name.
+        key_columns: Returns the configured key columns of a table; None for its primary key.
+        part_bytes: The approximate limit for a part, including values stored out of line.
 
     Raises:
-        RetriableError: the server is away, or a table is locked.
-        ServerError: a table cannot be read.
+        RetriableError: The server is unavailable, or a table is locked.
+        ServerError: A table cannot be read.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class Snapshot:
         self._address = address
         self._key_columns = key_columns
         self._part_bytes = part_bytes
-        with telling(address, "beginning a snapshot"):
+        with translated_errors(address, "beginning a snapshot"):
             self._connection = psycopg.connect(**address.parameters(name), autocommit=True)
             try:
                 execute = self._connection.execute
                 execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                # before the first query, with which the moment is chosen
+                # before the first query, which fixes the snapshot
                 for each in tables:
                     execute(
                         sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(
@@ -138,7 +138,7 @@ class Snapshot:
     def batches(
         self, shape: RecordShape, parallel: int
     ) -> "Iterator[tuple[Table, PagesReader | None]]":
-        """The rows of each table in turn, and (table, None) behind the last of each."""
+        """The rows of one table after another, with (table, None) after the last of each."""
         for table, (relation, key, ranges) in self._plans:
             for start in range(0, len(ranges), max(1, parallel)):
                 yield (
@@ -156,7 +156,7 @@ class Snapshot:
             yield table, None
 
     def close(self) -> None:
-        """Let the tables go."""
+        """Release the snapshot and the locks."""
         self._connection.close()
 
     def _plan(self, table: Table) -> tuple[Relation, list[str], list[Pages]]:
@@ -172,7 +172,7 @@ class Snapshot:
         return relation, key, ranges
 
     def _pieces(self, table: Table) -> list[Any]:
-        """The (schema, name, pages, bytes) of what rows are stored in."""
+        """The (schema, name, pages, bytes) of the relations that store the rows."""
         return self._connection.execute(
             "SELECT n.nspname, c.relname,"
             " (pg_relation_size(c.oid) / current_setting('block_size')::int)::bigint,"

@@ -1,20 +1,20 @@
-"""What a snapshot of tables has seen, so that no change is read twice and none is missed."""
+"""Records what a snapshot has seen, so that no change is read twice and none is missed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _XID_RANGE = 1 << 32
-#: Of an offset: false while the table is not read whole.
+#: In an offset: false until the table has been read completely.
 _COMPLETE = "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPoint:
-    """What ``pg_current_snapshot()`` says, and a position that is behind everything it has seen.
+    """The value of ``pg_current_snapshot()``, and a log position after everything it has seen.
 
-    A transaction below ``xmin`` is seen, one from ``xmax`` on is not; between them those in
-    ``running`` are not.
+    Transactions below ``xmin`` are seen, transactions from ``xmax`` on are not; in between, those
+    in ``running`` are not.
     """
 
     xmin: int
@@ -24,39 +24,39 @@ class SnapshotPoint:
 
     @classmethod
     def parse(cls, text: str, lsn: int) -> "SnapshotPoint":
-        """As the server writes it: ``xmin:xmax:xid,xid``.
+        """Parse the server's format: ``xmin:xmax:xid,xid``.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: The text has another form.
         """
         xmin, xmax, running = text.split(":")
         return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(",")))), lsn)
 
     @classmethod
     def of_offset(cls, offset: Mapping[str, Any]) -> "SnapshotPoint":
-        """See ``offset``.
+        """Parse the result of ``offset``.
 
         Raises:
-            ValueError: it is no such offset.
+            ValueError: It has another form.
         """
         snapshot, lsn = offset.get("snapshot"), offset.get("lsn")
         if not isinstance(snapshot, str) or not isinstance(lsn, int):
-            raise ValueError("snapshot and lsn have to be there")
+            raise ValueError("snapshot and lsn are required")
         return cls.parse(snapshot, lsn)
 
     def offset(self, *, complete: bool = True) -> dict[str, Any]:
-        """As it is committed for a table: before its first rows, and once all of them were read."""
+        """The offset of a table: committed before its first rows, and again when all were read."""
         running = ",".join(map(str, sorted(self.running)))
         offset = {"snapshot": f"{self.xmin}:{self.xmax}:{running}", "lsn": self.lsn}
         return offset if complete else {**offset, _COMPLETE: False}
 
     def has_seen(self, xid: int, commit_lsn: int) -> bool:
-        """Whether a transaction's changes were in the tables already.
+        """Whether a transaction's changes are part of the snapshot.
 
         Args:
-            xid: As messages have it, of 32 bits: the ids begin again after four billion, which is
-                why nothing from ``lsn`` on is looked at.
-            commit_lsn: Where its commit is in the log.
+            xid: The 32-bit id in messages, which wraps around after four billion; transactions from
+                ``lsn`` on are therefore never compared.
+            commit_lsn: The position of its commit record.
         """
         if commit_lsn >= self.lsn:
             return False
@@ -71,10 +71,10 @@ class SnapshotPoint:
 def committed_points(
     offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], server: str
 ) -> "tuple[dict[str, SnapshotPoint | None], dict[str, SnapshotPoint]]":
-    """The tables of a server that were read whole, and those whose rows had begun to come.
+    """The tables of a server by state: read completely, and read in part.
 
     Raises:
-        ValueError: see ``SnapshotPoint.of_offset``.
+        ValueError: See ``SnapshotPoint.of_offset``.
     """
     points: dict[str, SnapshotPoint | None] = {}
     begun: dict[str, SnapshotPoint] = {}

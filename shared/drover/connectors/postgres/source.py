@@ -1,4 +1,4 @@
-"""PostgresCdcSource: every change of tables, from the server's own log."""
+"""PostgresCdcSource: captures every change of tables from the server's log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -19,18 +19,18 @@ from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdc
 
 
 class PostgresCdcSource(SourceConnector):
-    """Reads every change of PostgreSQL's tables from its log: inserts, updates, deletes, in order.
+    """Captures every change of PostgreSQL tables from the log: inserts, updates, deletes, in order.
 
-    A table is read whole at first, in parallel, then followed: each change is delivered after the
-    rows it was made on, and none that the rows show already. Settings and records have the names of
-    Debezium's PostgreSQL connector.
+    A table is first read completely, in parallel, then followed: each change is delivered after the
+    row versions it applies to, and no change that these rows already include. Settings and records
+    have the names of Debezium's PostgreSQL connector.
 
-    One task reads one replication slot. The slot is acknowledged behind what is committed, so that
-    the server keeps what is not: every change is delivered exactly once.
+    One task reads one replication slot. The slot is acknowledged up to the committed position, so
+    that the server retains uncommitted changes: every change is delivered exactly once.
 
-    The position is the partition ``{"server": topic.prefix}``; each table that was read whole is
-    one more, ``{"server": …, "table": "schema.name"}``. A table whose partition is removed is read
-    whole again.
+    The position is the source partition ``{"server": topic.prefix}``; each table that was read
+    completely is another one, ``{"server": …, "table": "schema.name"}``. A table is read again when
+    its partition is removed.
     """
 
     version = settings.VERSION
@@ -42,7 +42,7 @@ class PostgresCdcSource(SourceConnector):
         OffsetForm({POSITION: str, "table": str}),
     )
     structured: ClassVar[bool] = True
-    # a slot has one reader, and its position is the connector's
+    # a slot has one reader, and reading moves the connector's position
     poll_has_effects: ClassVar[bool] = True
     task_class = PostgresCdcSourceTask
 
@@ -53,12 +53,12 @@ class PostgresCdcSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Settings that are not here, and what the server lacks."""
+        """Missing settings, and obstacles on the server."""
         return faults_of(config)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """The slot stays where it is; the tables are read again when their offsets are removed."""
+        """The slot is not changed; tables are read again when their offsets are removed."""
         del config
         for place, offset in changes:
             if offset is None:
@@ -66,20 +66,20 @@ class PostgresCdcSource(SourceConnector):
             keys = place.keys()
             if keys not in ({POSITION}, {POSITION, "table"}):
                 raise ValueError(
-                    f'the partition {place} has to be {{"server": prefix}}, and may '
+                    f'the partition {place} must be {{"server": prefix}}, and may '
                     'have "table": "schema.name"'
                 )
             if "table" in place:
-                raise ValueError(f"{place} can only be removed: then the table is read again")
+                raise ValueError(f"{place} can only be removed, which reads the table again")
             lsn = offset.get("lsn")
             if not isinstance(lsn, int) or lsn < 0 or offset.keys() - POSITION_KEYS:
-                raise ValueError(f'the offset of {place} has to be {{"lsn": number}}')
+                raise ValueError(f'the offset of {place} must be {{"lsn": number}}')
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing to watch: the task looks for new tables."""
+        """The connector object does no work: the task checks for new tables."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """One: a slot has one reader."""
+        """One task, because a slot has one reader."""
         del max_tasks
         return [{}]

@@ -1,4 +1,4 @@
-"""A slot's log as it comes, on a thread of its own, with a bound on what waits to be taken."""
+"""Reads a slot's stream on a separate thread, with a limit on buffered messages."""
 
 import logging
 import select
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
-#: How long a reader waits for a server that has not said whether there is more, and how long for a
-#: full batch, of which parts keep coming within the pause.
+#: How long a reader waits for a server that has not reported whether there is more, how long for a
+#: full batch, and the pause after which a batch counts as complete.
 _PATIENCE_S, _GATHER_S, _PAUSE_S = 1.0, 0.1, 0.005
-#: The server takes a reader for dead after wal_sender_timeout, a minute by default.
+#: The server drops a reader after wal_sender_timeout, a minute by default.
 _FEEDBACK_EVERY_S = 5.0
 _JOIN_S = 15.0
 _AT_ONCE_BYTES = 1024 * 1024
 _XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
-#: Of a message of the log: its kind, where it begins, where the log ends, and when it was sent.
+#: The head of a stream message: kind, start position, end of the log, send time.
 _XLOG_HEAD_BYTES = 25
 _LSN = struct.Struct(">Q")
 _FEEDBACK = struct.Struct(">cQQQqB")
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class StreamLostError(Exception):
-    """The stream ended; a new one goes on at the last position that was acknowledged.
+    """The stream ended; a new one continues at the last acknowledged position.
 
-    ``sqlstate`` is the server's code for why, where it gave one.
+    ``sqlstate`` is the server's error code, if any.
     """
 
     def __init__(self, told: str, sqlstate: str = "") -> None:
@@ -44,18 +44,17 @@ class StreamLostError(Exception):
 
 
 class ChangeStream:
-    """Messages of a slot from a position on.
+    """The messages of a slot from a position on.
 
     Args:
         address: The server.
-        slot: Its slot, which nobody else reads.
-        publication: Whose tables.
-        lsn: Where to begin.
-        name: How the server lists the session.
+        slot: Its slot, without other readers.
+        publication: The publication of the tables.
+        lsn: The start position.
+        name: The session's application name.
         acknowledged: Everything before this position is committed.
-        end: Where the log ended a moment ago. The server reads the log again from before the
-            position, and may say meanwhile that it is there: until it has come so far, more is
-            waited for.
+        end: A recent end of the log. The server reads the log again from before the position and
+            may report meanwhile that it has caught up; reads wait until it has passed this end.
     """
 
     def __init__(
@@ -76,10 +75,10 @@ class ChangeStream:
         self._came = threading.Condition(self._lock)
         self._messages: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
-        #: The server said that it has no more for now, behind all that it sent.
+        #: The server reported that it has sent everything.
         self._caught_up = False
         self._heard_s = time.monotonic()
-        #: Behind everything that was received, when that was asked last.
+        #: A position after everything received, at the last request for feedback.
         self._quiet_lsn = 0
         self._failure: StreamLostError | None = None
         self._closing = threading.Event()
@@ -89,13 +88,13 @@ class ChangeStream:
     def take(
         self, messages_max: int, bytes_max: int, *, overhead_bytes: int = 0
     ) -> list[tuple[int, bytes]]:
-        """The next (position, message) pairs; none when the server has no more for now.
+        """The next (position, message) pairs; empty when the server has no more for now.
 
-        It waits as long as more is about to come, a second at most. One message always fits;
-        ``overhead_bytes`` count with each.
+        Waits while more is expected, at most a second. A single message always fits;
+        ``overhead_bytes`` is added for each message.
 
         Raises:
-            StreamLostError: the stream ended, and all that came before was taken.
+            StreamLostError: The stream ended, and all received messages were taken.
         """
         self._gather(messages_max, bytes_max, overhead_bytes)
         taken: list[tuple[int, bytes]] = []
@@ -126,24 +125,24 @@ class ChangeStream:
             self._closing.wait(_PAUSE_S)
 
     def give_back(self, messages: list[tuple[int, bytes]]) -> None:
-        """Have messages taken again, before all others."""
+        """Return messages to the front of the buffer."""
         with self._lock:
             self._messages.extendleft(reversed(messages))
             self._bytes += sum(len(payload) for _, payload in messages)
 
     def acknowledge(self, lsn: int) -> None:
-        """Everything before this position is committed: the server may forget it."""
+        """Allow the server to discard everything before this position, which is committed."""
         self._acknowledged = max(self._acknowledged, lsn)
 
     def quiet_lsn(self) -> int:
-        """How far the log was read, when all messages were taken: nothing that is published was
-        committed before it. 0 while there are messages.
+        """The position up to which the log has no further published changes, if all messages were
+        taken; 0 while there are messages.
         """
         with self._lock:
             return 0 if self._messages else self._quiet_lsn
 
     def close(self) -> None:
-        """Leave the slot."""
+        """Close the stream and release the slot."""
         self._closing.set()
         self._thread.join(_JOIN_S)
 
@@ -184,11 +183,11 @@ class ChangeStream:
             connection.close()
 
     def _begin(self, pgconn: "PGconn") -> None:
-        """Have the server send the log; a replication session takes no prepared statements."""
+        """Start the replication stream; replication sessions accept no prepared statements."""
         from psycopg.pq import ExecStatus
 
         lsn = f"{self._lsn >> 32:X}/{self._lsn & 0xFFFFFFFF:X}"
-        # a name in double quotes, in a text in single ones
+        # an identifier in double quotes within a string in single quotes
         publication = self._publication.replace('"', '""').replace("'", "''")
         started = pgconn.exec_(
             f'START_REPLICATION SLOT "{self._slot}" LOGICAL {lsn} '
@@ -198,10 +197,10 @@ class ChangeStream:
             raise _loss_of(started)
 
     def _read_some(self, pgconn: "PGconn") -> None:
-        """What is there; waits a moment when there is nothing.
+        """Receive available messages; waits briefly if there are none.
 
         Raises:
-            StreamLostError: the server ended the stream.
+            StreamLostError: The server ended the stream.
         """
         found: list[tuple[int, bytes]] = []
         size = quiet_lsn = 0
@@ -209,7 +208,7 @@ class ChangeStream:
         while size < _AT_ONCE_BYTES:
             count, data = pgconn.get_copy_data(1)
             if count == 0 and not fresh:
-                pgconn.consume_input()  # also what TLS has read, which the socket does not tell
+                pgconn.consume_input()  # also data buffered by TLS, unseen by poll
                 fresh = True
                 continue
             if count <= 0:
@@ -232,14 +231,14 @@ class ChangeStream:
         if count < 0:
             raise _loss_of(pgconn.get_result())
         if not found:
-            # not select, which knows the first thousand files of a process only
+            # not select, which supports only the first thousand descriptors of a process
             coming = select.poll()
             coming.register(pgconn.socket, select.POLLIN)
             coming.poll(_WAIT_S * 1_000)
 
 
 def _loss_of(result: "PGresult | None") -> StreamLostError:
-    """What the server says of the end of a stream."""
+    """The exception for the server's message at the end of a stream."""
     from psycopg.pq import DiagnosticField
 
     if result is None:
@@ -251,7 +250,7 @@ def _loss_of(result: "PGresult | None") -> StreamLostError:
 
 
 def _feedback(written_lsn: int, flushed_lsn: int, *, reply: bool) -> bytes:
-    """The message by which the server learns what it may forget."""
+    """The status message that reports which positions the server may discard."""
     now_us = time.time_ns() // 1_000 - EPOCH_US
     written_lsn = max(written_lsn, flushed_lsn)
     return _FEEDBACK.pack(b"r", written_lsn, flushed_lsn, flushed_lsn, now_us, reply)

@@ -1,4 +1,4 @@
-"""The task of PostgresCdcSource: tables read whole, then every change of them."""
+"""The task of PostgresCdcSource: reads tables completely, then follows their changes."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ from drover.connector import (
     core_count,
 )
 from drover.connectors.postgres.heartbeats import Heartbeats
-from drover.connectors.postgres.server import ServerError, Table, log_end, telling
+from drover.connectors.postgres.server import ServerError, Table, log_end, translated_errors
 from drover.connectors.postgres.session import session_name, take_over, what_is_lost
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -58,15 +58,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 10.0
-#: How often a position is committed while the log has no changes of published tables.
+#: How often the position is committed while the log has no changes of published tables.
 _QUIET_COMMIT_EVERY_S = 10.0
-#: SQLSTATE of what is not there.
+#: SQLSTATE of a missing object.
 _UNDEFINED_OBJECT = "42704"
-#: Fewer changes are not worth a Spark partition of their own; more, or larger ones, are in several.
-#: Each partition is handed the whole batch, so that many are slow.
+#: The least changes for another Spark partition, and the most per partition. Each partition
+#: receives the whole batch, so many partitions are slow.
 _PART_CHANGES, _PART_CHANGES_MAX = 5_000, 50_000
 _PART_BYTES = 16 * 1024 * 1024
-#: What a record has besides the change's own values, about: where it comes from, or its schema.
+#: The approximate size of a record without the change's values: source fields or schema.
 _CHANGE_OVERHEAD_BYTES = 512
 POSITION = "server"
 POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
@@ -74,7 +74,7 @@ POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
 
 @dataclass(frozen=True)
 class MessagesReader:
-    """Makes records of messages on executors; for ArrowRows."""
+    """Creates records from messages on executors; for ArrowRows."""
 
     parts: "tuple[Messages, ...]"
     shape: "RecordShape"
@@ -85,16 +85,16 @@ class MessagesReader:
 
 
 class PostgresCdcSourceTask(SourceTask):
-    """Reads the slot; tables that are new are read whole before the first change of them."""
+    """Reads the slot; new tables are read completely before their first change."""
 
-    # the slot is acknowledged behind what is committed, not behind what was polled
+    # the slot is acknowledged up to the committed, not the polled position
     reads_ahead: ClassVar[bool] = True
     _stream: "ChangeStream | None" = None
     _domains: "dict[int, tuple[int, int]] | None" = None
     _snapshot: "Snapshot | None" = None
 
     def start(self, context: SourceTaskContext) -> None:
-        """Find or make publication and slot, and where to go on."""
+        """Find or create publication and slot, and find the start position."""
         config = context.config
         self._context = context
         self._address = address_of(config)
@@ -102,13 +102,13 @@ class PostgresCdcSourceTask(SourceTask):
         self._server = {POSITION: config[TOPIC_PREFIX]}
         self._slot, self._publication = slot_name(config), publication_name(config)
         self._seen: dict[str, SnapshotPoint | None] = {}
-        #: What was seen when rows of a table came first that is not read whole yet: changes since
-        #: then undo those of them that are gone by the time when it is.
+        #: The snapshots of tables that were read in part: later changes undo rows that are deleted
+        #: before the table has been read completely.
         self._begun: dict[str, SnapshotPoint] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
         self._relations: dict[int, bytes] = {}
         self._transaction: Transaction | None = None
-        #: Changes of the open transaction that were delivered or skipped.
+        #: The number of changes of the open transaction that were delivered or skipped.
         self._ordinal = 0
         self._tables: dict[str, Table] = {}
         self._left_out: set[str] = set()
@@ -120,19 +120,19 @@ class PostgresCdcSourceTask(SourceTask):
         position = dict(context.offset(self._server) or {})
         if position.keys() - POSITION_KEYS:
             raise ServerError(
-                f"the offset of {self._server} was not written by this connector: drover connector "
+                f"the offset of {self._server} was written by another connector: drover connector "
                 f"offsets {context.task.connector} --reset reads all tables again"
             )
         points, self._begun = committed_points(context.offsets(), self._server[POSITION])
-        with telling(self._address, "preparing"), self._address.connected() as connection:
+        with translated_errors(self._address, "preparing"), self._address.connected() as connection:
             position, points = self._prepare(connection, position, points)
             self._look_for_tables(connection, points)
             self._report_lag(connection)
             self._log_end = log_end(connection)
-        #: A transaction that was delivered in part, and how many of its changes.
+        #: A partially delivered transaction, and the number of its delivered changes.
         self._resumed = (position.get("transaction"), position.get("changes", 0))
         self._committed = self._position
-        #: Of the last batch with a position.
+        #: The position of the last batch, and its time.
         self._moved, self._moved_s = self._position, time.monotonic()
 
     def poll(self) -> SourceBatch | None:
@@ -164,7 +164,7 @@ class PostgresCdcSourceTask(SourceTask):
             )
         before = self._position, self._transaction, self._ordinal
         try:
-            # a heartbeat and changes take turns, however short the interval is
+            # heartbeats and changes alternate, even if the interval is short
             beat = None if self._beaten else self._heartbeat()
             self._beaten = beat is not None
             return beat or self._changes() or self._quiet()
@@ -181,7 +181,7 @@ class PostgresCdcSourceTask(SourceTask):
     def committed(
         self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     ) -> None:
-        """Let the server forget what is behind these positions."""
+        """Acknowledge committed positions to the server."""
         for partition, offset in offsets:
             if offset is not None and partition == self._server:
                 self._committed = max(self._committed, int(offset["lsn"]))
@@ -189,7 +189,7 @@ class PostgresCdcSourceTask(SourceTask):
             self._stream.acknowledge(self._committed)
 
     def stop(self) -> None:
-        """Leave the slot to whoever comes next."""
+        """Close the stream and the snapshot."""
         if self._stream is not None:
             self._stream.close()
         if self._snapshot is not None:
@@ -201,7 +201,7 @@ class PostgresCdcSourceTask(SourceTask):
         position: dict[str, Any],
         points: "dict[str, SnapshotPoint | None]",
     ) -> "tuple[dict[str, Any], dict[str, SnapshotPoint | None]]":
-        """Where to go on, and the tables that were read; makes the slot when there is none."""
+        """The start position, and the tables that were read; creates the slot if there is none."""
         from drover.connectors.postgres.server import slot_of
 
         mode = self._context.config[SNAPSHOT_MODE]
@@ -236,22 +236,25 @@ class PostgresCdcSourceTask(SourceTask):
         )
 
     def _check_what_is_left(self, error: "StreamLostError") -> None:
-        """Tell what another stream would not mend.
+        """Raise an error that a new stream cannot fix.
 
         Raises:
-            RetriableError: the server is away.
-            ServerError: the slot is gone, or changes were made while there was no publication.
+            RetriableError: The server is unavailable.
+            ServerError: The slot does not exist, or changes were made without a publication.
         """
         from drover.connectors.postgres.server import slot_of
 
-        with telling(self._address, "reading the log"), self._address.connected() as connection:
+        with (
+            translated_errors(self._address, "reading the log"),
+            self._address.connected() as connection,
+        ):
             slot = slot_of(connection, self._slot)
         lost = what_is_lost(self._slot, slot, {"lsn": self._position}, {}, self._position)
         if lost is not None:
             raise ServerError(f"{lost}. {self._how_to_read_again()}")
         if error.sqlstate == _UNDEFINED_OBJECT:
             raise ServerError(
-                f"{error}, or was not there when tables changed, and the server cannot decode "
+                f"{error}, or was missing when tables changed, and the server cannot decode "
                 f"those changes: SELECT pg_drop_replication_slot('{self._slot}'). "
                 f"{self._how_to_read_again()}"
             )
@@ -265,8 +268,8 @@ class PostgresCdcSourceTask(SourceTask):
         left_out = publish(connection, self._publication, wanted_tables(connection, config))
         for name in sorted({*left_out} - self._left_out):
             _log.warning(
-                "table %s has no primary key and is left out: published, the server would refuse "
-                "updates and deletions of it; ALTER TABLE … REPLICA IDENTITY FULL takes it in",
+                "table %s has no primary key and is not captured: when published, the server "
+                "refuses its updates and deletes; to capture it, set REPLICA IDENTITY FULL",
                 name,
             )
         self._left_out = {*left_out}
@@ -276,7 +279,7 @@ class PostgresCdcSourceTask(SourceTask):
         connection: "psycopg.Connection[tuple[Any, ...]]",
         points: "Mapping[str, SnapshotPoint | None]",
     ) -> None:
-        """Find the tables that are to be read, and which of them were."""
+        """Find the tables to read, and the tables already read."""
         from drover.connectors.postgres.server import published
 
         config = self._context.config
@@ -293,10 +296,13 @@ class PostgresCdcSourceTask(SourceTask):
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
-        """Take in new tables, and tell how far the slot is behind, from time to time."""
+        """Periodically add new tables, and report the lag of the slot."""
         if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return
-        with telling(self._address, "looking for tables"), self._address.connected() as connection:
+        with (
+            translated_errors(self._address, "checking for tables"),
+            self._address.connected() as connection,
+        ):
             if self._snapshot is None:
                 self._publish(connection)
                 self._look_for_tables(connection, {})
@@ -435,10 +441,10 @@ class PostgresCdcSourceTask(SourceTask):
         return None if record is None else SourceBatch(record, [self._move()])
 
     def _quiet(self) -> SourceBatch | None:
-        """Moves the position over a log without changes, so that the server may forget it.
+        """Advance the position over a log without changes, so that the server may discard it.
 
-        It is committed before the server is told: so a slot that is ahead of the position was moved
-        on by somebody else.
+        The position is committed before it is acknowledged: a slot ahead of the committed position
+        was moved by another session.
         """
         assert self._stream is not None
         if "transaction" in self._offset():
@@ -452,12 +458,12 @@ class PostgresCdcSourceTask(SourceTask):
         return self._position > self._moved
 
     def _move(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The position for a batch that is about to be committed."""
+        """The position for a batch that will be committed."""
         self._moved, self._moved_s = self._position, time.monotonic()
         return self._server, self._offset()
 
     def _knows(self, payload: bytes) -> bool:
-        """Learn a table's key; False for one that has to be read whole before."""
+        """Look up a table's key; False if the table has to be read completely first."""
         from drover.connectors.postgres.pgoutput import parse_relation
         from drover.connectors.postgres.server import key_of
 
@@ -465,7 +471,10 @@ class PostgresCdcSourceTask(SourceTask):
         self._domains = None  # its types may be new as well
         if not is_wanted(relation.schema, relation.name, self._context.config):
             return True
-        with telling(self._address, "looking at a table"), self._address.connected() as connection:
+        with (
+            translated_errors(self._address, "inspecting a table"),
+            self._address.connected() as connection,
+        ):
             if relation.name not in self._seen:
                 self._look_for_tables(connection, {})
                 if relation.name in self._tables and relation.name not in self._seen:
@@ -501,7 +510,7 @@ class PostgresCdcSourceTask(SourceTask):
         config = self._context.config
         if self._domains is None:
             with (
-                telling(self._address, "looking at types"),
+                translated_errors(self._address, "looking at types"),
                 self._address.connected() as connection,
             ):
                 self._domains = domains_of(connection)
@@ -523,7 +532,7 @@ class PostgresCdcSourceTask(SourceTask):
         )
 
     def _forget_stream(self) -> None:
-        """The next poll opens another one at the last position that is committed."""
+        """Close the stream; the next poll opens another one at the last committed position."""
         assert self._stream is not None
         self._stream.close()
         self._stream = None

@@ -1,4 +1,4 @@
-"""PostgreSQL's text of values as Arrow's types: exact."""
+"""Converts PostgreSQL's text of values to Arrow types, exactly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _PLAIN = {
     _TIMESTAMP: pa.timestamp("us"),
     _TIMESTAMPTZ: pa.timestamp("us", "UTC"),
 }
-#: Arrays of one dimension, by the type of their elements.
+#: One-dimensional arrays, by the type of their elements.
 _ARRAYS = {
     1000: _BOOL,
     1001: _BYTEA,
@@ -47,18 +47,18 @@ _ARRAYS = {
 }
 
 
-#: What begins the names of Debezium's schemas.
+#: The prefix of Debezium's schema names.
 _SEMANTIC = "io.debezium.time."
-#: A moment in the session's time zone, which is UTC.
+#: A timestamp in the session's time zone, UTC.
 _MOMENT = r"^(\S+) (\S+)\+00$"
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The Arrow type of a column, and how its text gets there.
+    """The Arrow type of a column, and the conversion of its text.
 
-    ``name`` is that of Debezium's schema, where the type alone does not say what a value means;
-    ``element`` is the type of an array's elements.
+    ``name`` is that of Debezium's schema, if the type alone does not define the meaning;
+    ``element`` is the element type of an array.
     """
 
     oid: int
@@ -73,14 +73,15 @@ class ColumnType:
 
     @cached_property
     def _plain(self) -> pa.DataType:
-        """What the text is read as at first."""
+        """The type that the text is first parsed as."""
         return _PLAIN[self.oid] if self.name else self.arrow_type
 
     def array(self, texts: pa.Array) -> pa.Array:
-        """Values of their text.
+        """Values from their text.
 
         Raises:
-            pa.ArrowException, ValueError: one has no place in the type: infinity, a year before 1.
+            pa.ArrowException, ValueError: A value does not fit the type: infinity, or a year before
+                1.
         """
         if self.element is not None:
             return lists(texts, self.element.array, self.arrow_type)
@@ -89,7 +90,7 @@ class ColumnType:
         return from_text(texts, self.arrow_type)
 
     def _counted(self, times: pa.Array, texts: pa.Array) -> pa.Array:
-        """Times as Debezium's schema of this name has them: numbers, or text with the zone."""
+        """Times in the form of Debezium's schema: numbers, or text with the zone."""
         if times.type == self.arrow_type:
             return times
         if pa.types.is_string(self.arrow_type):
@@ -103,7 +104,7 @@ _MILLISECONDS = {_TIME: pa.time32("ms"), _TIMESTAMP: pa.timestamp("ms")}
 
 
 def column_type(oid: int, modifier: int, decimals: str, times: str = CONNECT) -> ColumnType:
-    """How a column is read; what has no counterpart is text, as the database writes it."""
+    """The type for a column; types without a counterpart become text in the database's format."""
     if oid == _NUMERIC:
         return ColumnType(oid, _numeric(modifier, decimals))
     if oid == _BOOL:
@@ -120,7 +121,7 @@ def column_type(oid: int, modifier: int, decimals: str, times: str = CONNECT) ->
 
 
 def _semantic_type(oid: int, modifier: int, times: str) -> tuple[str, pa.DataType]:
-    """Debezium's name of a type of times, and what counts them."""
+    """The name of Debezium's schema for a time type, and its Arrow type."""
     if oid == _DATE:
         return "Date", pa.int32()
     if oid == _TIMESTAMPTZ:
@@ -134,9 +135,9 @@ def _semantic_type(oid: int, modifier: int, times: str) -> tuple[str, pa.DataTyp
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """Reads the values of a column; those that it cannot hold are null, and told of.
+    """Reads the values of a column; values that do not fit become null and are reported.
 
-    ``placeholder`` stands for text and bytes that the server did not send as they are unchanged.
+    ``placeholder`` replaces text and bytes that the server did not send because they are unchanged.
     """
 
     column: RelationColumn
@@ -144,14 +145,14 @@ class ColumnReader:
     placeholder: str
 
     def from_column(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Array:
-        """Values as messages have them; ``fault(row, why)`` is called for each bad one."""
+        """Values from messages; ``fault(row, why)`` is called for each bad one."""
         texts = sent.texts
         if sent.unchanged is not None:
             texts = pc.if_else(pa.array(sent.unchanged), self._stand_in(sent, fault), texts)
         return self.from_texts(texts, fault)
 
     def from_texts(self, texts: pa.Array, fault: Callable[[int, str], object]) -> pa.Array:
-        """Values of their text; ``fault(row, why)`` is called for each bad one."""
+        """Values from their text; ``fault(row, why)`` is called for each bad one."""
         try:
             return self.type.array(texts)
         except (pa.ArrowException, ValueError):
@@ -167,7 +168,7 @@ class ColumnReader:
         return pa.concat_arrays(parts)
 
     def _stand_in(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Scalar:
-        """What a value is read from that was not sent."""
+        """The text to use for values that were not sent."""
         if pa.types.is_string(self.type.arrow_type):
             return pa.scalar(self.placeholder)
         if pa.types.is_binary(self.type.arrow_type):
@@ -175,9 +176,9 @@ class ColumnReader:
         for number in np.flatnonzero(sent.unchanged).tolist():
             fault(
                 number,
-                f"column {self.column.name!r} was not changed and not sent, as it is stored out of "
-                "line, and its type has no place for unavailable.value.placeholder: ALTER TABLE … "
-                "REPLICA IDENTITY FULL sends it",
+                f"column {self.column.name!r} was not sent, because it is unchanged and stored "
+                "out of line, and its type cannot hold unavailable.value.placeholder: ALTER TABLE "
+                "… REPLICA IDENTITY FULL sends it",
             )
         return pa.scalar(None, pa.string())
 

@@ -33,8 +33,10 @@ def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_p
 
 
 def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
-    """The keys or values as JSON; None for null. Bytes that contain JSON stay unchanged, other texts
-    among them are texts, and the rest is base64 in an object.
+    """The keys or values as JSON; None for null.
+
+    Bytes that contain JSON stay unchanged, other texts become JSON strings, and bytes that are not
+    UTF-8 become base64 in an object.
     """
     index = records.schema.get_field_index(name)
     if index < 0:

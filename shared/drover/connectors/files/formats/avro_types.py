@@ -1,4 +1,4 @@
-"""Avro's schemas as Arrow's, and its records as Arrow takes them."""
+"""Converts Avro schemas and records to Arrow."""
 
 import uuid
 from collections.abc import Mapping
@@ -29,18 +29,18 @@ _LOGICAL = {
 
 
 def arrow_schema(avro: Any) -> pa.Schema:
-    """The schema of a file's records.
+    """The Arrow schema of a file's records.
 
     Raises:
-        ValueError: they are no records, or a field's type has no counterpart.
+        ValueError: The values are not records, or a field's type has no counterpart.
     """
     if not isinstance(avro, dict) or avro.get("type") != "record":
-        raise ValueError("its values are no records: files of Avro need a schema of type record")
+        raise ValueError("its values are not records: Avro files need a schema of type record")
     return pa.schema(_fields(avro, {}))
 
 
 def plain_records(records: list[Any]) -> list[Any]:
-    """Records whose values Arrow takes: UUIDs as text."""
+    """Convert values for Arrow: UUIDs become text."""
     return [
         {
             name: str(value) if isinstance(value, uuid.UUID) else value
@@ -68,7 +68,9 @@ def _type(avro: Any, field: str, known: dict[str, pa.DataType]) -> pa.DataType:
     if isinstance(avro, list):
         kinds = [each for each in avro if each != "null"]
         if len(kinds) > 1:
-            raise ValueError(f"field {field!r} is a union of several types: no column has several")
+            raise ValueError(
+                f"field {field!r} is a union of several types, which a column cannot have"
+            )
         return _type(kinds[0], field, known) if kinds else pa.null()
     kind = _complex(avro, field, known)
     if "name" in avro:

@@ -1,4 +1,4 @@
-"""Text that is compressed as a whole: gzip, zstd, bz2. It is read from its start on, once."""
+"""Text files compressed as a whole (gzip, zstd, bz2), read once from the start."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -11,58 +11,58 @@ from drover.connectors.files.storage.readable_files import OpenFile
 
 AUTO, NONE = "auto", "none"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
-#: How names end whose files are compressed.
+#: Codecs by file extension.
 SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".bz2": BZ2}
-#: So much text is held at most, so that a small file cannot become more than memory holds.
+#: The most text held in memory, which bounds what a small compressed file can expand to.
 WINDOW_MAX_BYTES = 32 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _UNKNOWN_BYTES = 1 << 62
 
 
 def codec_of(path: str, setting: str) -> str | None:
-    """How a file is compressed, by the setting or by how its name ends; None when it is not."""
+    """The codec of a file, from the setting or the extension; None if it is not compressed."""
     if setting == AUTO:
         return SUFFIXES.get(PurePath(path).suffix.lower())
     return None if setting == NONE else setting
 
 
 def inner_name(path: str) -> str:
-    """A path without the suffix that says how its file is compressed."""
+    """The path without its compression extension."""
     suffix = PurePath(path).suffix
     return path.removesuffix(suffix) if suffix.lower() in SUFFIXES else path
 
 
 class CompressedFile:
-    """The text of a compressed file as an OpenFile: places are those in the text.
+    """The text of a compressed file as an OpenFile; positions refer to the text.
 
-    What was read stays until it is released; only what comes behind it can be read then.
+    Text is held until it is released; reads cannot go back before that point.
     """
 
     def __init__(self, file: OpenFile, codec: str) -> None:
         self._file = file
-        # Arrow goes on with the next member of gzip, and tells a stream that is cut off
+        # Arrow continues with the next gzip member, and detects a truncated stream
         self._stream = pa.CompressedInputStream(pa.PythonFile(file.stream(), "r"), codec)
         self._start = 0
         self._text = bytearray()
-        #: Whether all text that can be read was read, and why there is no more; None at a good end.
+        #: Whether all readable text was read, and the error that ended it; None at a regular end.
         self.ended = False
         self.fault: str | None = None
 
     @property
     def size_bytes(self) -> int:
-        """See OpenFile; more than there can be while it is not known."""
+        """See OpenFile; a huge number until the size is known."""
         return self._start + len(self._text) if self.ended else _UNKNOWN_BYTES
 
     @property
     def compressed_bytes(self) -> int:
-        """How large the file is now."""
+        """The current size of the compressed file."""
         return self._file.size_bytes
 
     def pread(self, length: int, at: int) -> bytes:
         """See OpenFile.
 
         Raises:
-            FileError: that is more than is held.
+            FileError: The range exceeds the text that may be held.
         """
         assert at >= self._start, "it was released"
         while not self.ended and self._start + len(self._text) < at + length:
@@ -70,7 +70,7 @@ class CompressedFile:
                 self._drop(len(self._text))
             elif len(self._text) > WINDOW_MAX_BYTES:
                 raise FileError(
-                    f"has a record of more than {WINDOW_MAX_BYTES} bytes, which is the most in a "
+                    f"has a record of more than {WINDOW_MAX_BYTES} bytes, the limit for a "
                     "compressed file: unpack it"
                 )
             self._read()
@@ -78,15 +78,15 @@ class CompressedFile:
         return bytes(self._text[first : first + length])
 
     def release(self, at: int) -> None:
-        """Forget the text before ``at``."""
+        """Release the text before ``at``."""
         self._drop(min(at - self._start, len(self._text)))
 
     def stream(self) -> IO[bytes]:
-        """See OpenFile; text is not read this way."""
+        """Not supported; see OpenFile."""
         raise NotImplementedError
 
     def identity(self, head_bytes: int) -> dict[str, Any]:
-        """See OpenFile: that of the compressed file."""
+        """See OpenFile: the identity of the compressed file."""
         del head_bytes
         return self._file.identity(min(HEAD_BYTES, self._file.size_bytes))
 

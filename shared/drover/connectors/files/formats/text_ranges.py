@@ -1,4 +1,4 @@
-"""Cutting growing text files into ranges of whole records, and counting their lines."""
+"""Cuts growing text files into ranges of whole records, and counts their lines."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _NEWLINE = 10
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes ``start`` to ``end`` - 1, of which the first is in line ``first_line`` (from 1)."""
+    """Bytes ``start`` to ``end`` - 1; the first one is in line ``first_line`` (from 1)."""
 
     start: int
     end: int
@@ -77,16 +77,16 @@ def cut_records(
 
 
 def estimated_bytes(file: OpenFile, start: int, max_lines: int) -> int:
-    """About how many bytes ``max_lines`` lines have."""
+    """The approximate size of ``max_lines`` lines."""
     sample = file.pread(_SAMPLE_BYTES, start)
     lines = sample.count(b"\n")
     return max(1, len(sample) * max_lines // lines) if lines else _SAMPLE_BYTES
 
 
 def last_end(block: bytes, quote: bytes | None, inside: bool) -> tuple[int, bool]:
-    """The position behind the last record's end, 0 without one; whether the block ends in quotes.
+    """The position after the last record's end, or 0; whether the block ends inside quotes.
 
-    ``inside`` says whether it begins there.
+    ``inside`` is whether it starts inside quotes.
     """
     if quote is None or (not inside and quote not in block):
         return block.rfind(b"\n") + 1, False

@@ -1,7 +1,7 @@
-"""Rows of csv, JSON lines and plain text, and the lines that are none; on executors.
+"""Parses csv, JSON lines and plain text into rows, and collects bad lines; on executors.
 
-A whole range is parsed at once. Only when that fails are its bad lines looked for: the lines beside
-them are rows all the same.
+A whole range is parsed at once. Only when that fails are its bad lines located; all other lines
+still become rows.
 """
 
 import io
@@ -30,7 +30,7 @@ from drover.connectors.files.formats.text_types import (
 from drover.connectors.files.lines.line_reader import split_lines
 
 CSV, JSON, TEXT = "csv", "json", "text"
-#: The column of plain text.
+#: The column for plain text.
 LINE_COLUMN = "line"
 
 _INT32_MAX = 2**31 - 1
@@ -54,7 +54,7 @@ class TextOptions:
     """How a file of lines becomes rows.
 
     ``names`` are the columns of a csv file, in order. ``ddl`` has the types of columns; with
-    ``exact`` rows have these columns and no others.
+    ``exact`` rows have only these columns.
     """
 
     format: str
@@ -66,7 +66,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no row: its number in the data from 0, its bytes, and why."""
+    """A line that cannot be parsed: its number in the data from 0, its bytes, and the error."""
 
     line: int
     raw: bytes
@@ -75,14 +75,14 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """Rows, each batch with the numbers of its lines in the data, from 0; and bad lines."""
+    """Rows, each batch with its line numbers in the data, from 0; and bad lines."""
 
     rows: list[tuple[pa.RecordBatch, Lines]]
     bad: list[BadLine]
 
 
 def parse_text(data: bytes, options: TextOptions) -> ParsedText:
-    """The rows of whole lines."""
+    """Parse whole lines into rows."""
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     records = _Records.of(data, options)
@@ -93,7 +93,7 @@ def parse_text(data: bytes, options: TextOptions) -> ParsedText:
 
 
 class _Records:
-    """The records of some data that are not known to be bad yet."""
+    """The records of some data without those found bad so far."""
 
     def __init__(self, texts: Any, lines: Lines, data: bytes | None, bad: list[BadLine]) -> None:
         self.texts = texts
@@ -129,7 +129,7 @@ class _Records:
                 (
                     int(index),
                     "opens a quoted field that does not end in this line: set csv.multiline=true "
-                    "for fields of several lines, or csv.quote=none when quotes mean nothing",
+                    "for multi-line fields, or csv.quote=none if quotes have no meaning",
                 )
                 for index in np.flatnonzero(odd.to_numpy(zero_copy_only=False))
             )
@@ -139,7 +139,7 @@ class _Records:
         return len(self.texts)
 
     def data(self) -> bytes:
-        """The records as they would stand in a file."""
+        """The records in the form of a file."""
         if self._data is None:
             self._data = b"\n".join(self.texts.to_pylist()) + b"\n"
         return self._data
@@ -148,7 +148,7 @@ class _Records:
         return _Records(self.texts.slice(start, end - start), self.lines[start:end], None, self.bad)
 
     def drop(self, faults: Iterable[tuple[int, str]]) -> None:
-        """Take these records out: they are bad, and why."""
+        """Remove bad records and store their errors."""
         keep = np.ones(len(self), bool)
         for index, error in faults:
             keep[index] = False
@@ -159,7 +159,7 @@ class _Records:
 
 
 def _joined(texts: Any, quote: str) -> tuple[Any, Lines]:
-    """Lines that belong together as records, and the first line of each."""
+    """Lines joined into records, and the number of each record's first line."""
     quotes = pc.count_substring(texts, quote).to_numpy(zero_copy_only=False)
     if not (quotes % 2).any():
         return texts, np.arange(len(texts))
@@ -195,7 +195,7 @@ def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordB
             return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
         return [(converted(table, schema), records.lines)]
     except pa.ArrowInvalid:
-        # some value is of another type: which ones is seen column by column
+        # a value does not fit its type: convert column by column to find the bad ones
         texts = pa.schema([(each.name, pa.string()) for each in schema])
         table = _read_csv(records, options, texts)
         if table is None:
@@ -231,7 +231,7 @@ def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.
 
 
 def csv_parse_options(csv: CsvOptions, note: Callable[[Any], str] | None = None) -> Any:
-    """What pyarrow is told of the way csv is written."""
+    """Pyarrow's options for parsing csv."""
     return pa_csv.ParseOptions(
         delimiter=csv.delimiter,
         quote_char=csv.quote or False,
@@ -242,7 +242,7 @@ def csv_parse_options(csv: CsvOptions, note: Callable[[Any], str] | None = None)
 
 
 def csv_convert_options(csv: CsvOptions, schema: pa.Schema) -> Any:
-    """What pyarrow is told of values; columns that a file has not are null."""
+    """Pyarrow's options for converting values; columns missing in a file are null."""
     return pa_csv.ConvertOptions(
         column_types=schema,
         include_columns=schema.names,
@@ -263,7 +263,7 @@ def _csv_or_fail(records: _Records, options: TextOptions, schema: pa.Schema) -> 
 def _converted_or_dropped(
     table: pa.RecordBatch, schema: pa.Schema, records: _Records
 ) -> pa.RecordBatch:
-    """The texts as values; records with a text that is no value of its type are dropped."""
+    """Convert texts to values; records with a text that does not fit its type are dropped."""
     columns = []
     faults: dict[int, str] = {}
     for field in schema:
@@ -290,7 +290,7 @@ def _converted_or_dropped(
 
 
 def _unconvertible(texts: Any, kind: pa.DataType, first: int) -> list[int]:
-    """Which texts are no values of the type."""
+    """The numbers of texts that cannot be converted to the type."""
     try:
         to_type(texts, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -329,7 +329,7 @@ def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.Record
     if not len(records):
         return []
     if not options.exact:
-        try:  # a type may just be wider than the one that is remembered
+        try:  # the type may just be wider than the stored one
             return [(_read_json(records, pa.schema([]), exact=False), records.lines)]
         except pa.ArrowInvalid:
             pass
@@ -342,7 +342,7 @@ def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.Record
     table = _pa_read_json(data, known, "ignore" if exact else "infer")
     if not exact:
         texts = [each for each in table.schema if has_time(each.type)]
-        if texts:  # what only looks like a time is text, as it is in other files
+        if texts:  # text that looks like a time stays text, as in other files
             fields = [*known, *(pa.field(each.name, read_type(each.type)) for each in texts)]
             table = _pa_read_json(data, pa.schema(fields), "infer")
     if table.num_rows != len(records):
@@ -362,7 +362,7 @@ def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.Record
 
 
 def _read_json_exactly(records: _Records, types: pa.Schema) -> pa.RecordBatch:
-    """Row by row, as the fast reader takes decimals from texts only, and floats lose digits."""
+    """Parse row by row: the fast reader takes decimals from texts only, and floats lose digits."""
     try:
         rows = [json.loads(text, parse_float=str) for text in records.texts.to_pylist()]
         columns = []
@@ -375,7 +375,7 @@ def _read_json_exactly(records: _Records, types: pa.Schema) -> pa.RecordBatch:
 
 
 def _json_value(value: Any, kind: pa.DataType) -> Any:
-    """A value of JSON, whose fractions are texts, as ``read_type(kind)`` takes it."""
+    """A JSON value, with fractions as texts, in the form for ``read_type(kind)``."""
     if value is None:
         return None
     if pa.types.is_decimal(kind) and not isinstance(value, bool):
@@ -410,17 +410,18 @@ def _json_fault(text: bytes) -> str | None:
         return f"is no JSON: {error}"
     except RecursionError:
         return "is nested too deep"
-    return None if isinstance(value, dict) else f"is no JSON object, but {type(value).__name__}"
+    return None if isinstance(value, dict) else f"is not a JSON object, but {type(value).__name__}"
 
 
 # -- schemas of files ----------------------------------------------------------------------------
 
 
 def inferred_types(head: bytes, options: TextOptions) -> pa.Schema:
-    """The types of columns as the first lines of a file show them; text where they do not.
+    """Infer the types of columns from the first lines of a file; string where they are unclear.
+
 
     Raises:
-        ArrowInvalid: the lines cannot be read.
+        ArrowInvalid: The lines cannot be parsed.
     """
     if options.format == CSV:
         try:
@@ -454,7 +455,7 @@ def _infer_csv(head: bytes, options: TextOptions) -> pa.Schema:
 
 
 def _column_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column is remembered with."""
+    """The type that is stored for a column."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -463,7 +464,7 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_open(kind: pa.DataType) -> bool:
-    """Whether values would still decide the type."""
+    """Whether the type is still undecided because there were no values."""
     if pa.types.is_null(kind):
         return True
     if pa.types.is_struct(kind) and kind.num_fields == 0:
@@ -477,7 +478,7 @@ def _is_open(kind: pa.DataType) -> bool:
 def _bisected(
     records: _Records, read: Callable[[_Records], pa.RecordBatch]
 ) -> list[tuple[pa.RecordBatch, Lines]]:
-    """Rows of the records that can be read together; the others are dropped one by one."""
+    """Parse records in the largest possible parts; records that fail alone are dropped."""
     found: list[tuple[pa.RecordBatch, Lines]] = []
     parts = [records]
     while parts:
@@ -506,7 +507,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _without_columns(row_count: int) -> pa.RecordBatch:
-    """Rows that have no field at all."""
+    """Rows without any field."""
     empty = pa.array([{}] * row_count, pa.struct([]))
     return pa.RecordBatch.from_struct_array(empty)
 

@@ -1,4 +1,4 @@
-"""Types of columns in text, and values from their texts."""
+"""Column types for text formats, and conversion of texts to values."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ _ZONED = r"\d:\d\d.*(?:[zZ]|[+-]\d\d(?::?\d\d)?)$"
 
 
 def field_of(types: pa.Schema, name: str) -> pa.Field:
-    """The column of that name; text where no type is known."""
+    """The field with that name; string if its type is unknown."""
     index = types.get_field_index(name)
     return types.field(index).with_nullable(True) if index >= 0 else pa.field(name, pa.string())
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
-    """Every column as ``read_type`` has it."""
+    """The schema with ``read_type`` applied to every column."""
     return pa.schema([(each.name, read_type(each.type)) for each in schema])
 
 
 def read_type(kind: pa.DataType) -> pa.DataType:
-    """What a type is read as before it is converted: the readers know one form of times only."""
+    """The type to read before conversion: the readers support only one format of times."""
     if pa.types.is_temporal(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -37,27 +37,27 @@ def read_type(kind: pa.DataType) -> pa.DataType:
 
 
 def has_time(kind: pa.DataType) -> bool:
-    """Whether times are in the type."""
+    """Whether the type contains times."""
     if pa.types.is_temporal(kind):
         return True
     return any(has_time(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns as ``read_type`` has them in the types of the schema.
+    """Convert columns in the form of ``read_type`` to the types of the schema.
 
     Raises:
-        ArrowInvalid: a value cannot be.
+        ArrowInvalid: A value cannot be converted.
     """
     columns = [to_type(batch.column(each.name), each.type) for each in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def to_type(values: Any, kind: pa.DataType) -> Any:
-    """Values as ``read_type`` has them, or texts, as the type.
+    """Convert values in the form of ``read_type``, or texts, to the type.
 
     Raises:
-        ArrowInvalid: one cannot be.
+        ArrowInvalid: A value cannot be converted.
     """
     if values.type == kind:
         return values
@@ -78,10 +78,10 @@ def to_type(values: Any, kind: pa.DataType) -> Any:
 
 
 def to_timestamp(texts: Any) -> Any:
-    """Texts in ISO 8601 as timestamps; those without a zone are in UTC.
+    """Convert ISO 8601 texts to timestamps; texts without a zone are in UTC.
 
     Raises:
-        ArrowInvalid: a text is none.
+        ArrowInvalid: A text is not ISO 8601.
     """
     for zone in (None, "UTC"):
         try:

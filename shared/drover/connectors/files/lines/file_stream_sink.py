@@ -1,4 +1,4 @@
-"""FileStreamSink: a topic as the lines of a file."""
+"""FileStreamSink: writes a topic as lines of a file."""
 
 import json
 import logging
@@ -35,11 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class FileStreamSinkTask(SinkTask):
-    """Writes each batch at the place that its offsets have in the file.
+    """Writes each batch at the file position that belongs to its offsets.
 
-    Executors write parts beside the file; the task copies them to their place under a lock. The
-    file's length is committed as metadata of the offsets, so that the next owner knows where the
-    committed bytes end, whatever was written after them.
+    Executors write parts beside the file; the task copies them into it under a lock. The file's
+    length is committed as metadata of the offsets, so that the next owner knows where the committed
+    bytes end and truncates the file there.
     """
 
     writes_ahead: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class FileStreamSinkTask(SinkTask):
         self._batch_count = 0
 
     def start(self, context: SinkTaskContext) -> None:
-        """Take the file over and cut it to its committed length, or go on at its end."""
+        """Take over the file and truncate it to its committed length, or continue at its end."""
         self._file = OutputFile(
             context.config[FILE], connector=context.task.connector, term=context.claim
         )
@@ -61,7 +61,7 @@ class FileStreamSinkTask(SinkTask):
         else:
             self._file.open(length)
         self._length = length
-        _log.info("%s is taken over at %d bytes", self._file.path, self._length)
+        _log.info("%s was taken over at %d bytes", self._file.path, self._length)
 
     def write(self, batch: SinkBatch) -> str:
         """Append the batch; returns the file's new length."""
@@ -78,7 +78,7 @@ class FileStreamSinkTask(SinkTask):
         return json.dumps({"length": self._length})
 
     def stop(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         if self._file is not None:
             self._file.close()
 
@@ -86,15 +86,15 @@ class FileStreamSinkTask(SinkTask):
 class FileStreamSink(SinkConnector):
     r"""Writes topics into a file: each value and a ``\n``, in the order of the topic.
 
-    With one partition the file is exactly the topic; with several, order holds within each. The
-    file is Drover's: nobody else may write it. It is on a disk that driver and executors share.
+    With one partition the file equals the topic; with several, the order holds within each. No
+    other program may write the file. It is on a disk that driver and executors share.
 
-    Offsets without the file's length, which Kafka Connect's FileStreamSink or an operator has
-    committed, say that the file is another's work up to there: this connector goes on at the
-    file's end, behind the last line that is whole. A line without its end was not committed, as
-    Kafka Connect commits after it has written, and comes again. After a clean stop of Kafka Connect
-    nothing is lost or doubled; after a kill its lines since the last commit come again, as they do
-    there. Kafka Connect writes "null" where this connector leaves a line empty.
+    Committed offsets without the file's length, from Kafka Connect's FileStreamSink or an operator,
+    mean that another program wrote the file up to these offsets: this connector continues after the
+    last complete line. An incomplete last line was not committed, because Kafka Connect commits
+    after writing, and is written again. After a clean stop of Kafka Connect no record is lost or
+    duplicated; after a kill, lines since the last commit are duplicated, as with Kafka Connect. For
+    a null value Kafka Connect writes "null", this connector an empty line.
     """
 
     version = "0.1.0"
@@ -133,7 +133,7 @@ class FileStreamSink(SinkConnector):
         )
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """Nothing runs here."""
+        """The connector object does no work."""
         del config
         self._config_texts = context.config_texts
 
@@ -146,13 +146,13 @@ class FileStreamSink(SinkConnector):
 def committed_length(
     committed: Mapping[TopicPartition, SinkOffset], topics: Collection[str]
 ) -> int | None:
-    """How many bytes of the file are committed: the longest that any offset's metadata says.
+    """The committed length of the file in bytes: the largest in the metadata of any offset.
 
-    None when an offset of one of the connector's topics has no metadata: somebody else has
-    committed it, and written the file.
+    None if an offset of one of the connector's topics has no metadata: another program committed it
+    and wrote the file.
 
     Raises:
-        ValueError: an offset's metadata is not this connector's.
+        ValueError: An offset has metadata of another connector.
     """
     lengths = [0]
     for (topic, partition), offset in committed.items():
@@ -167,15 +167,15 @@ def committed_length(
             lengths.append(length)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"the committed offset {offset.offset} of {topic}-{partition} does not say how "
-                f"long the file was (metadata {offset.metadata[:80]!r}): reset the connector's "
-                "offsets to write the file anew"
+                f"the committed offset {offset.offset} of {topic}-{partition} has no file "
+                f"length (metadata {offset.metadata[:80]!r}): reset the connector's "
+                "offsets to write the file from its start"
             ) from error
     return max(lengths)
 
 
 def described(committed: Mapping[TopicPartition, SinkOffset]) -> str:
-    """Equal for equal offsets, and for no others."""
+    """A text that is equal exactly for equal offsets."""
     return json.dumps(
         [[*key, each.offset, each.metadata] for key, each in sorted(committed.items())]
     )

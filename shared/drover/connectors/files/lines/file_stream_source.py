@@ -1,4 +1,4 @@
-"""FileStreamSource: the lines of files, as they grow, into a topic."""
+"""FileStreamSource: reads the lines of growing files into a topic."""
 
 import glob
 import json
@@ -42,22 +42,22 @@ FILE = "file"
 TOPIC = "topic"
 RESCAN_INTERVAL_MS = "rescan.interval.ms"
 BATCH_SIZE = "batch.size"
-#: What a task is given: its files, as a JSON list. Without it, it has the connector's file.
+#: The files of a task, as a JSON list; without it the task reads the connector's file.
 TASK_FILES = "task.files"
 
-#: What an executor reads at once.
+#: The range that an executor reads at once.
 RANGE_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
 
 class FileStreamSourceTask(SourceTask):
-    """Tails some files; a batch takes from each in turn."""
+    """Tails its files; batches take from the files in rotation."""
 
     reads_ahead = True
 
     def start(self, context: SourceTaskContext) -> None:
-        """Take up each file where its committed offset says."""
+        """Resume each file at its committed offset."""
         self._context = context
         self._waits_for_files = not glob.has_magic(context.config[FILE])
         paths = (
@@ -69,7 +69,7 @@ class FileStreamSourceTask(SourceTask):
         self._next_file = 0
 
     def poll(self) -> SourceBatch | None:
-        """The lines that were added, up to the limits of a batch."""
+        """The new lines, up to the limits of a batch."""
         config = self._context.config
         spark = self._context.spark
         bytes_left: int = config["batch.max.bytes"]
@@ -103,13 +103,13 @@ class FileStreamSourceTask(SourceTask):
         except FileVanishedError:
             if self._waits_for_files or not file.read_to_end:
                 raise
-            # one of many that was read to its end: the connector's next look drops it
-            _log.info("%s was read to its end and is gone", file.path)
+            # one of several files was read to its end and removed: the next scan drops it
+            _log.info("%s was read to its end and has been removed", file.path)
             self._files.remove(file)
             return []
 
     def _in_turn(self) -> list[TailedFile]:
-        """Every file, each time beginning with another, so that none starves."""
+        """All files, starting with another one each time, so that none starves."""
         if not self._files:
             return []
         first = self._next_file % len(self._files)
@@ -120,19 +120,18 @@ class FileStreamSourceTask(SourceTask):
 class FileStreamSource(SourceConnector):
     r"""Reads files line by line and tails them as they grow.
 
-    A record's value is the bytes of a line, split on ``\n`` only; a last line without it waits.
-    Renamed (rotated) files are read to their end before their successor, truncated ones from their
-    start; a file that does not exist yet is waited for. A glob over several files splits them
-    across tasks; it should not match the names that rotation gives.
+    A record's value is the bytes of a line, split on ``\n`` only; an incomplete last line waits.
+    Renamed (rotated) files are read to their end before their successor, truncated files from their
+    start; a missing file is waited for. The files of a glob are distributed over tasks; the glob
+    should not match the names of rotated files.
 
     Each file is a source partition ``{"filename": path}``; its offset has the byte ``position``.
-
-    Kafka Connect's FileStreamSource commits the same, without what tells a file that was replaced,
-    and either goes on where the other has stopped. It counts characters, though (as Java does, in
-    UTF-16 units), and skips as many bytes when it starts: the two are the same for ASCII only.
-    Behind other text its position lies too early, here as there, and the first line that is read
-    from it may be a part of one that was read before. It also ends lines at a lone ``\r``, and
-    takes the ``\r`` of ``\r\n`` away, which stays in the record here.
+    Kafka Connect's FileStreamSource commits the same offsets without file identity, and either
+    connector continues where the other stopped. Kafka Connect counts characters (UTF-16 units, as
+    Java), and skips as many bytes when it starts: that agrees for ASCII only. After other text its
+    position is too low, for both connectors, and the first line read from it may be part of a line
+    that was already read. Kafka Connect also ends lines at a lone ``\r``, and removes the ``\r`` of
+    ``\r\n``, which this connector keeps.
     """
 
     version = "0.1.0"
@@ -163,7 +162,7 @@ class FileStreamSource(SourceConnector):
                 importance=Importance.HIGH,
                 group="File",
                 documentation="The file to read, as an absolute path, or a glob such as "
-                "/data/*.csv; ** crosses directories.",
+                "/data/*.csv; ** matches any number of directories.",
                 validator=All(NonEmpty(), Check(path_fault)),
             ),
             ConfigKey(
@@ -180,7 +179,7 @@ class FileStreamSource(SourceConnector):
                 default=2_000,
                 importance=Importance.LOW,
                 group="File",
-                documentation="How often a glob is looked at for new files.",
+                documentation="How often a glob is checked for new files.",
                 validator=InRange(100, 3_600_000),
             ),
             ConfigKey(
@@ -189,21 +188,21 @@ class FileStreamSource(SourceConnector):
                 default=2_000,
                 importance=Importance.LOW,
                 group="Kafka Connect",
-                documentation="As configs of Kafka Connect have it; a batch here has "
-                "batch.max.records lines at most.",
+                documentation="Accepted for configs of Kafka Connect; a batch here has at most "
+                "batch.max.records lines.",
                 validator=InRange(1),
             ),
         )
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Nothing is kept elsewhere."""
+        """No state exists outside the offsets."""
         del config
         refuse_misshapen(changes, partition={"filename": str}, counts=("position",))
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
-        """With a glob, begin to watch for new files."""
+        """With a glob, start to watch for new files."""
         self._config = config
         self._config_texts = context.config_texts
         if glob.has_magic(config[FILE]):
@@ -213,7 +212,7 @@ class FileStreamSource(SourceConnector):
             self._watcher.start()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """The files dealt out in turn; no task while a glob matches nothing."""
+        """The files, assigned round-robin; no task while a glob matches nothing."""
         self._files = matching_files(self._config[FILE])
         shared_config = file_stream_task_config(self._config_texts)
         if shared_config is not None and not glob.has_magic(self._config[FILE]):
@@ -222,7 +221,7 @@ class FileStreamSource(SourceConnector):
         return [{TASK_FILES: json.dumps(self._files[index::count])} for index in range(count)]
 
     def stop(self) -> None:
-        """End watching."""
+        """Stop watching."""
         self._stopping.set()
         if self._watcher is not None:
             self._watcher.join(timeout=5)
@@ -239,10 +238,10 @@ class FileStreamSource(SourceConnector):
 
 
 def matching_files(pattern: str) -> list[str]:
-    """The regular files that match a glob, sorted; a path without wildcards is itself."""
+    """The regular files that match a glob, sorted; a path without wildcards is returned as is."""
     if not glob.has_magic(pattern):
-        return [pattern]  # as it is written, for committed offsets name it so
-    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        return [pattern]  # unchanged, because committed offsets contain it
+    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern) - noqa: PTH207 (Path.glob takes no absolute pattern)
     return sorted(path for path in found if _is_regular(path))
 
 

@@ -1,4 +1,4 @@
-"""Reading ranges of lines as Arrow batches, on executors."""
+"""Reads ranges of lines as Arrow batches, on executors."""
 
 import os
 from array import array
@@ -18,12 +18,12 @@ _SCHEMA = pa.schema([("value", pa.binary())])
 
 @dataclass(frozen=True)
 class LineReader:
-    """Reads groups of ranges by their number; for ArrowRows."""
+    """Reads groups of ranges by number; for ArrowRows."""
 
     groups: tuple[tuple[ByteRange, ...], ...]
 
     def __call__(self, number: int) -> Iterator[Any]:
-        """The lines of a group, a batch for each range."""
+        """The lines of a group, a batch per range."""
         for each in self.groups[number]:
             yield pa.RecordBatch.from_arrays([read_lines(each)], schema=_SCHEMA)
 
@@ -32,13 +32,13 @@ def read_lines(wanted: ByteRange) -> Any:
     r"""The lines of a range as a binary array, split on ``\n`` only and without it.
 
     Raises:
-        FileError: the file is gone, is another, or is shorter than it was.
+        FileError: The file was removed, replaced or truncated.
     """
     return split_lines(read_bytes(wanted))
 
 
 def split_lines(data: bytes) -> Any:
-    r"""The lines of ``data``; what follows the last ``\n`` is a line unless it is empty."""
+    r"""Split ``data`` into lines; text after the last ``\n`` is a line unless it is empty."""
     length = len(data) - 1 if data.endswith(b"\n") else len(data)
     if not data:
         return pa.array([], pa.binary())
@@ -51,7 +51,7 @@ def read_bytes(wanted: ByteRange) -> bytes:
     """The bytes of a range.
 
     Raises:
-        FileError: the file is gone, is another, or is shorter than it was.
+        FileError: The file was removed, replaced or truncated.
     """
     descriptor = open_file(wanted.path, wanted.identity)
     try:
@@ -61,8 +61,8 @@ def read_bytes(wanted: ByteRange) -> bytes:
             part = os.pread(descriptor, wanted.end - position, position)
             if not part:
                 raise FileError(
-                    f"{wanted.path} was truncated to {position} bytes while bytes up to "
-                    f"{wanted.end} were read"
+                    f"{wanted.path} was truncated to {position} bytes during the read "
+                    f"of bytes up to {wanted.end}"
                 )
             parts.append(part)
             position += len(part)

@@ -1,15 +1,15 @@
 """A file with one owner at a time, written at absolute positions. Standard library only.
 
-Beside the file ``F`` stands a directory ``.F.drover`` with a lock file that says who owns ``F``:
-the connector and the term of its claim. Every change of ``F`` is made under a flock on it, in a
-short critical section that checks the term first, so an owner that lost its claim changes nothing.
+The directory ``.F.drover`` beside the file ``F`` has a lock file with the owner of ``F``: the
+connector and the term of its claim. ``F`` is changed only under a flock on it, in a short critical
+section that first checks the term, so an owner that lost its claim changes nothing.
 
-An owner that is stopped inside its critical section keeps its flock. A new owner waits for it for a
-while and then goes around it: it replaces the lock file and ``F`` by copies. The stopped one, once
-it goes on, holds descriptors of files that nobody sees any more.
+An owner that is suspended inside its critical section keeps the flock. A new owner waits for it
+until a timeout, then bypasses it: it replaces the lock file and ``F`` by copies. The suspended
+owner then holds descriptors of files that no other process opens.
 
-A file that another program has written is taken over at its end. Where that was is noted beside the
-lock, with the offsets that were committed then: whoever finds the same offsets again begins there.
+A file that another program has written is taken over at its end. That position and the offsets
+committed then are noted beside the lock: a later owner that finds the same offsets starts there.
 """
 
 import errno
@@ -36,11 +36,11 @@ _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, er
 
 
 class OutputFileError(OSError):
-    """A file that cannot be written as asked; the message says why and what to do."""
+    """A file that cannot be written; the message has the reason and the remedy."""
 
 
 class LockTimeoutError(OutputFileError):
-    """Somebody holds the lock and does not let go."""
+    """Another process holds the lock and does not release it."""
 
 
 class OutputFile:
@@ -59,42 +59,43 @@ class OutputFile:
 
     @property
     def parts_directory(self) -> Path:
-        """Where this owner's executors leave what is to be written."""
+        """The directory for the parts that this owner's executors write."""
         return self.side_directory / f"parts-{self._term}"
 
     def open(self, committed_length: int) -> None:
-        """Take the file over and cut it to what is committed.
+        """Take over the file and truncate it to the committed length.
+
 
         Raises:
-            StaleClaimError: an owner with a higher term has it.
-            OutputFileError: it is shorter than its committed length, or is not this connector's.
+            StaleClaimError: An owner with a higher term has the file.
+            OutputFileError: The file is shorter than its committed length, or belongs to another
+                connector.
         """
         self._open(lambda: committed_length, committed=None)
 
     def open_at_end(self, committed: str) -> int:
         """Take over a file that another program wrote up to ``committed``; it need not exist.
 
-        What follows its last newline is cut off. Another take-over under the same ``committed``
-        cuts off all that was written since the first one.
+        An incomplete last line is cut off. Another take-over with the same ``committed`` truncates
+        the file to where the first one began.
 
         Returns:
-            The length from which to write on.
+            The length from which to continue.
 
         Raises:
-            StaleClaimError: an owner with a higher term has it.
-            OutputFileError: it is another connector's, or shorter than it was.
+            StaleClaimError: An owner with a higher term has the file.
+            OutputFileError: The file belongs to another connector, or was truncated.
         """
         return self._open(lambda: self._find_end(committed), committed)
 
     def append(self, position: int, parts: Sequence[Path]) -> int:
-        """Write the parts, one after the other, from ``position`` on; durable when it returns.
+        """Write the parts, one after another, from ``position`` on; durable when it returns.
 
         Returns the position after them.
 
         Raises:
-            StaleClaimError: an owner with a higher term has the file; nothing
-                was written.
-            OutputFileError: the file was removed or replaced by somebody else.
+            StaleClaimError: An owner with a higher term has the file; nothing was written.
+            OutputFileError: Another program removed or replaced the file.
         """
         assert self._descriptor is not None
         with self._locked() as lock:
@@ -106,7 +107,7 @@ class OutputFile:
         return position
 
     def close(self) -> None:
-        """Let go of the file; idempotent."""
+        """Release the file; idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -128,7 +129,7 @@ class OutputFile:
         return length
 
     def _find_end(self, committed: str) -> int:
-        """Where the file ended when it was first taken over under ``committed``, or ends now."""
+        """The file's end at the first take-over under ``committed``; else its current end."""
         try:
             with self.path.open("rb") as file:
                 noted = self._read_note()
@@ -168,7 +169,8 @@ class OutputFile:
             if not created:
                 size = os.fstat(descriptor).st_size
                 self._check_takeover(owner, size, committed_length, foreign=committed is not None)
-            # the descriptor is open: whoever goes around this lock from now on leaves it behind
+            # the descriptor is open: an owner that bypasses this lock replaces the file before
+            # writing
             if not self._holds(lock):
                 raise self._stale(None)
             if committed is not None:
@@ -187,7 +189,7 @@ class OutputFile:
         if size < committed_length:
             raise OutputFileError(
                 f"{self.path} has {size} bytes, but {committed_length} are committed: put the "
-                "missing bytes back, or reset the connector's offsets to write it anew"
+                "missing bytes back, or reset the connector's offsets to write it from its start"
             )
         if owner is None and committed_length == 0 and size > 0 and not foreign:
             raise OutputFileError(
@@ -204,26 +206,27 @@ class OutputFile:
                 raise self._stale(owner[1])
 
     def _open_or_create(self, committed_length: int) -> tuple[int, bool]:
-        """A descriptor, and whether the file is new: who owned a file that is gone is forgotten."""
+        """A descriptor, and whether the file is new; a removed file has no owner any longer."""
         try:
             if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
-                raise OutputFileError(f"{self.path} is not a regular file: name another")
+                raise OutputFileError(f"{self.path} is not a regular file: choose another file")
             return os.open(self.path, os.O_RDWR | os.O_CLOEXEC), False
         except FileNotFoundError:
             pass
         if committed_length > 0:
             raise OutputFileError(
-                f"{self.path} is gone, but {committed_length} bytes of it are committed: put it "
-                "back, or reset the connector's offsets to write it anew"
+                f"{self.path} is missing, but {committed_length} bytes of it are committed: put it "
+                "back, or reset the connector's offsets to write it from its start"
             )
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _sync_directory(self.path.parent)
         return descriptor, True
 
     def _go_around(self, committed_length: int) -> int:
-        """Leave a lock behind that nobody lets go of, with everything its holder may still write.
+        """Replace a lock that its holder does not release, and the file that the holder can still
+        write.
 
-        Returns a lock on the file that replaces it.
+        Returns a lock on the new lock file.
         """
         stuck = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -288,7 +291,7 @@ class OutputFile:
             os.close(lock)
 
     def _acquire(self) -> int:
-        """A descriptor that holds the flock; closing it lets go."""
+        """Acquire the flock; closing the descriptor releases it."""
         pause = threading.Event()
         for _ in range(max(1, round(self._lock_timeout_s / _LOCK_POLL_S))):
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -304,12 +307,12 @@ class OutputFile:
             os.close(lock)
             pause.wait(_LOCK_POLL_S)
         raise LockTimeoutError(
-            f"{self._lock_path} stayed locked for {self._lock_timeout_s:.0f} s by another writer "
+            f"{self._lock_path} has been locked for {self._lock_timeout_s:.0f} s by another writer "
             f"of {self.path}"
         )
 
     def _holds(self, lock: int) -> bool:
-        """Whether the lock is still the one that everybody else asks for."""
+        """Whether this is still the current lock file."""
         try:
             return self._lock_path.stat().st_ino == os.fstat(lock).st_ino
         except FileNotFoundError:
@@ -329,7 +332,7 @@ class OutputFile:
         if not same:
             raise OutputFileError(
                 f"{self.path} was removed or replaced while it was written: put it back, or reset "
-                "the connector's offsets to write it anew"
+                "the connector's offsets to write it from its start"
             )
 
     def _stale(self, later: Term | None) -> StaleClaimError:
@@ -346,7 +349,7 @@ class OutputFile:
 
 
 def _read_state(lock: int) -> tuple[str, Term] | None:
-    """The connector and the term that own the file; None for a new lock."""
+    """The owner in the lock file, as connector and term; None for a new lock."""
     text = os.pread(lock, _STATE_BYTES, 0)
     if not text:
         return None
@@ -356,12 +359,12 @@ def _read_state(lock: int) -> tuple[str, Term] | None:
         return str(state["connector"]), term
     except (ValueError, KeyError, TypeError) as error:
         raise OutputFileError(
-            f"a lock file says {text[:80]!r}, not who owns the file: remove its directory"
+            f"a lock file has {text[:80]!r} instead of the file's owner: remove its directory"
         ) from error
 
 
 def _write_state(lock: int, connector: str, term: Term) -> None:
-    """One write of fixed size, so that a kill leaves the old state or the new one."""
+    """Write the owner in one write of fixed size: a kill leaves the old or the new state."""
     state = {"connector": connector, "generation": term.generation, "sequence": term.sequence}
     os.pwrite(lock, json.dumps(state).encode().ljust(_STATE_BYTES), 0)
     os.fsync(lock)
@@ -380,7 +383,7 @@ def _end_of_last_line(descriptor: int) -> int:
 
 
 def _copy_into(part: Path, target: int, position: int) -> int:
-    """Copy a file's bytes inside the kernel where it can; returns how many."""
+    """Copy a file's bytes, in the kernel if possible; returns their number."""
     with part.open("rb") as source:
         size = os.fstat(source.fileno()).st_size
         copied = 0

@@ -1,4 +1,4 @@
-"""Writing values as lines into part files, on executors."""
+"""Writes values as lines into part files, on executors."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ _SCHEMA = pa.schema(
 class PartWriter:
     """Writes the values of one Spark partition into a file of ``directory``.
 
-    Every attempt writes a file of its own, so that a repeated or late one disturbs nobody.
+    Each attempt writes its own file, so that repeated or late attempts do not interfere.
     """
 
     directory: str
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields one row that names the part; none for an empty Spark partition."""
+        """Yield one row with the name of the part; none for an empty Spark partition."""
         spark_partition = current_spark_partition()
         path = Path(self.directory) / f"{spark_partition}-{uuid.uuid4().hex}"
         size = 0
@@ -50,10 +50,10 @@ class PartWriter:
 
 
 def join_lines(values: Any) -> Any:
-    r"""Each value and a ``\n`` after it, as one buffer; null is an empty line.
+    r"""Each value followed by ``\n``, as one buffer; null is an empty line.
 
     Raises:
-        ValueError: the values are neither binary nor text.
+        ValueError: The values are neither binary nor text.
     """
     kind = values.type
     if not is_binary(kind) and not is_text(kind):
@@ -64,7 +64,7 @@ def join_lines(values: Any) -> Any:
         values = values.cast(pa.binary())
     empty = pa.array([b""], values.type)
     lines = pa.concat_arrays([values.fill_null(empty[0]), empty])
-    # as one list; a join by element takes four times as long
+    # join one list: joining element by element takes four times as long
     joined = pc.binary_join(
         pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar(b"\n", values.type)
     )

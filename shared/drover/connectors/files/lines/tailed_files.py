@@ -1,4 +1,4 @@
-"""Files that grow line by line: how far each was read, and the next ranges of whole lines.
+"""Files that grow line by line: tracks the read position and plans ranges of whole lines.
 
 Standard library only.
 """
@@ -20,7 +20,7 @@ from drover.connectors.files.storage.file_identity import (
     open_if_same,
 )
 
-#: Of a longer line the task says that it is too long, instead of running out of memory.
+#: A longer line fails the task instead of exhausting memory.
 LINE_MAX_BYTES = 256 * 1024 * 1024
 _BLOCK_BYTES = 256 * 1024
 _SAMPLE_BYTES = 64 * 1024
@@ -39,12 +39,12 @@ class ByteRange:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it holds."""
+        """The number of bytes."""
         return self.end - self.start
 
 
 class TailedFile:
-    """One file, and how far it was read."""
+    """One file and its read position."""
 
     def __init__(self, path: str, offset: Mapping[str, Any] | None = None) -> None:
         self.path = path
@@ -58,17 +58,17 @@ class TailedFile:
                     int(offset.get("head_bytes", 0)),
                     int(offset.get("head_crc32", 0)),
                 )
-        #: No line ends between position and here.
+        #: There is no line end between the position and here.
         self._scanned = self._position
         self._seen: tuple[int, int] | None = None
 
     @property
     def read_to_end(self) -> bool:
-        """Whether nothing was left to read when the file was last looked at."""
+        """Whether nothing was left to read at the last check."""
         return self._seen is not None and self._seen[0] <= self._position
 
     def offset(self) -> dict[str, Any]:
-        """How far it was read, and how to know the file again."""
+        """The read position, and the identity of the file."""
         assert self._identity is not None
         return {"position": self._position, **asdict(self._identity)}
 
@@ -78,7 +78,7 @@ class TailedFile:
         Advances the position past them. A single line may be longer than ``max_bytes``.
 
         Raises:
-            FileError: the file vanished, cannot be read, or has a line that is too long.
+            FileError: The file vanished, cannot be read, or has a line that is too long.
         """
         status = _status(self.path)
         if self._identity is None:
@@ -92,7 +92,7 @@ class TailedFile:
     def _plan_renamed(
         self, successor: os.stat_result | None, max_bytes: int, max_lines: int, range_bytes: int
     ) -> list[ByteRange]:
-        """The old file's rest first; then its successor, once that has data."""
+        """Plan the rest of the renamed file first, then its successor when that has data."""
         assert self._identity is not None
         renamed = find_renamed(self.path, self._identity)
         status = _status(renamed) if renamed is not None else None
@@ -110,7 +110,7 @@ class TailedFile:
         finished = before == (status.st_size, status.st_mtime_ns)
         if planned or not finished or successor is None or successor.st_size == 0:
             return planned
-        if self._position < status.st_size:  # nobody will end the last line any more
+        if self._position < status.st_size:  # the last line will not be completed
             return self._take_tail(renamed, status.st_size)
         self._begin(successor.st_ino)
         return self._plan_from(self.path, successor, max_bytes, max_lines, range_bytes)
@@ -138,7 +138,7 @@ class TailedFile:
             return []
         descriptor = open_if_same(path, FileIdentity(status.st_ino))
         if descriptor is None:
-            return []  # renamed this moment: the next look finds it
+            return []  # renamed just now: the next scan finds it
         try:
             assert self._identity is not None
             size = os.fstat(descriptor).st_size
@@ -152,7 +152,7 @@ class TailedFile:
             if end is None:
                 return []
             if end < size:
-                self._seen = None  # perhaps more lines are waiting
+                self._seen = None  # more lines may be available
             return self._advance(descriptor, path, end, range_bytes)
         except FileError:
             raise
@@ -166,7 +166,8 @@ class TailedFile:
         limit = min(size, self._position + max_bytes)
         end = _last_newline(descriptor, self._scanned, limit)
         if end is None and limit < size:
-            # no further than a line may reach: to search a file without lines may take minutes
+            # limit the search to the longest line: searching a file without line ends may take
+            # minutes
             reach = min(size, self._position + max(max_bytes, LINE_MAX_BYTES) + 1)
             end = _next_newline(descriptor, max(limit, self._scanned), reach)
         if end is None:

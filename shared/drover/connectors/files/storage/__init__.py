@@ -1,1 +1,1 @@
-"""Where files are: directories of this machine, and object stores."""
+"""The storage of files: directories of this machine, and object stores."""

@@ -1,8 +1,8 @@
-"""Recognising a file that was read before, and opening it again.
+"""Recognises a file that was read before, and opens it again.
 
-A file is identified by its inode: a renamed file is the same file, a new file of the same name is
-another. The checksum of its first bytes distinguishes it from a file that was truncated and grew
-again, and from one that got the inode of a removed file. Standard library only.
+A file is identified by its inode: a renamed file is the same file, a new file with the same name is
+another. A checksum of the first bytes distinguishes it from a truncated and rewritten file, and
+from a new file with a reused inode. Standard library only.
 """
 
 import os
@@ -12,21 +12,21 @@ from pathlib import Path
 
 from drover.connectors.paths import check_opened
 
-#: How many of a file's first bytes its checksum covers.
+#: How many of a file's first bytes the checksum covers.
 HEAD_BYTES = 1024
 
 
 class FileError(OSError):
-    """A file that cannot be tailed; the message says which and why."""
+    """A file that cannot be read; the message has the file and the reason."""
 
 
 class FileVanishedError(FileError):
-    """A file that was read before is gone, and no file of its directory is it."""
+    """A file that was read before no longer exists in its directory under any name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Inode and checksum of the first bytes; file systems reuse inodes, so both count."""
+    """Inode and checksum of the first bytes; both are needed, as file systems reuse inodes."""
 
     inode: int
     head_bytes: int = 0
@@ -39,7 +39,7 @@ class FileIdentity:
         return cls(inode, head_bytes, _checksum(descriptor, head_bytes))
 
     def matches(self, descriptor: int) -> bool:
-        """Whether the open file is this one."""
+        """Whether the open file has this identity."""
         if os.fstat(descriptor).st_ino != self.inode:
             return False
         return _checksum(descriptor, self.head_bytes) == self.head_crc32
@@ -49,7 +49,7 @@ def open_file(path: str, identity: FileIdentity) -> int:
     """Open the file of this identity: at its path, or renamed in its directory.
 
     Raises:
-        FileError: there is no such file, or it cannot be read; the message says why.
+        FileError: No such file, or it cannot be read.
     """
     descriptor = open_if_same(path, identity)
     if descriptor is None:
@@ -61,13 +61,13 @@ def open_file(path: str, identity: FileIdentity) -> int:
 
 
 def find_renamed(path: str, identity: FileIdentity) -> str | None:
-    """Where in the directory of ``path`` the file of this identity is now, or None."""
+    """The current path of the file with this identity in the directory of ``path``, or None."""
     try:
         with os.scandir(Path(path).parent) as entries:
             for entry in entries:
                 if not entry.is_file(follow_symlinks=False):
                     continue
-                # not entry.inode(): overlay file systems give another number there
+                # not entry.inode(): overlay file systems return another number there
                 if entry.stat(follow_symlinks=False).st_ino != identity.inode:
                     continue
                 descriptor = open_if_same(entry.path, identity)

@@ -1,15 +1,14 @@
-"""A directory of an object store, to which the files of each topic partition are added once.
+"""A directory of an object store to which the files of each topic partition are added exactly once.
 
-An object cannot be renamed, and a lock could be kept by a suspended owner. So each topic partition
-has a log beside the files, ``.drover/CONNECTOR/TOPIC-PARTITION/log/N``, whose entries are created
-only if they do not exist: an entry says which files come next, how far they come and who wrote it.
+Objects cannot be renamed, and a suspended owner could keep a lock. Each topic partition therefore
+has a log beside the files, ``.drover/CONNECTOR/TOPIC-PARTITION/log/N``. Its entries are created
+only if absent; an entry has the next files, their end offset and the writer. Files are first
+uploaded below ``staged``, which readers ignore. The entry commits them; then they are copied to
+their final places, which the next owner repeats if the writer died. A task that takes over a topic
+partition appends an entry: an earlier owner then finds its number used or a later entry, and
+publishes no file.
 
-Files are uploaded below ``staged`` first, where no reader looks. The entry makes them count; then
-they are copied to their places, which whoever comes next does again if the writer died. A task that
-takes a topic partition over adds an entry of its own: from then on an earlier owner, wherever it
-was suspended, finds its number taken or a later entry behind it, and puts no file in place.
-
-An entry has all that is known, so earlier ones are removed.
+An entry contains the whole state, so earlier entries are removed.
 """
 
 import hashlib
@@ -25,7 +24,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from drover.connector import RetriableError, StaleClaimError, Term
-from drover.connectors.files.storage.object_store import ObjectPlace, ObjectStoreError, telling
+from drover.connectors.files.storage.object_store import (
+    ObjectPlace,
+    ObjectStoreError,
+    translated_errors,
+)
 from drover.connectors.files.storage.output_directory import StagedFile
 
 _SIDE = ".drover"
@@ -37,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileNaming:
-    """How files are called: by ``template`` of topic, partition, start, end, tag and extension.
+    """The names of files: ``template`` has topic, partition, start, end, tag and extension.
 
-    ``pattern`` finds the topic, partition and start in such a name.
+    ``pattern`` extracts the topic, partition and start from a name.
     """
 
     template: str
     pattern: re.Pattern[str]
 
     def name(self, file: StagedFile, tag: str, extension: str) -> str:
-        """What a file is called."""
+        """The name of a file."""
         return self.template.format(
             topic=file.topic,
             partition=file.partition,
@@ -57,7 +60,7 @@ class FileNaming:
         )
 
     def start_of(self, name: str, topic: str, partition: int, tag: str) -> int | None:
-        """The first offset of a file of a topic partition and connector; None for other files."""
+        """The start offset in a file name of this topic partition and connector; else None."""
         match = self.pattern.fullmatch(name)
         if match is None or (match["topic"], int(match["partition"])) != (topic, partition):
             return None
@@ -66,14 +69,14 @@ class FileNaming:
         return int(match["start"])
 
 
-#: As in directories of disks.
+#: The same names as in directories on disks.
 OWN_NAMES = FileNaming(
     "{topic}-{partition}-{start:020d}-{end:020d}-{tag}.{extension}",
     re.compile(
         r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}-(?P<tag>\w{8})\.[a-z0-9.]+"
     ),
 )
-#: As Confluent's connectors call them.
+#: The names of Confluent's connectors.
 CONFLUENT_NAMES = FileNaming(
     "{topic}+{partition}+{start:010d}.{extension}",
     re.compile(r"(?P<topic>.+)\+(?P<partition>\d+)\+(?P<start>\d{10,})\.[a-z0-9.]+"),
@@ -82,7 +85,7 @@ CONFLUENT_NAMES = FileNaming(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry of a log: ``files`` are staged objects and their places, perhaps not copied yet."""
+    """A log entry: ``files`` are staged objects and their final places, perhaps not copied yet."""
 
     number: int
     owner: str
@@ -108,8 +111,8 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStaging:
-    """Where files are uploaded before they count; they are written on the machine's own disk, as
-    files that have no name and so vanish with the process. May be pickled.
+    """The staging area in the object store. Executors write to unnamed files on their local disk,
+    which vanish with the process, and upload them when complete. Picklable.
     """
 
     place: ObjectPlace
@@ -120,20 +123,20 @@ class ObjectStaging:
         return tempfile.TemporaryFile()
 
     def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None:
-        """Upload a file that was written whole."""
+        """Upload a completely written file."""
         import obstore
 
         file.seek(0)
         path = f"{self.prefix}/{topic}-{partition}/staged/{name}"
-        with telling(self.place, "uploading"):
+        with translated_errors(self.place, "uploading"):
             obstore.put(self.place.store(), path, file)
 
     def discard(self, topic: str, partition: int, name: str) -> None:
-        """Nothing: who takes the topic partition over next removes what was left."""
+        """Do nothing: the next owner of the topic partition removes staged files."""
 
 
 class ObjectDirectory:
-    """The files of one connector below a URL, as one owner sees them."""
+    """The files of one connector below a URL, from the view of one owner."""
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class ObjectDirectory:
     ) -> None:
         self._place = place
         self._tag = hashlib.blake2b(connector.encode(), digest_size=4).hexdigest()
-        # where each topic partition has its log, and files that do not count yet
+        # has the log of each topic partition, and staged files
         self._own = f"{_SIDE}/{self._tag}"
         self._owner = str(claim)
         self._extension = extension
@@ -154,25 +157,26 @@ class ObjectDirectory:
         self._heads: dict[tuple[str, int], _Entry] = {}
 
     def staged(self) -> ObjectStaging:
-        """Where executors write."""
+        """The staging area for executors."""
         return ObjectStaging(self._place, self._own)
 
     def check_owner(self, topic: str, partition: int) -> None:
-        """Nothing: whether another task has taken it over shows when files are put in place."""
+        """Do nothing: publishing detects that another task has taken over."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     def take_over(self, topic: str, partition: int, start_offset: int) -> int:
-        """Become the owner of a topic partition; the offset from which on nothing was written.
+        """Become the owner of a topic partition; returns the offset up to which files exist.
 
-        That is ``start_offset``, or behind it when files were written and not committed.
+        That is ``start_offset``, or later when files were published and their offsets not
+        committed.
 
         Raises:
-            StaleClaimError: others take it over again and again.
+            StaleClaimError: Other tasks keep taking it over.
         """
         side = self._side(topic, partition)
-        with telling(self._place, f"taking {topic}-{partition} over"):
+        with translated_errors(self._place, f"taking {topic}-{partition} over"):
             for _ in range(_ATTEMPTS):
                 head = self._head(side)
                 end_offset = start_offset if head is None else max(start_offset, head.end_offset)
@@ -185,22 +189,22 @@ class ObjectDirectory:
             left = [
                 each["path"]
                 for each in self._listed(f"{side}/staged")
-                # an upload that goes on now is a stale owner's, which finds that it is one
+                # an upload in progress now belongs to a stale owner, which will detect that
             ]
             self._delete([*left, *self._entries_before(side, own.number)])
         self._heads[topic, partition] = own
         if end_offset > start_offset:
             _log.warning(
-                "%s-%d: offsets %d to %d were written and not committed: they are left out",
+                "%s-%d: offsets %d to %d were written and not committed: they are skipped",
                 *(topic, partition, start_offset, end_offset - 1),
             )
         return end_offset
 
     def publish(self, files: Iterable[StagedFile]) -> None:
-        """Put files in place; durable when it returns.
+        """Publish files; durable when it returns.
 
         Raises:
-            StaleClaimError: an owner with another claim has it.
+            StaleClaimError: An owner with another claim has the topic partition.
         """
         by_partition: dict[tuple[str, int], list[StagedFile]] = {}
         for each in files:
@@ -208,26 +212,26 @@ class ObjectDirectory:
         if not by_partition:
             return
         with (
-            telling(self._place, "writing"),
+            translated_errors(self._place, "writing"),
             ThreadPoolExecutor(min(_PARALLEL, len(by_partition))) as pool,
         ):
             list(pool.map(lambda each: self._publish(*each), by_partition.items()))
 
     def set_back(self, topic: str, partition: int, offset: int) -> None:
-        """Forget what was written from an offset on: remove its files, which begin there or behind.
+        """Discard files from an offset on: removes files that start there or later.
 
-        Only while no task runs.
+        Call it only while no task runs.
 
         Raises:
-            StaleClaimError: a task runs.
+            StaleClaimError: A task runs.
         """
         side = self._side(topic, partition)
-        with telling(self._place, f"setting {topic}-{partition} back"):
+        with translated_errors(self._place, f"setting {topic}-{partition} back"):
             head = self._head(side)
             if head is None:
                 return
             self._put_in_place(head)
-            # first, as a position before the committed one does no harm, and lost files would
+            # the entry first: a lower position is harmless, missing files are not
             if self._append(side, head, offset, ()) is None:
                 raise self._stale(topic, partition)
             removed = [
@@ -240,24 +244,24 @@ class ObjectDirectory:
             self._delete(removed)
 
     def partitions(self) -> list[tuple[str, int]]:
-        """The topic partitions that were written."""
-        with telling(self._place, "listing"):
+        """The topic partitions that have files."""
+        with translated_errors(self._place, "listing"):
             names = {each["path"].split("/")[-3] for each in self._listed(self._own)}
         found = (re.fullmatch(r"(.+)-(\d+)", name) for name in sorted(names))
         return [(match[1], int(match[2])) for match in found if match is not None]
 
     def probe(self) -> None:
-        """Do all that is done to files, on an object of its own, which is gone then.
+        """Check all operations on files with a temporary object.
 
         Raises:
-            ObjectStoreError: something is refused, or the store does not hold on to the rule that
-                an object may be created only once.
+            ObjectStoreError: An operation is refused, or the store does not support creating an
+                object only if it is absent.
         """
         store, path = self._place.store(), f"{self._own}/probe-{uuid.uuid4().hex}"
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with telling(self._place, "trying whether files can be written"):
+        with translated_errors(self._place, "trying whether files can be written"):
             obstore.put(store, path, b"", mode="create")
             try:
                 obstore.put(store, path, b"", mode="create")
@@ -269,7 +273,7 @@ class ObjectDirectory:
                 self._delete([path, f"{path}-copy"])
             raise ObjectStoreError(
                 f"{self._place.url}: the store overwrites objects that should be created only once "
-                "(If-None-Match), so two writers could not be told apart: use a newer one"
+                "(If-None-Match), so concurrent writers are not detected: use a newer version of it"
             )
 
     def _publish(self, key: tuple[str, int], files: Sequence[StagedFile]) -> None:
@@ -281,7 +285,7 @@ class ObjectDirectory:
             self._delete([staged for staged, _ in pairs])
             raise self._stale(topic, partition)
         if any(number > own.number for number, _ in self._numbers(side)):
-            # the number was free, as a later owner had removed it
+            # the number was free because a later owner had removed the entry
             self._delete([_log_path(side, own.number), *(staged for staged, _ in pairs)])
             raise self._stale(topic, partition)
         self._put_in_place(own)
@@ -295,7 +299,7 @@ class ObjectDirectory:
         end_offset: int,
         files: tuple[tuple[str, str], ...],
     ) -> _Entry | None:
-        """The next entry; None when there is another one of its number."""
+        """Append an entry; None if its number is used."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -305,7 +309,7 @@ class ObjectDirectory:
         try:
             obstore.put(self._place.store(), path, own.encoded(), mode="create")
         except AlreadyExistsError:
-            # a request whose answer was lost is repeated, and finds what it did
+            # the client repeats a request after a lost answer, and then finds its own entry
             found = self._entry(number, path)
             return own if found is not None and found.id == own.id else None
         return own
@@ -318,7 +322,7 @@ class ObjectDirectory:
             found = self._entry(*max(numbers))
             if found is not None:
                 return found
-        raise RetriableError(f"{self._place.url}: {side} changes faster than it can be read")
+        raise RetriableError(f"{self._place.url}: {side} changes too often to be read")
 
     def _numbers(self, side: str) -> list[tuple[int, str]]:
         paths = (each["path"] for each in self._listed(f"{side}/log"))
@@ -338,7 +342,7 @@ class ObjectDirectory:
                 obstore.head(store, place)  # it was copied before
 
     def _entry(self, number: int, path: str) -> _Entry | None:
-        """An entry of a log; None when its owner has gone on and removed it."""
+        """An entry of a log; None if its owner has removed it after a later one."""
         import obstore
 
         try:
@@ -362,7 +366,8 @@ class ObjectDirectory:
         try:
             obstore.delete(store, paths)
         except FileNotFoundError:
-            # unlike S3, Google's store and Azure's say so, perhaps before they come to the others
+            # Google's and Azure's stores raise for a missing object, unlike S3, and may skip the
+            # others
             for each in paths:
                 with suppress(FileNotFoundError):
                     obstore.delete(store, each)
@@ -379,8 +384,8 @@ class ObjectDirectory:
 
     def _stale(self, topic: str, partition: int) -> StaleClaimError:
         return StaleClaimError(
-            f"{topic}-{partition} in {self._place.url} was taken over by another task than that "
-            f"with the claim {self._owner}",
+            f"{topic}-{partition} in {self._place.url} was taken over by another task: the "
+            f"claim {self._owner} is stale",
             self._owner,
         )
 

@@ -1,4 +1,4 @@
-"""Objects of a store as files that rows are read from."""
+"""Reads objects of a store as files."""
 
 import fnmatch
 import glob
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import IO, Any, Self, cast
 
 from drover.connectors.files.storage.file_identity import FileError
-from drover.connectors.files.storage.object_store import ObjectPlace, telling
+from drover.connectors.files.storage.object_store import ObjectPlace, translated_errors
 from drover.connectors.files.storage.readable_files import FileReference, Look, OpenFile
 
-#: So much is asked for at once.
+#: The size of one request.
 _AHEAD_BYTES = 2 * 1024 * 1024
 
 
 class ObjectFiles:
-    """The objects that a URL names: one, those of a directory, or those of a glob.
+    """The objects of a URL: a single one, a directory, or a glob.
 
-    They are looked for by ``find`` alone: an object does not grow, and one that is put again has
-    another entity tag.
+    Only ``find`` checks for changes: an object does not grow, and a new version has another entity
+    tag.
     """
 
     def __init__(self, url: str, options: tuple[tuple[str, str], ...]) -> None:
@@ -32,8 +32,8 @@ class ObjectFiles:
         """See Files.
 
         Raises:
-            ObjectStoreError: the store refuses it.
-            RetriableError: the store is away.
+            ObjectStoreError: The store refuses the request.
+            RetriableError: The store is unavailable.
         """
         self._found = {each.path: each for each in self._list()}
         return sorted(
@@ -59,8 +59,8 @@ class ObjectFiles:
     def _list(self) -> "list[_Object]":
         base, pattern = _split(self._url)
         place = ObjectPlace(base, self._options)
-        with telling(place, "looking for objects"):
-            import obstore  # behind telling, which says that it is missing
+        with translated_errors(place, "listing objects"):
+            import obstore  # inside: a missing library becomes an ObjectStoreError
 
             if pattern is None:
                 metas = list(obstore.list_with_delimiter(place.store())["objects"])
@@ -75,14 +75,14 @@ class ObjectFiles:
             ]
 
     def _single(self) -> "list[_Object]":
-        """The object of the URL, if it is one."""
+        """The object of the URL, if it exists."""
         import obstore
 
         base, _, name = self._url.rpartition("/")
         if "://" not in base or base.endswith("/"):
             return []
         place = ObjectPlace(base, self._options)
-        with telling(place, "looking for objects"):
+        with translated_errors(place, "listing objects"):
             try:
                 return [_Object.of(place, obstore.head(place.store(), name))]
             except FileNotFoundError:
@@ -111,7 +111,7 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """An object of which pieces were planned."""
+    """An object with planned pieces."""
 
     path: str
     place: ObjectPlace
@@ -125,7 +125,7 @@ class ObjectReference:
 
 
 class ObjectFile:
-    """An object, read by ranges of bytes; of the given entity tag, or not at all."""
+    """An object with the given entity tag, read by byte ranges; fails if the tag has changed."""
 
     def __init__(self, place: ObjectPlace, name: str, tag: str, size_bytes: int) -> None:
         self._place = place
@@ -145,9 +145,9 @@ class ObjectFile:
         """See OpenFile.
 
         Raises:
-            FileError: the object is gone, or is another.
-            ObjectStoreError: the store refuses it.
-            RetriableError: the store is away.
+            FileError: The object was removed or replaced.
+            ObjectStoreError: The store refuses the request.
+            RetriableError: The store is unavailable.
         """
         end = min(at + length, self._size_bytes)
         if at >= end:
@@ -189,7 +189,7 @@ class ObjectFile:
         import obstore
         from obstore.exceptions import PreconditionError
 
-        with telling(self._place, f"reading {self._name}"):
+        with translated_errors(self._place, f"reading {self._name}"):
             try:
                 options: Any = {"range": (start, end), "if_match": self._tag}
                 return bytes(obstore.get(self._place.store(), self._name, options=options).bytes())
@@ -198,7 +198,7 @@ class ObjectFile:
 
 
 class _Stream(io.RawIOBase):
-    """An object for libraries that read files."""
+    """The object as a file for libraries."""
 
     def __init__(self, file: ObjectFile) -> None:
         self._file = file
@@ -226,7 +226,7 @@ class _Stream(io.RawIOBase):
 
 
 def _split(url: str) -> tuple[str, str | None]:
-    """The part of a URL without wildcards, and a regular expression for what is below it."""
+    """The part of a URL without wildcards, and a regular expression for the rest."""
     scheme, _, rest = url.partition("://")
     parts = rest.split("/")
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), None)
@@ -237,7 +237,7 @@ def _split(url: str) -> tuple[str, str | None]:
 
 
 def _pattern(parts: Sequence[str]) -> str:
-    """Of a glob's parts; ``**`` is any number of directories."""
+    """The regular expression of a glob; ``**`` matches any number of directories."""
     texts = []
     for number, part in enumerate(parts):
         last = number == len(parts) - 1

@@ -1,4 +1,4 @@
-"""How connectors reach object stores: URLs, settings, and errors in words."""
+"""Access to object stores: URLs, settings, and error messages."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -30,9 +30,9 @@ _RETRIES = 5
 _TIMEOUT_S, _CONNECT_TIMEOUT_S, _RETRY_TIMEOUT_S = 60, 10, 60
 EXTRA = (
     "object stores need one more library on the workers: pip install 'drover-connect[objects]', "
-    "then start them again"
+    "then restart them"
 )
-#: What the libraries' messages have of answers that no repetition changes.
+#: Status codes, in the library's messages, for which a retry cannot help.
 FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
 _REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
@@ -40,30 +40,30 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 class ObjectStoreError(Exception):
-    """What an object store refuses; the message says what to do."""
+    """An object store refuses an operation; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """Objects below a URL, and how to log in; may be pickled, shows no secret.
+    """A URL of an object store with its credentials; picklable, its repr shows no secret.
 
-    ``options`` are the library's: without credentials among them those of the worker's own
-    environment are taken.
+    ``options`` are the library's; without credentials among them, the worker's environment provides
+    them.
     """
 
     url: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def store(self) -> "ObjectStore":
-        """The library's store, whose paths are below the URL; one a process.
+        """The library's store with paths relative to the URL; one per process.
 
         Raises:
-            ObjectStoreError: the library is missing, or refuses the settings.
+            ObjectStoreError: The library is missing, or rejects the settings.
         """
         return _store(self)
 
     def below(self, path: str) -> "ObjectPlace":
-        """The objects of a directory of this one."""
+        """A directory below this place."""
         return ObjectPlace(f"{self.url.rstrip('/')}/{path}", self.options)
 
 
@@ -73,7 +73,7 @@ def is_object_url(path: str) -> bool:
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with a URL of an object store, or None."""
+    """The error in a URL of an object store, or None."""
     if _URL.fullmatch(url):
         return None
     return (
@@ -83,12 +83,12 @@ def url_fault(url: str) -> str | None:
 
 
 def place_fault(path: str) -> str | None:
-    """What is wrong with a path to files on a disk or in an object store, or None."""
+    """The error in a path on a disk or in an object store, or None."""
     return url_fault(path) if is_object_url(path) else directory_fault(path)
 
 
 def place_of(url: str, config: Mapping[str, Any]) -> ObjectPlace:
-    """The place that a parsed config has settings for."""
+    """The place for a URL, with the settings of a parsed config."""
     secrets = {name: _secret(config.get(name)) for name in _SECRETS}
     options: dict[str, str | None]
     if url.startswith("s3"):
@@ -110,7 +110,7 @@ def place_of(url: str, config: Mapping[str, Any]) -> ObjectPlace:
     else:
         options = {
             "endpoint": config.get(ENDPOINT),
-            # the library takes the account from abfss://container@account.… itself
+            # the library extracts the account from abfss://container@account.…
             "account_name": config.get(AZURE_ACCOUNT) if "@" not in url else None,
             "account_key": secrets[AZURE_KEY],
             "sas_token": secrets[AZURE_SAS],
@@ -152,9 +152,11 @@ def _store(place: ObjectPlace) -> "ObjectStore":
 
 
 @contextmanager
-def telling(place: ObjectPlace, doing: str) -> Iterator[None]:
-    """Errors of the store as ``ObjectStoreError``, or as ``RetriableError`` where waiting helps."""
-    place.store()  # says what is missing
+def translated_errors(place: ObjectPlace, doing: str) -> Iterator[None]:
+    """Convert errors of the store to ``ObjectStoreError``, or ``RetriableError`` if a retry may
+    help.
+    """
+    place.store()  # raises if the library is missing
     from obstore.exceptions import (
         BaseError,
         GenericError,
@@ -173,7 +175,7 @@ def telling(place: ObjectPlace, doing: str) -> Iterator[None]:
                 "credentials, and that they may read, write, list and delete there"
             )
         elif any(each in str(error) for each in _NO_BUCKET):
-            text = f"{place.url}, {doing}: there is no such bucket: create it, or mend the URL"
+            text = f"{place.url}, {doing}: the bucket does not exist: create it, or correct the URL"
         elif isinstance(error, GenericError) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from error
         raise ObjectStoreError(text) from error
@@ -202,12 +204,12 @@ def _key(
 
 
 _SECRETS = (SECRET_KEY, SESSION_TOKEN, GCS_JSON, AZURE_KEY, AZURE_SAS)
-#: Confluent's names for S3, GCS and Azure.
+#: Confluent's setting names for S3, GCS and Azure.
 STORE_SETTINGS = ConfigDef(
-    _key(REGION, "The region of an S3 bucket; by default the worker's."),
+    _key(REGION, "The region of an S3 bucket; by default the region of the worker's environment."),
     _key(
         ENDPOINT,
-        "The address of a store that is not the cloud's own, such as http://minio:9000.",
+        "The address of an S3-compatible or other store, such as http://minio:9000.",
         validator=Check(
             lambda url: (
                 None
@@ -218,19 +220,20 @@ STORE_SETTINGS = ConfigDef(
     ),
     _key(
         PATH_STYLE,
-        "Whether an S3 bucket is in the path of requests (true), or in the host's name.",
+        "Whether the bucket is in the path of S3 requests (true) or in the host name.",
         ConfigType.BOOLEAN,
         default=True,
         importance=Importance.LOW,
     ),
     _key(
-        ACCESS_KEY, "S3's key; by default the credentials of the worker's environment or machine."
+        ACCESS_KEY,
+        "The S3 access key; by default credentials of the worker's environment or machine.",
     ),
-    _key(SECRET_KEY, "The secret of that key.", ConfigType.PASSWORD),
-    _key(SESSION_TOKEN, "The token of temporary credentials.", ConfigType.PASSWORD),
-    _key(GCS_FILE, "A file of Google's credentials on the workers.", validator=Check(path_fault)),
-    _key(GCS_JSON, "Google's credentials as JSON.", ConfigType.PASSWORD),
+    _key(SECRET_KEY, "The S3 secret key.", ConfigType.PASSWORD),
+    _key(SESSION_TOKEN, "The session token of temporary credentials.", ConfigType.PASSWORD),
+    _key(GCS_FILE, "A file with Google credentials on the workers.", validator=Check(path_fault)),
+    _key(GCS_JSON, "Google credentials as JSON.", ConfigType.PASSWORD),
     _key(AZURE_ACCOUNT, "Azure's storage account."),
     _key(AZURE_KEY, "Azure's account key.", ConfigType.PASSWORD),
-    _key(AZURE_SAS, "Azure's shared access signature.", ConfigType.PASSWORD),
+    _key(AZURE_SAS, "An Azure shared access signature.", ConfigType.PASSWORD),
 )

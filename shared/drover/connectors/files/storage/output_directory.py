@@ -1,14 +1,14 @@
 """A directory of files that are named by the offsets of their records. Standard library only.
 
-A file is ``TOPIC-PARTITION-START-END-CONNECTOR.EXT``: its records have offsets from START to
-END - 1 of a topic partition, and CONNECTOR is a checksum of the connector's name, so that several
-may share a directory.
+A file is ``TOPIC-PARTITION-START-END-CONNECTOR.EXT``: its records have offsets from START to END -
+1 of a topic partition, and CONNECTOR is a checksum of the connector's name, so that several
+connectors may share a directory.
 
-Beside them the hidden directory ``.drover`` has, for each topic partition and owner, a directory of
-files that are not in place yet. Files get into place, and out of it, only by a rename from or to
-there. Whoever takes a topic partition over moves the directories of earlier owners away first: from
-then on each rename of theirs fails, wherever they were suspended. What they did before is found and
-removed after that. So there is no lock that a suspended owner could keep.
+The hidden directory ``.drover`` beside them has a staging directory for each topic partition and
+owner. Files are published, and removed, only by a rename from or to that directory. A task that
+takes over a topic partition first moves the staging directories of earlier owners away: after that
+each of their renames fails, wherever they were suspended. Files that they published before are then
+removed. No lock is needed, which a suspended owner could keep.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file that is durable but hidden, and where it belongs below the directory."""
+    """A durable, hidden file, and its final place below the directory."""
 
     staged: str
     directory: str
@@ -49,8 +49,8 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStaging:
-    """Where an owner's files are until they are put in place: TOPIC-PARTITION/owner of each topic
-    partition, which the task has made: without it the task was taken over. May be pickled.
+    """The staging directories of an owner: TOPIC-PARTITION/owner for each topic partition. The task
+    creates them; a missing one means that another task has taken over. Picklable.
     """
 
     directory: str
@@ -61,7 +61,7 @@ class DirectoryStaging:
         return self._path(topic, partition, name).open("xb")
 
     def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None:
-        """Have a file on the disk that was written whole."""
+        """Make a completely written file durable."""
         os.fsync(file.fileno())
 
     def discard(self, topic: str, partition: int, name: str) -> None:
@@ -73,13 +73,13 @@ class DirectoryStaging:
 
 
 class OutputDirectory:
-    """The files of one connector in a directory, as one owner sees them."""
+    """The files of one connector in a directory, from the view of one owner."""
 
     def __init__(self, path: str, *, task: TaskId, term: Term, extension: str) -> None:
-        """Make the directory.
+        """Create the directory.
 
         Raises:
-            OSError: it cannot be made, or is outside of the worker's roots.
+            OSError: It cannot be created, or is outside of the worker's roots.
         """
         check_root(path)
         self.path = Path(os.path.realpath(path))
@@ -92,21 +92,21 @@ class OutputDirectory:
 
     @property
     def owner(self) -> str:
-        """How this owner's directories are called."""
+        """The name of this owner's staging directories."""
         return str(self._owner)
 
     def staged(self) -> DirectoryStaging:
-        """Where executors write."""
+        """The staging area for executors."""
         return DirectoryStaging(str(self.staging), self.owner)
 
     def take_over(self, topic: str, partition: int, start_offset: int) -> int:
         """Become the owner of a topic partition and remove its files from ``start_offset`` on.
 
-        All offsets below are committed, none from there on. Returns ``start_offset``, from which on
-        nothing is written now.
+        Offsets below are committed, others are not. Returns ``start_offset``: no files exist from
+        there on.
 
         Raises:
-            StaleClaimError: an owner with a later claim has it.
+            StaleClaimError: An owner with a later claim has it.
         """
         side = self._side(topic, partition)
         own = side / self.owner
@@ -131,20 +131,20 @@ class OutputDirectory:
         return start_offset
 
     def check_owner(self, topic: str, partition: int) -> None:
-        """Refuse to go on when somebody else has taken the topic partition over.
+        """Raise if another task has taken over the topic partition.
 
         Raises:
-            StaleClaimError: an owner with another claim has it.
+            StaleClaimError: An owner with another claim has it.
         """
         if not (self._side(topic, partition) / self.owner).is_dir():
             raise self._stale(topic, partition)
 
     def publish(self, files: Iterable[StagedFile]) -> None:
-        """Put files in place; durable when it returns.
+        """Publish files; durable when it returns.
 
         Raises:
-            StaleClaimError: an owner with another claim has it.
-            OSError: a place is outside of the worker's roots, or cannot be written.
+            StaleClaimError: An owner with another claim has it.
+            OSError: A place is outside of the worker's roots, or cannot be written.
         """
         made: set[Path] = set()
         for each in files:
@@ -166,7 +166,7 @@ class OutputDirectory:
             _sync(directory)
 
     def close(self) -> None:
-        """Remove the places for files that are not in place yet."""
+        """Remove empty staging directories."""
         for topic, partition in self._taken:
             shutil.rmtree(self._side(topic, partition) / self.owner, ignore_errors=True)
             for directory in (
@@ -175,7 +175,7 @@ class OutputDirectory:
                 self.staging.parent,
             ):
                 with contextlib.suppress(OSError):
-                    directory.rmdir()  # unless another owner has something there
+                    directory.rmdir()  # fails if another owner has files there
         self._taken.clear()
 
     def _remove_files(self, topic: str, partition: int, start_offset: int) -> None:
@@ -190,14 +190,14 @@ class OutputDirectory:
                 removed.append(path)
             elif end > start_offset:
                 _log.warning(
-                    "%s has records from offset %d on again, as the offsets were set back into the "
-                    "middle of it",
+                    "%s will have duplicates from offset %d on: the offsets were reset into the "
+                    "middle of this file",
                     path,
                     start_offset,
                 )
         if removed:
             _log.info(
-                "%d files of %s-%d from offset %d on were not committed: removed",
+                "removed %d uncommitted files of %s-%d from offset %d on",
                 len(removed),
                 topic,
                 partition,
@@ -218,7 +218,7 @@ class OutputDirectory:
                     yield Path(directory, name), int(match["start"]), int(match["end"])
 
     def _parents(self, directory: Path) -> list[Path]:
-        """Directories between this one and the path, which may be new."""
+        """The directories between this one and the root path, which may be new."""
         return [each for each in directory.parents if each.is_relative_to(self.path)]
 
     def _side(self, topic: str, partition: int) -> Path:
@@ -248,8 +248,8 @@ class _Owner:
         return cls(Term(int(match[1]), int(match[2])), int(match[3])) if match else None
 
     def is_later_than(self, other: "_Owner") -> bool:
-        """Sequences count the claims of one task; between tasks only generations can be compared,
-        and a partition moves from one to the other in a new one.
+        """Sequences order the claims of one task; different tasks have different generations,
+        because a partition moves between tasks only in a new generation.
         """
         if self.task != other.task:
             return self.term.generation > other.term.generation

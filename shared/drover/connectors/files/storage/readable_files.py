@@ -1,6 +1,6 @@
-"""Files that rows are read from, on a disk or in an object store: what reading needs of both.
+"""The interface of readable files, on a disk or in an object store.
 
-A driver finds files and plans pieces of them, executors open them again to read the pieces.
+The driver finds files and plans pieces; executors open the files again to read the pieces.
 """
 
 import glob
@@ -20,10 +20,10 @@ _TAIL_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A file as it is now: ``changed`` differs when it does, and is what JSON can say.
+    """The current state of a file: ``changed``, a JSON value, differs after each change.
 
-    ``modified_ns`` is when it was changed last; 0 for a file that is complete as soon as it is
-    there. ``fault`` is why it cannot be read, or None.
+    ``modified_ns`` is the time of the last change; 0 for files that are always complete. ``fault``
+    is why the file cannot be read, or None.
     """
 
     changed: tuple[int | str, ...]
@@ -36,67 +36,67 @@ class OpenFile(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it has now."""
+        """The current size in bytes."""
 
     def pread(self, length: int, at: int) -> bytes:
-        """The bytes from ``at`` on; fewer than ``length`` at its end only."""
+        """The bytes from ``at`` on; fewer than ``length`` only at the end."""
 
     def stream(self) -> IO[bytes]:
-        """The file for libraries that read files; it is closed with this."""
+        """The file as a stream for libraries; closed together with this object."""
 
     def identity(self, head_bytes: int) -> dict[str, Any]:
-        """How the file is known again while it grows, by so many of its first bytes."""
+        """The identity of a file that may grow, from its first ``head_bytes`` bytes."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """How the whole file is known again, if it does not grow."""
+        """The identity of a file that does not grow."""
 
     def matches(self, offset: Mapping[str, Any]) -> bool:
-        """Whether this is the file whose ``identity`` is in an offset."""
+        """Whether the file has the ``identity`` in an offset."""
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the file."""
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class FileReference(Protocol):
-    """A file that was planned, to be opened on an executor; may be pickled."""
+    """A planned file, to be opened on an executor; picklable."""
 
     @property
     def path(self) -> str:
-        """What it is called."""
+        """The file's path."""
 
     def open(self) -> OpenFile:
-        """Open it.
+        """Open the file.
 
         Raises:
-            FileError: it is gone, is another, or cannot be read.
+            FileError: The file was removed or replaced, or cannot be read.
         """
 
 
 class Files(Protocol):
-    """The files that a source has found."""
+    """The files of a source."""
 
     def find(self, *, by_time: bool) -> Sequence[str]:
-        """Their paths, ordered by name, or by time of change and then by name."""
+        """Their paths, ordered by name, or by modification time and then by name."""
 
     def look(self, path: str) -> Look | None:
-        """A file as it is now; None when it is gone.
+        """The current state of a file; None if it was removed.
 
         Raises:
-            FileError: it cannot be looked at.
+            FileError: The file cannot be inspected.
         """
 
     def open(self, path: str) -> OpenFile:
-        """Open a file to plan pieces of it.
+        """Open a file to plan its pieces.
 
         Raises:
-            FileError: it cannot be read.
+            FileError: The file cannot be read.
         """
 
     def reference(self, path: str, identity: Mapping[str, Any]) -> FileReference:
-        """The file of an ``identity`` or ``fingerprint``, for executors."""
+        """A reference to the file with an ``identity`` or ``fingerprint``, for executors."""
 
 
 class LocalFile:
@@ -150,7 +150,7 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalReference:
-    """A file on a disk, which may have been renamed since; one without ``identity`` may not."""
+    """A file on a disk, possibly renamed since; without ``identity`` it must be at its path."""
 
     path: str
     identity: FileIdentity | None
@@ -169,12 +169,12 @@ class LocalReference:
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """Files on a disk: one, those of a directory, or those of a glob."""
+    """Files on a disk: a single one, a directory, or a glob."""
 
     pattern: str
 
     def find(self, *, by_time: bool) -> Sequence[str]:
-        """See Files; one that is gone comes first."""
+        """See Files; files that vanish during the search sort first."""
         paths = matching_paths(self.pattern)
         return sorted(paths, key=lambda path: (_changed_ns(path) if by_time else 0, path))
 
@@ -201,10 +201,10 @@ class LocalFiles:
 
 
 def open_checked(path: str) -> LocalFile:
-    """Open a file for reading, inside of the worker's roots.
+    """Open a file for reading, within the worker's roots.
 
     Raises:
-        FileError: it cannot be; the message says why.
+        FileError: The file cannot be opened; the message has the reason.
     """
     try:
         file = LocalFile(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -219,9 +219,9 @@ def open_checked(path: str) -> LocalFile:
 
 
 def matching_paths(pattern: str) -> list[str]:
-    """The files that a path, directory or glob names; directories in them are left out."""
+    """The files of a path, directory or glob, without directories."""
     if glob.has_magic(pattern):
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern) - noqa: PTH207 (Path.glob takes no absolute pattern)
         return [path for path in found if not Path(path).is_dir()]
     try:
         with os.scandir(pattern) as entries:
