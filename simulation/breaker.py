@@ -1,4 +1,4 @@
-"""Breaks something of a cluster now and then, as its seed's mix says."""
+"""Injects faults into a cluster at random times, at the rates drawn in the seed's mix."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ PARTITIONS_MS = (300, 2_000, 6_000, 15_000)
 
 
 class Breaker:
-    """Every fault is one of ``KINDS``; it ends by itself."""
+    """Draws faults from ``KINDS``; each fault has a limited duration."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class Breaker:
         }
         if self._kinds:
             self._later()
-        # of its own, so that it changes nothing in seeds without it
+        # A separate generator: the draws of seeds without a stranger stay the same.
         self._stranger_dice = Random(cluster.mix.stranger_ms)
         if cluster.mix.stranger_ms:
             self._stranger_later()
@@ -62,7 +62,7 @@ class Breaker:
         if process is None:
             return
         process.crash()
-        if not isinstance(process, Engine):  # an engine's worker starts the next one
+        if not isinstance(process, Engine):  # the worker restarts its engine
             self._start_later(process)
 
     def _choose(self) -> Process | None:
@@ -90,7 +90,7 @@ class Breaker:
         names = [each.name for each in (*cluster.services, *cluster.workers, *cluster.operators)]
         source, target = dice.sample(names, 2)
         pairs = [(source, target)] if dice.random() < 0.5 else [(source, target), (target, source)]
-        if dice.random() < 0.3:  # cut off from everybody
+        if dice.random() < 0.3:  # cut off from all processes
             pairs = [(source, name) for name in names] + [(name, source) for name in names]
         cluster.network.blocked.update(pairs)
         what = "cut off" if len(pairs) > 2 else "one way" if len(pairs) == 1 else "both ways"
@@ -108,7 +108,7 @@ class Breaker:
             self._world.random.choice(engines).crash()
 
     def _stop_worker(self) -> None:
-        """A worker ends in good order, and comes back with another version, or not at all."""
+        """Stop a worker gracefully; it returns with another version, or not at all."""
         workers = [worker for worker in self._cluster.live_workers if not worker.paused]
         if not workers:
             return
@@ -143,7 +143,9 @@ class Breaker:
         self._world.after(self._cluster.mix.stranger_ms, self._stranger_writes)
 
     def _stranger_writes(self) -> None:
-        """Half a set in the config log: a marker that names more tasks than there are."""
+        """Write an incomplete task set: a commit marker that names more tasks than the log
+        holds.
+        """
         if not self.active:
             return
         self._stranger_later()

@@ -1,7 +1,8 @@
-"""The simulated brokers, as source tasks see them that publish by producers of their own.
+"""Simulated brokers for source tasks that publish through their own transactional producers.
 
-A transactional id has an epoch, and perhaps an open transaction with records and offsets. A request
-arrives late or never, and so does its answer, also when its sender is suspended or gone by then.
+A transactional id has an epoch and at most one open transaction with records and offsets. The
+network can delay or lose a request and its response; a delayed request also arrives when its sender
+is paused or has crashed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_MS = 1_500
 NO_ANSWER = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the brokers did not answer")
 
-#: Of each partition of a source: the first record of a batch, and the one behind its last.
+#: Per source partition: the first record of a batch, and the record after its last.
 Batch = Mapping[int, tuple[int, int]]
 
 
 class FencedError(Exception):
-    """Another producer has begun under the transactional id."""
+    """Another producer was initialized with the same transactional id."""
 
 
 @dataclass(slots=True)
 class _Producer:
-    """What the brokers know of a task's transactional id; ``claim`` is that of its owner."""
+    """The state of a task's transactional id; ``claim`` is the claim of the current producer."""
 
     epoch: int = -1
     claim: Term | None = None
@@ -44,9 +45,9 @@ class Brokers:
     """Topics and transactions; they survive every crash.
 
     Args:
-        network: Knows the circumstances.
+        network: Decides which requests are late or lost.
         rules: Sees every commit.
-        data: Has the source offsets, of which those of a transaction become visible with it.
+        data: Stores the source offsets; offsets of a transaction become visible at its commit.
     """
 
     def __init__(self, network: Network, rules: Rules, data: "DataStore") -> None:
@@ -54,11 +55,11 @@ class Brokers:
         self._rules = rules
         self._data = data
         self._producers: dict[TaskId, _Producer] = {}
-        #: How far the partitions of sources were published, by connector and partition.
+        #: The next unpublished record, by connector and source partition.
         self._published: dict[tuple[str, int], int] = {}
 
     def request(self, process: Process, work: Callable[[], object], heard: Heard) -> None:
-        """Send a request; ``heard`` gets its result, or the error that it ended with."""
+        """Send a request; call ``heard`` with its result or its error."""
         world, mix = self._network.world, self._network.mix
         incarnation = process.incarnation
         waiting = [heard]
@@ -86,10 +87,10 @@ class Brokers:
         late = world.chance(mix.late_probability)
         return world.between(1, mix.late_max_ms if late else mix.delay_max_ms)
 
-    # --- what they are asked for -------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     def init(self, task: TaskId, claim: Term | None) -> int:
-        """Begin as the task's producer: returns its epoch. Whatever is open is aborted."""
+        """Initialize the task's producer: abort its open transaction and return the new epoch."""
         producer = self._producers.setdefault(task, _Producer())
         producer.epoch += 1
         producer.claim, producer.records, producer.offsets = claim, {}, ()
@@ -98,7 +99,7 @@ class Brokers:
         return producer.epoch
 
     def fence(self, task: TaskId) -> None:
-        """Begin for nobody."""
+        """Fence the task's producer: raise the epoch without a new owner."""
         self.init(task, None)
 
     def tasks_of(self, connector: str) -> list[TaskId]:
@@ -110,7 +111,7 @@ class Brokers:
         self._of(task, epoch).records = batch
 
     def add_offsets(self, task: TaskId, epoch: int, offsets: Sequence[CommittedOffset]) -> None:
-        """Add source offsets to it."""
+        """Add source offsets to the open transaction."""
         self._of(task, epoch).offsets = offsets
 
     def commit(self, task: TaskId, epoch: int) -> None:

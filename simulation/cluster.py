@@ -1,4 +1,4 @@
-"""One simulated cluster: its processes, and what can be broken of it."""
+"""One simulated cluster: its processes and its faults."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ WORKERS_MAX = 5
 
 
 class Cluster:
-    """Everything that runs in one seed; with ``on_kafka`` its sources publish on brokers."""
+    """All processes of one seed; with ``on_kafka``, sources publish to brokers."""
 
     def __init__(self, world: World, mix: Mix, *, on_kafka: bool = False) -> None:
         self.world = world
@@ -82,13 +82,13 @@ class Cluster:
 
     @property
     def breakable(self) -> list[Process]:
-        """The processes that faults may befall, those that run."""
+        """The running processes: faults apply to these."""
         engines = [worker.engine for worker in self.workers]
         all_processes = (*self.services, *self.workers, *engines, *self.consumers)
         return [each for each in all_processes if each.alive]
 
     def _consumer(self, index: int) -> Consumer:
-        """One of two groups; static or not, two may be told to take the same place."""
+        """A consumer of one of two groups; two static members may share an instance id."""
         group_id = f"group{index % 2}"
         dice = self.world.random
         instance_id = f"{group_id}/{dice.randrange(2)}" if dice.random() < 0.5 else None
@@ -96,7 +96,7 @@ class Cluster:
         return Consumer(self.network, f"consumer{index}", self.rules, names, group_id, instance_id)
 
     def add_worker(self) -> None:
-        """One more worker joins in."""
+        """Start another worker."""
         name = f"worker{len(self.workers)}"
         worker = Worker(
             self.network,
@@ -111,13 +111,13 @@ class Cluster:
         self._add(worker)
 
     def draw_protocol(self) -> str:
-        """The rebalance protocol of a worker of one of three versions."""
+        """Draw a worker's rebalance protocol: eager, compatible or sessioned."""
         if not self.world.chance(self.mix.cooperative):
             return "eager"
         return "sessioned" if self.world.chance(self.mix.signing) else "compatible"
 
     def heal(self) -> None:
-        """Nothing breaks from now on, and all that should run is started."""
+        """End all faults and start every process that should run."""
         self.world.tell(("faults",), "faults end")
         self.network.mix = healed(self.mix)
         self.network.blocked.clear()

@@ -1,7 +1,7 @@
-"""Simulated consumers: members of other groups, dynamic or static, that commit the groups' offsets.
+"""Simulated consumers: dynamic or static members of other groups that commit group offsets.
 
-Two may be given the same instance id, as happens when a process is thought dead and started again:
-one of them is fenced and ends.
+Two consumers may use the same instance id, as after a false failure detection: the coordinator
+fences one of them, and it stops.
 """
 
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ class Consumer(Process):
     """One member of a group.
 
     Args:
-        network: Where it is.
+        network: Carries its calls.
         name: Its name.
-        rules: Sees what it is told.
+        rules: Sees every response that it receives.
         coordinators: The names of all coordinators.
         group_id: Its group.
-        instance_id: The place that it takes as a static member; None for a dynamic one.
+        instance_id: The instance id of a static member; None for a dynamic member.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Consumer(Process):
         self._coordinators = coordinators
         self.group_id = group_id
         self.instance_id = instance_id
-        #: False: whoever leaves or is fenced stays away.
+        #: False: a consumer that left or was fenced does not rejoin.
         self.willing = True
         self.fenced = False
         self._forget()
@@ -78,15 +78,15 @@ class Consumer(Process):
     def _forget(self) -> None:
         self.member_id = ""
         self.generation = -1
-        #: The partition that it was given; None while it works on nothing.
+        #: The assigned partition; None without an assignment.
         self.partition: int | None = None
         self._position = 0
         self._committing = False
-        #: Counts its joins: what comes of an earlier one is too late.
+        #: Counts joins: responses to earlier joins are dropped.
         self._round = 0
 
     def started(self) -> None:
-        """Join before long."""
+        """Join within half a second."""
         self._forget()
         self.fenced = False
         self._following = Following(self._network, self, self._coordinators)
@@ -209,7 +209,9 @@ class Consumer(Process):
                 self._heartbeat_later(this_round)
 
     def _leave(self) -> None:
-        """Leave, and take another static member along, as an operator does with a batch."""
+        """Leave; sometimes remove another static member in the same request, as an operator
+        does.
+        """
         leaving = [LeavingMember(self.member_id, self.instance_id)]
         if self.world.chance(0.5):
             leaving.append(LeavingMember("", f"{self.group_id}/0"))
@@ -244,7 +246,7 @@ class Consumer(Process):
     def _fetch(self, this_round: int, partition: int) -> None:
         if this_round != self._round:
             return
-        if self._committing:  # in an earlier round: where it goes on is decided by that
+        if self._committing:  # an unanswered commit of an earlier round decides the start offset
             self.after(self.world.between(*RETRY_MS), partial(self._fetch, this_round, partition))
             return
         at = TopicPartition(TOPIC, partition)

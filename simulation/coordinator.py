@@ -50,7 +50,7 @@ from simulation.shard_manager import (
 from simulation.world import Action, BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
 
-#: A parked join is answered this long before its caller's deadline.
+#: The coordinator answers a parked join this long before its caller's deadline.
 JOIN_MARGIN_MS = 100
 LEASE_MS = 1_500
 VALIDATE_EVERY = 4
@@ -58,7 +58,7 @@ VALIDATE_EVERY = 4
 
 @dataclass(frozen=True, slots=True)
 class ClaimTask:
-    """Answered with a claim's term."""
+    """Response: the claim's term."""
 
     group_id: str
     member_id: str
@@ -70,7 +70,7 @@ class ClaimTask:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Answered with a CommitResult for each task."""
+    """Response: a CommitResult per task."""
 
     group_id: str
     tasks: Sequence[TaskOffsets]
@@ -78,7 +78,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """Answered with a connector's offsets."""
+    """Response: a connector's offsets."""
 
     group_id: str
     connector: str
@@ -94,7 +94,7 @@ class WatchGroup:
 
 @dataclass(slots=True, eq=False)
 class _GroupWatch:
-    """One member's watch; ``last_change`` is None until it has begun."""
+    """One member's watch; ``last_change`` is None until the first message."""
 
     stream: Stream
     runtime: GroupRuntime
@@ -105,7 +105,7 @@ class _GroupWatch:
 
     @property
     def channels(self) -> tuple[str, str]:
-        """What it hears of."""
+        """The channels that this watch is subscribed to."""
         own = member_channel(self.group_id, self.member_id)
         return watch_channel(self.group_id), own
 
@@ -114,11 +114,11 @@ class Coordinator(Process):
     """The process of a coordinator.
 
     Args:
-        network: Where it is.
-        rules: Sees what it tells.
+        network: Carries its calls.
+        rules: Sees its responses and its durable records.
         disks: The logs of all shards.
         data: Claims and offsets.
-        table: The leases by which several coordinators share the shards.
+        table: The leases by which several coordinators divide the shards.
         peers: All coordinators.
     """
 
@@ -153,7 +153,7 @@ class Coordinator(Process):
     def started(self) -> None:
         """Read the logs, then serve."""
         self._watches = {}
-        #: The set of task configs whose predecessors' producers were fenced, by connector.
+        #: By connector: the task set whose predecessors' producers are fenced.
         self._fenced: dict[str, TaskSet] = {}
         self.shard_manager = SimulatedShardManager(
             self._network,
@@ -190,17 +190,17 @@ class Coordinator(Process):
         return runtime
 
     def crashed(self) -> None:
-        """The process is gone, in the middle of an append perhaps."""
+        """The process crashed, perhaps during an append."""
         for disk in self._disks:
             disk.process_crashed(self)
 
     @property
     def runtimes(self) -> Sequence[GroupRuntime]:
-        """Of the shards that it serves, or loads."""
+        """The runtimes of the shards that this coordinator serves or loads."""
         return tuple(self.shard_manager.runtimes.values())
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """The group as an operator sees it; None when it is not served here."""
+        """The group as an operator sees it; None when this coordinator does not serve it."""
         runtime = self.shard_manager.runtime(group_id)
         if isinstance(runtime, DroverError):
             return None
@@ -252,7 +252,7 @@ class Coordinator(Process):
 
     def _commit(self, call: ServerCall, tasks: Sequence[TaskOffsets]) -> None:
         def commit() -> object:
-            # one that was given up before its turn is not carried out
+            # a call that was cancelled while queued is not executed
             return self._data.commit(tasks) if call.is_open else None
 
         call.on_cancel = lambda: None
@@ -292,7 +292,9 @@ class Coordinator(Process):
         self._data.run(self, lambda: self._data.grant(claim), call.answer)
 
     def _fence_former(self, claim: ClaimRequest, *, grant: Action, heard: Heard) -> None:
-        """On Kafka, fence the producers of an earlier set of tasks, whose claims fall first."""
+        """On Kafka, fence the producers of the previous task set; the claims of that set become
+        stale first.
+        """
         brokers, connector = self._data.brokers, claim.task.connector
         if brokers is None or self._fenced.get(connector) == claim.task_set:
             grant()
@@ -361,7 +363,7 @@ class Coordinator(Process):
             watch.runtime.post(ended(watch.group_id, watch.member_id, watch.watch_id))
 
     def _forget(self, watch: _GroupWatch) -> bool:
-        """Whether it was there."""
+        """Remove a watch; returns whether it existed."""
         found = [self._watches.get(each, {}).pop(watch, watch) is None for each in watch.channels]
         return any(found)
 

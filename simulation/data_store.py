@@ -1,6 +1,6 @@
-"""The simulated ``data.db``: real rules for claims and offsets, in an SQLite database in memory.
+"""The simulated ``data.db``: the real rules for claims and offsets on an in-memory SQLite database.
 
-Coordinators and engines write it, each transaction at one moment of its process's time.
+Coordinators and engines write to it; each transaction is one action in its process.
 """
 
 import json
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class DataStore:
-    """Claims and committed offsets; survives every crash.
+    """Claims and committed offsets; they survive every crash.
 
     Args:
-        network: Knows the circumstances.
+        network: Decides which transactions are slow or fail.
         rules: Sees every grant and every accepted commit.
     """
 
@@ -36,15 +36,17 @@ class DataStore:
         self._rules = rules
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._connection.executescript(SCHEMA)
-        #: when the last transaction of each process will be over
+        #: when each process's last queued transaction ends
         self._free_ms: dict[str, int] = {}
         #: Where topics and source offsets are on Kafka.
         self.brokers: Brokers | None = None
 
     def run(self, process: Process, work: Callable[[], T], heard: Callable[[object], None]) -> None:
-        """Carry out a transaction of ``process``; a crash comes before, after, or between."""
+        """Run a transaction of ``process``; a crash may precede it, follow it, or hide its
+        result.
+        """
         world, mix = self._network.world, self._network.mix
-        # the writes of a process take turns
+        # a process runs one write at a time
         free_ms = max(self._free_ms.get(process.name, 0), world.now_ms)
         self._free_ms[process.name] = free_ms + world.between(0, mix.write_ms // 4)
         delay_ms = self._free_ms[process.name] - world.now_ms
@@ -58,7 +60,7 @@ class DataStore:
                 result = work()
             except DroverError as error:
                 result = error
-            if world.chance(0.2):  # it is durable before anybody hears of it
+            if world.chance(0.2):  # durable before the caller receives the result
                 process.after(world.between(0, mix.write_ms), lambda: heard(result))
             else:
                 heard(result)
@@ -92,7 +94,7 @@ class DataStore:
         return results
 
     def write(self, connector: str, committed: Sequence[CommittedOffset]) -> None:
-        """Offsets that come with the records of a transaction."""
+        """Store the offsets of a committed transaction."""
         offsets.write(self._connection, connector, committed, 0)
 
     def fetch(self, connector: str) -> list[CommittedOffset]:
@@ -100,21 +102,21 @@ class DataStore:
         return offsets.fetch(self._connection, connector)
 
     def current(self, task: TaskId) -> Term | None:
-        """The claim that counts."""
+        """The task's current claim."""
         return claims.current(self._connection, task)
 
     def positions(self, connector: str) -> dict[int, int]:
-        """How far each of a connector's partitions was committed."""
+        """The committed position of each of a connector's partitions."""
         return dict(map(position_of, self.fetch(connector)))
 
 
 def committed_offset(partition: int, position: int) -> CommittedOffset:
-    """A position in a partition, as a task commits it."""
+    """A committed position in a partition."""
     return CommittedOffset(f'{{"partition":{partition}}}', f'{{"position":{position}}}')
 
 
 def position_of(offset: CommittedOffset) -> tuple[int, int]:
-    """The way back."""
+    """The partition and position of a committed offset."""
     assert offset.offset_json is not None
     partition: int = json.loads(offset.partition_json)["partition"]
     position: int = json.loads(offset.offset_json)["position"]

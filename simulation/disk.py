@@ -1,6 +1,6 @@
-"""A log on a simulated disk: slow, failing, torn by a crash, compacted while it serves.
+"""A log on a simulated disk: appends are slow, fail, and tear in a crash; compaction runs online.
 
-What it holds survives its process. An append is written at one moment: as a whole or not at all.
+The log survives its process. An append is atomic: all of its records or none.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -16,16 +16,16 @@ from simulation.process import Process
 
 T = TypeVar("T")
 
-#: Sees every append that was written: the records, from which offset on, and the epoch.
+#: Sees every durable append: the records, the first offset, and the epoch.
 Observer = Callable[[Sequence[LogRecord], int, int | None], None]
-#: Hears the end offset, or why nothing was written.
+#: Gets the end offset, or the error of an append that wrote nothing.
 Appended = Callable[[int | DroverError], None]
 
 DISK_FULL = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the disk is full")
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that never has to wait."""
+    """The result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -38,9 +38,9 @@ class Disk:
     """One service's log.
 
     Args:
-        network: Knows the circumstances.
-        name: For the story.
-        observe: Sees what was written.
+        network: Decides which appends are slow or fail.
+        name: The log's name in the story.
+        observe: Sees every durable append.
     """
 
     def __init__(self, network: Network, name: str, observe: Observer) -> None:
@@ -48,7 +48,7 @@ class Disk:
         self.name = name
         self._observe = observe
         self._log = MemoryLog(kept_record_count=network.mix.kept_records)
-        #: The append of each process that waits for the disk: its records and epoch.
+        #: The pending append of each process: its records and epoch.
         self._under_way: dict[Process, tuple[Sequence[LogRecord], int | None]] = {}
 
     @property
@@ -63,7 +63,7 @@ class Disk:
         epoch: int | None,
         appended: Appended,
     ) -> None:
-        """Write all records or none, after a while; one append at a time."""
+        """Write all records or none after a delay; one append at a time."""
         assert process not in self._under_way, "appends come one at a time"
         self._under_way[process] = records, epoch
         world = self._network.world
@@ -71,7 +71,7 @@ class Disk:
         process.after(delay_ms, lambda: appended(self._finish(process)))
 
     def process_crashed(self, process: Process) -> None:
-        """What was being written is there, or not: nobody was told."""
+        """A pending append may survive the crash without an acknowledgement."""
         under_way = self._under_way.pop(process, None)
         if under_way is None:
             return
@@ -79,11 +79,11 @@ class Disk:
         world = self._network.world
         if world.chance(self._network.mix.torn_survives):
             world.tell((self.name,), "{}: an append survives the crash untold", self.name)
-            with suppress(DroverError):  # it may be fenced
+            with suppress(DroverError):  # the writer may be fenced
                 self._write(records, epoch)
 
     def append_by_another(self, record: LogRecord) -> int:
-        """What another cluster on the same log writes while nobody here follows; its offset."""
+        """Append a record as another cluster on the same log; returns its offset."""
         return at_once(self._log.append([record])) - 1
 
     def read(self) -> Sequence[StoredRecord]:

@@ -1,9 +1,9 @@
-"""The simulated engine: a process of its own, in which connectors and tasks of plugins run.
+"""The simulated engine: a separate process that runs connectors and tasks of plugins.
 
-A task reads its committed position, works, commits the next one under its claim, again and again:
-into ``data.db`` itself (a source) or through its herder and the coordinator (a sink); on brokers a
-source publishes by a producer of its own (``publishing_task.py``). What cannot be stopped in time
-is given up by the herder and goes on for a while: only its claim stops it.
+A task loops: read the committed position, work, commit the next position under its claim. A source
+commits to ``data.db``; a sink commits through its herder and the coordinator; on brokers a source
+publishes through its own producer (``publishing_task.py``). The herder abandons a task that exceeds
+the stop timeout; the task keeps running until its stale claim fences it.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class SimulatedTask:
         self._later()
 
     def end(self) -> None:
-        """It was stopped: what it hears of its last commit matters to nobody."""
+        """Stop the run; the result of its last commit is ignored."""
         self.ended = True
 
     def work(self) -> None:
@@ -98,7 +98,7 @@ class SimulatedTask:
 
     def _source_committed(self, commit: TaskOffsets, result: object) -> None:
         if isinstance(result, DroverError):
-            self._later()  # nothing was written: the same batch once more
+            self._later()  # nothing was written: retry the same batch
         else:
             self._committed(commit, result)
 
@@ -126,13 +126,13 @@ class SimulatedTask:
 
 
 def offset_between(partition: int, start: int, end: int) -> CommittedOffset:
-    """The position at the end of a batch; its metadata says from where the batch went on."""
+    """The position at the end of a batch; its metadata holds the batch's start position."""
     offset = committed_offset(partition, end)
     return CommittedOffset(offset.partition_json, offset.offset_json, metadata=str(start))
 
 
 class Engine(Process):
-    """One worker's engine; begins anew whenever it ends while its worker lives."""
+    """One worker's engine; its worker restarts it whenever it ends."""
 
     def __init__(
         self, network: Network, name: str, worker: "Worker", data: DataStore, rules: Rules
@@ -147,7 +147,7 @@ class Engine(Process):
         self.tasks: dict[TaskId, SimulatedTask] = {}
         self._answers: dict[int, Callable[[object], None]] = {}
         self._inbox: deque[tuple[Command, Heard]] = deque()
-        #: when the last command for a connector or task will have been carried out
+        #: when each connector's or task's last queued command completes
         self._free_at_ms: dict[object, int] = {}
 
     # --- the process -------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Engine(Process):
         self.after(self.world.between(100, 1_500), self._be_ready)
 
     def crashed(self) -> None:
-        """All that ran in it is gone; its worker hears of it and starts the next one."""
+        """All connectors and tasks are lost; the worker is notified and restarts the engine."""
         self.ready = False
         answers, self._answers = self._answers, {}
         worker = self._worker
@@ -178,11 +178,11 @@ class Engine(Process):
         self.report(events.EngineReady())
 
     def report(self, event: events.HerderEvent) -> None:
-        """Tell the herder; in order."""
+        """Send an event to the herder; order is preserved."""
         self._worker.deliver(1, partial(self._worker.post, event))
 
     def commit(self, commit: TaskOffsets, heard: Heard) -> None:
-        """Have a sink's offsets committed."""
+        """Commit a sink's offsets through the worker."""
         worker = self._worker
         incarnation = self.incarnation
 
@@ -205,7 +205,7 @@ class Engine(Process):
     # --- commands ----------------------------------------------------------------------------
 
     def command(self, command: Command, heard: Heard) -> None:
-        """Herder: carry out a command; ``heard`` gets an event, or why there is none."""
+        """Execute a command of the herder; ``heard`` gets an event or an error."""
         worker = self._worker
         if not self.alive:
             worker.deliver(0, partial(heard, NO_ENGINE))
@@ -224,7 +224,7 @@ class Engine(Process):
         self.deliver(1, self._take)
 
     def _take(self) -> None:
-        """Commands come in order; one after the other for each connector and task."""
+        """Start queued commands in order; one at a time per connector and per task."""
         command, answered = self._inbox.popleft()
         key = getattr(command, "task", None) or getattr(command, "name", "")
         now_ms = self.world.now_ms
@@ -290,12 +290,12 @@ class Engine(Process):
 
 
 def is_source(start: instructions.StartTask) -> bool:
-    """Whether the task reads by itself, and not from topics."""
+    """Whether the task is a source."""
     return start.connector_config["connector.class"] == "Source"
 
 
 def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:
-    """What a connector makes of its config: its partitions dealt out to its tasks."""
+    """The task configs of a connector: its partitions distributed over its tasks."""
     partitions = int(config.get("partitions", "1"))
     count = min(partitions, tasks_max)
     return [

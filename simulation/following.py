@@ -19,7 +19,7 @@ _LEAVING = {Reason.SERVICE_UNREACHABLE, Reason.DRAINING, Reason.COORDINATOR_NOT_
 
 
 class Following:
-    """Leads the calls of one process to the owners of groups; forgets with it."""
+    """Routes the calls of one process to group owners; the cache is lost in a crash."""
 
     def __init__(self, network: Network, process: Process, addresses: Sequence[str]) -> None:
         self.network = network
@@ -59,15 +59,15 @@ class Following:
         on_message: Heard,
         on_end: Callable[[DroverError], None],
     ) -> "LedStream":
-        """A stream from the owner of a group; it breaks when the owner is another one."""
+        """Open a stream from the owner of a group; it breaks when the owner changes."""
         return LedStream(self, group_id, request, on_message, on_end)
 
     def owner(self, group_id: str) -> str | None:
-        """Where calls of a group go; None when it has to be found first."""
+        """The cached owner of a group; None when it must be looked up."""
         return self.addresses[0] if len(self.addresses) == 1 else self._owners.get(group_id)
 
     def find(self, group_id: str, addresses: Sequence[str], timeout_ms: int, heard: Heard) -> None:
-        """Ask all at once; the first who knows is believed."""
+        """Ask all coordinators in parallel; the first that knows the owner wins."""
         waiting = dict.fromkeys(addresses)
 
         def answered(address: str, result: object) -> None:
@@ -90,11 +90,11 @@ class Following:
             )
 
     def learn(self, group_id: str, owner: str) -> None:
-        """Somebody knows the owner."""
+        """Cache the owner of a group."""
         self._owners[group_id] = owner
 
     def failed_at(self, owner: str, group_id: str, error: DroverError) -> None:
-        """Draw the consequence of an error that ``owner`` answered."""
+        """Update the cache after an error from ``owner``."""
         moved = error.reason is Reason.NOT_COORDINATOR
         hint = error.metadata.get(OWNER_KEY, "") if moved else ""
         if hint and hint != owner:
@@ -106,7 +106,7 @@ class Following:
 
 
 class _LedCall:
-    """One call on its way to whoever answers it."""
+    """One call that is routed to the group's owner."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _LedCall:
         self._follow_ms = FOLLOW_FIRST_MS
         self._retry_ms = RETRY_FIRST_MS
         self._owner = ""
-        #: counts the tries: what comes of an earlier one is too late
+        #: counts attempts: results of earlier attempts are dropped
         self._try = 0
         self._call: Call | None = None
         self._lead()
@@ -179,7 +179,7 @@ class _LedCall:
         following.process.after(PROBE_EVERY_MS, partial(self._probe, self._try))
 
     def _probe(self, this_try: int) -> None:
-        """It may wait at one that is stopped: the others are asked who owns the group."""
+        """Ask the other coordinators for the owner: the called one may be paused."""
         if this_try == self._try:
             others = [each for each in self._following.addresses if each != self._owner]
             heard = partial(self._probed, this_try)
@@ -251,7 +251,7 @@ class LedStream:
             self._begin(owner)
 
     def cancel(self) -> None:
-        """End it; nothing more is heard of it."""
+        """Cancel the stream; no further callback runs."""
         self._open = False
         if self._stream is not None:
             self._stream.cancel()
@@ -281,7 +281,7 @@ class LedStream:
             following.process.after(PROBE_EVERY_MS, self._look)
 
     def _look(self) -> None:
-        """The owner is another one by now: this stream has nothing more to say."""
+        """Break the stream when the group has another owner."""
         if not self._open:
             return
         if self._following.owner(self._group_id) not in (self._owner, None):

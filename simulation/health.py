@@ -1,4 +1,4 @@
-"""What a healed cluster looks like, and what is still missing of it."""
+"""The conditions of a healed cluster, and which of them do not hold yet."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ _CONNECTOR_STATES = {**_TASK_STATES, TargetState.STOPPED: RunState.STOPPED}
 
 
 def missing(cluster: Cluster) -> str:
-    """The first thing that is not as it should be; empty when all is well."""
+    """The first condition that does not hold; empty when the cluster is healthy."""
     for fault in _faults(cluster):
         return fault
     return ""
 
 
 def failed_connectors(cluster: Cluster) -> list[str]:
-    """Connectors with something FAILED, which only an operator starts again."""
+    """Connectors that are FAILED or have a FAILED task; only an operator restarts these."""
     if not (cluster.status_store.alive and cluster.status_store.runtime.loaded):
         return []
     statuses = cluster.status_store.runtime.machine.snapshot().statuses
@@ -145,6 +145,6 @@ def _is_in_engine(cluster: Cluster, owner: Worker, key: StatusKey, state: RunSta
     task = owner.engine.tasks.get(key)
     if task is None or task.ended or task.paused != (state is RunState.PAUSED):
         return False
-    # a claim of an earlier start that was granted late fences a paused task, which hears of it, and
-    # claims again, when it works
+    # A late grant to an earlier start fences a paused task. The task detects this and claims again
+    # when it resumes.
     return task.paused or task.claim == cluster.data.current(key)

@@ -47,7 +47,7 @@ CONFIG_STORE = "config-store"
 
 
 def carry_out(worker: "Worker", instruction: HerderInstruction) -> None:
-    """Carry out an instruction; its completion comes back as an event."""
+    """Execute an instruction; its completion is posted as an event."""
     _HANDLERS[type(instruction)](worker, instruction)
 
 
@@ -66,7 +66,7 @@ def _done(
 
 
 def _failure(instruction: HerderInstruction, error: DroverError) -> events.HerderEvent | None:
-    """What the herder hears of an instruction that failed."""
+    """The event that reports a failed instruction to the herder."""
     engine_ended = isinstance(error, UnavailableError)
     match instruction:
         case instructions.ClaimTask(task, run_id) | instructions.FetchOffsets(task, run_id):

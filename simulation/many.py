@@ -1,4 +1,4 @@
-"""Runs many seeds over all cores; what comes out depends on the seeds alone."""
+"""Runs many seeds on all cores; the results depend only on the seeds."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ from simulation.planted import planted
 from simulation.simulation import Simulation, SimulationError, Summary
 
 SEEDS_AT_A_TIME = 10
-#: A process is replaced after so many pieces of work, so that memory stays bounded.
+#: Bounds memory: a process is replaced after this many work items.
 PIECES_PER_PROCESS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a seed: its summary, or the rule that was broken and the story of it."""
+    """The result of a seed: its summary, or the broken rule and its story."""
 
     seed: int
     summary: Summary | None = None
@@ -27,7 +27,7 @@ class Outcome:
 def run_seed(
     seed: int, plant: str = "", story_of: Sequence[str] | None = None, *, on_kafka: bool = False
 ) -> Outcome:
-    """Run one seed, with a planted bug perhaps; ``story_of`` adds the story of these items."""
+    """Run one seed, optionally with a planted bug; ``story_of`` adds the story of these items."""
     replay = f"make simulate SEED={seed}" + (f" PLANT={plant}" if plant else "")
     if on_kafka:
         replay += " KAFKA=1"
@@ -49,7 +49,7 @@ def run_seeds(
     on_kafka: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
-    """Run seeds; outcomes come in the order of the seeds. Close it to stop early."""
+    """Run seeds; yields outcomes in seed order. Close the iterator to stop early."""
     count = min(processes or os.cpu_count() or 1, len(seeds))
     if count == 1:
         yield from map(partial(run_seed, plant=plant, on_kafka=on_kafka), seeds)

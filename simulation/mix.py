@@ -1,9 +1,9 @@
-"""What a seed draws: how large its cluster is, and what breaks in it how often."""
+"""The parameters that a seed draws: the cluster's size, its faults and their rates."""
 
 from dataclasses import dataclass, replace
 from random import Random
 
-#: Kinds of faults, with how often each is drawn where a seed has it.
+#: Kinds of faults, with their weights in seeds that include them.
 KINDS = {
     "crash": 4,
     "pause": 3,
@@ -18,7 +18,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """One seed's circumstances; probabilities are for each message, write or step of a plugin."""
+    """One seed's parameters; probabilities apply per message, per write or per step of a plugin."""
 
     faults_ms: int
     fault_interval_ms: int
@@ -45,20 +45,20 @@ class Mix:
     session_timeout_ms: int
     kept_records: int
     retention_ms: int
-    #: How many workers are cooperative; the others are eager.
+    #: The fraction of workers that are cooperative; the others are eager.
     cooperative: float
     #: Time between two commit markers of another cluster on the same config log; 0 for none.
     stranger_ms: int
     #: Time between two drains of workers, or ends of drains; 0 for none.
     drain_ms: int
-    #: How long the work of a worker that is gone waits for its return.
+    #: The scheduled rebalance delay: how long a lost worker's assignment waits for its return.
     rebalance_delay_ms: int
-    #: How many of the cooperative workers sign what they ask of each other.
+    #: The fraction of cooperative workers that sign their requests to other workers.
     signing: float
 
 
 def draw_mix(dice: Random) -> Mix:
-    """The circumstances of the seed that ``dice`` was made of."""
+    """Draw the parameters of a seed from ``dice``."""
     quiet = dice.random() < 0.1
     kinds = [kind for kind in KINDS if dice.random() < 0.7]
     return Mix(
@@ -88,7 +88,8 @@ def draw_mix(dice: Random) -> Mix:
         retention_ms=dice.choice((5_000, 604_800_000)),
         kept_records=dice.choice((20, 100, 1_000)),
         cooperative=dice.choice((0.0, 0.6, 0.9, 1.0, 1.0, 1.0)),
-        # drawn aside, so that the other seeds are what they were before there was this one
+        # Drawn from separate generators: existing seeds keep the values they had before these
+        # parameters.
         stranger_ms=Random(str(dice.getstate())).choice((0, 0, 0, 8_000)),
         drain_ms=Random(f"drains {dice.getstate()}").choice((0, 0, 0, 2_000, 5_000)),
         rebalance_delay_ms=Random(f"delay {dice.getstate()}").choice((0, 0, 0, 0, 3_000)),
@@ -97,7 +98,7 @@ def draw_mix(dice: Random) -> Mix:
 
 
 def healed(mix: Mix) -> Mix:
-    """The same cluster when nothing breaks any more."""
+    """The same cluster without faults."""
     return replace(
         mix,
         delay_max_ms=5,

@@ -1,8 +1,8 @@
-"""The network between processes: calls and streams that are late, lost, doubled, or cut off.
+"""The network between processes: calls and streams are delayed, lost, duplicated or cut off.
 
-It promises what gRPC over TCP does: a stream's messages come in order or it breaks; a call comes to
-its server any number of times, and its client hears one answer: the first, an error, or its own
-deadline. Calls overtake one another.
+It guarantees what gRPC over TCP does: a stream delivers its messages in order or breaks. A call
+reaches its server any number of times; its client gets exactly one result: the first response, an
+error, or its own deadline. Calls overtake one another.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from simulation.world import Action, World
 
 Heard = Callable[[object], None]
 
-#: A connection that lost something is found out after this long, if at all.
+#: The time until an endpoint detects a broken connection, if it does.
 BREAK_MS = (50, 1_500)
 RETRY_FIRST_MS = 100
 RETRY_MAX_MS = 1_000
@@ -26,28 +26,28 @@ TOO_LATE = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
 
 
 class Network:
-    """Who is where, and what happens between them."""
+    """The processes by name, and the messages between them."""
 
     def __init__(self, world: World, mix: Mix) -> None:
         self.world = world
         self.mix = mix
         self.processes: dict[str, Process] = {}
-        #: From whom to whom nothing comes through.
+        #: Blocked links: (source, target).
         self.blocked: set[tuple[str, str]] = set()
 
     def delay_ms(self) -> int:
-        """How long a message takes."""
+        """Draw a message's delay."""
         world, mix = self.world, self.mix
         if world.chance(mix.late_probability):
             return world.between(1, mix.late_max_ms)
         return world.between(1, mix.delay_max_ms)
 
     def loses(self, source: str, target: str) -> bool:
-        """Whether a message does not come through."""
+        """Whether a message is lost."""
         return (source, target) in self.blocked or self.world.chance(self.mix.loss)
 
     def carry(self, source: str, target: Process, incarnation: int, action: Action) -> bool:
-        """Bring something to an incarnation of ``target``; False when it is lost."""
+        """Deliver a message to an incarnation of ``target``; returns False when it is lost."""
         if self.loses(source, target.name):
             return False
         self.world.after(self.delay_ms(), partial(target.wake, incarnation, action))
@@ -59,15 +59,15 @@ class Call:
 
     Args:
         network: Carries it.
-        client: Who calls; hears nothing more once it crashed.
-        server: Its name.
-        request: What is asked.
+        client: The caller; gets no result after it crashed.
+        server: The server's name.
+        request: The request.
         heard: Gets the response or a DroverError, once.
         timeout_ms: For all attempts.
-        retry: Whether a call that was not answered may be repeated.
-        renew: Makes the request of a further attempt, where that is another one.
-        in_order: For a client that makes one such call at a time, over one connection: no copy of
-            a call arrives when the client has gone on to the next.
+        retry: Whether an unanswered call may be repeated.
+        renew: Builds the request of each further attempt, where it differs.
+        in_order: For a client that makes one such call at a time over one connection: no copy of a
+            call arrives after the client has sent the next one.
     """
 
     __slots__ = (
@@ -115,13 +115,13 @@ class Call:
         self._attempt()
 
     def hear(self, attempt: int, result: object) -> None:
-        """An answer came, or the news that there will be none."""
+        """Receive a response, or the error of an attempt that gets none."""
         if self._heard is None or attempt != self._attempt_count:
             return
         if self._retry and isinstance(result, UnavailableError):
             pause_ms = min(RETRY_FIRST_MS << self._attempt_count, RETRY_MAX_MS)
             if self.client.now_ms + pause_ms < self._deadline_ms:
-                self._attempt_count += 1  # whatever else comes of the last attempt is too late
+                self._attempt_count += 1  # drops any further result of the last attempt
                 self.client.after(pause_ms, self._attempt_again)
                 return
         self._finish(result)
@@ -132,7 +132,7 @@ class Call:
         self._cancel()
 
     def cancel(self) -> None:
-        """The client gives up; it hears nothing more."""
+        """Cancel the call; no result is delivered."""
         self._heard = None
         self.client.calls.pop(self, None)
         self._cancel()
@@ -164,7 +164,7 @@ class Call:
                 world.after(delay_ms, partial(self._arrive, attempt))
 
     def unheard(self, attempt: int) -> None:
-        """Something was lost: the client sees its connection break, or nothing at all."""
+        """A message was lost: the client's connection breaks, or the client notices nothing."""
         if self.client.alive and self._network.world.chance(0.7):
             delay_ms = self._network.world.between(*BREAK_MS)
             broken = partial(self.hear, attempt, BROKEN)
@@ -174,7 +174,7 @@ class Call:
 
     def _arrive(self, attempt: int) -> None:
         if self._in_order and (self._heard is None or attempt != self._attempt_count):
-            return  # the connection that brought it was closed before the next call was made
+            return  # the client closed that connection before it made the next call
         server = self._network.processes[self.server]
         if server.alive:
             served = ServerCall(self._network, self, attempt, server)
@@ -184,7 +184,7 @@ class Call:
             self.come_back(server, attempt, REFUSED)
 
     def come_back(self, server: Process, attempt: int, result: object) -> None:
-        """An answer is on its way to the client."""
+        """Send a response to the client."""
         network, world = self._network, self._network.world
         hear = partial(self.hear, attempt, result)
         if not network.carry(server.name, self.client, self._incarnation, hear):
@@ -212,7 +212,7 @@ class Call:
 
 
 class ServerCall:
-    """One arrival of a call at its server, to be answered once."""
+    """One arrival of a call at its server; the server answers it at most once."""
 
     __slots__ = (
         "_attempt",
@@ -247,18 +247,18 @@ class ServerCall:
         server.served[self.number] = self
 
     def answer(self, result: object) -> None:
-        """Answer with a response or a DroverError, if somebody still waits."""
+        """Answer with a response or a DroverError, unless the call is closed."""
         if self.is_open:
             self._close()
             self._call.come_back(self.server, self._attempt, result)
 
     def watch_for_cancel(self, on_cancel: Action) -> None:
-        """Call ``on_cancel`` when the client gives up or its deadline comes before the answer."""
+        """Call ``on_cancel`` when the client cancels or its deadline passes before the answer."""
         self.on_cancel = on_cancel
         self.server.after(self.timeout_ms, self.cancel)
 
     def cancel(self) -> None:
-        """The client gave up."""
+        """The client cancelled."""
         if self.is_open:
             self._close()
             if self.on_cancel is not None:
@@ -275,15 +275,15 @@ class ServerCall:
 
 
 class Stream:
-    """Messages from a server to a client, in order, until it breaks.
+    """Messages from a server to a client, in order, until the stream breaks.
 
     Args:
         network: Carries it.
-        client: Who reads.
+        client: The reader.
         server: The server's name.
-        request: What is asked.
+        request: The request.
         on_message: Gets each message.
-        on_end: Gets the error with which it ended, once, unless the client cancelled it.
+        on_end: Gets the error that ended the stream, once, unless the client cancelled it.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Stream:
         self.request = request
         self.client = client
         self.server = network.processes[server]
-        #: What the server does when it sees the client gone.
+        #: Called at the server when it detects that the client is gone.
         self.on_broken: Action | None = None
         self._on_message = on_message
         self._on_end = on_end
@@ -325,7 +325,7 @@ class Stream:
         self._to_client(message)
 
     def fail(self, error: DroverError) -> None:
-        """Server: end it."""
+        """Server: end the stream with an error."""
         if self._server_open:
             self._server_open = False
             self.server.streams.pop(self, None)
@@ -333,14 +333,14 @@ class Stream:
                 self._to_client(error)
 
     def cancel(self) -> None:
-        """Client: end it."""
+        """Client: cancel the stream."""
         if self._client_open:
             self._client_open = False
             self.client.streams.pop(self, None)
             self._tell_server()
 
     def end_gone(self, process: Process) -> None:
-        """One of the two crashed."""
+        """The client or the server crashed."""
         if process is self.client:
             self._client_open = False
             self._tell_server()
@@ -356,7 +356,7 @@ class Stream:
             self.server.streams[self] = None
             opened = partial(self.server.open_stream, self)
             self.server.wake(self._server_incarnation, opened)
-            if self._cut or not self._client_open:  # it was given up on the way
+            if self._cut or not self._client_open:  # cancelled while the message was in transit
                 self._server_breaks(self.network.delay_ms())
         else:
             self._to_client(REFUSED)
@@ -368,7 +368,7 @@ class Stream:
             self._server_breaks(self.network.delay_ms())
 
     def _cut_off(self) -> None:
-        """The connection is dead; both ends find out, each in its time."""
+        """Break the connection; each end detects it after its own delay."""
         self._cut = True
         between = self.network.world.between
         self._server_breaks(between(BREAK_MS[0], 2 * BREAK_MS[1]))
@@ -395,7 +395,7 @@ class Stream:
         self.network.world.after(self.network.delay_ms(), wake)
 
     def _read_one(self) -> None:
-        """Whichever delivery comes first brings the first message: their order is kept."""
+        """Deliver the oldest queued message: deliveries may overtake, messages may not."""
         message = self._inbox.popleft()
         if not self._client_open or self._cut:
             return

@@ -1,6 +1,7 @@
 """Simulated operators: they create, change, delete, pause, resume, stop and restart connectors.
 
-Each asks any worker, and again under the same request id when it does not know what became of it.
+An operator sends each request to any worker; with an unknown result it retries under the same
+request id.
 """
 
 from collections.abc import Sequence
@@ -34,10 +35,10 @@ class Operator(Process):
     """One client of the admin API.
 
     Args:
-        network: Where it is.
+        network: Carries its calls.
         name: Its name.
-        rules: Hears what was acknowledged.
-        workers: The names of the workers, as they are at the time.
+        rules: Sees every acknowledged write.
+        workers: The names of the current workers.
     """
 
     def __init__(self, network: Network, name: str, rules: Rules, workers: Sequence[str]) -> None:
@@ -45,17 +46,17 @@ class Operator(Process):
         self._network = network
         self._rules = rules
         self._workers = workers
-        #: False: what was begun is finished, nothing new is begun.
+        #: False: finish open requests and start no new ones.
         self.willing = True
         self.busy = False
         self.acknowledged_count = 0
 
     def started(self) -> None:
-        """Begin to think."""
+        """Schedule the first request."""
         self._think()
 
     def restart_failed(self, name: str) -> None:
-        """Have everything restarted that failed of a connector."""
+        """Restart a connector's FAILED instances."""
         if not self.busy:
             self._ask(
                 requests.RestartConnector(
@@ -145,10 +146,10 @@ class Operator(Process):
 
 
 class Drainer(Operator):
-    """An operator who drains workers and has them take work again, one now and then."""
+    """An operator who drains workers and ends their drains, one at a time."""
 
     def relieve(self, worker: str) -> None:
-        """Have a worker take work."""
+        """End a worker's drain."""
         if not self.busy:
             self._ask(requests.DrainWorker(worker, draining=False))
 

@@ -1,4 +1,4 @@
-"""Realistic bugs, each of which skips one rule, to show that the simulation can fail."""
+"""Realistic bugs that each violate one rule: they prove that the simulation detects violations."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ class Bug:
     """A planted bug.
 
     Attributes:
-        rule: The rule that it skips.
-        on_kafka: Whether it is about sources on brokers.
-        target: The dotted name of what is replaced.
-        replacement: By what.
+        rule: The rule that it violates.
+        on_kafka: Whether it concerns sources that publish to brokers.
+        target: The dotted name of the replaced attribute.
+        replacement: The faulty version.
     """
 
     rule: str
@@ -55,7 +55,7 @@ def _grant_with_the_same_sequence(
 
 
 def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
-    """Tells of a generation at once, and has it appended then."""
+    """Releases join responses before the generation's records are durable."""
     _decide(runtime, event, call_id)
     if runtime._in_flight is None:
         return
@@ -101,7 +101,7 @@ def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
 
 
 def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
-    """Has the records committed, and then the offsets."""
+    """Commits the records first, and the offsets after that."""
     brokers, offsets = task._brokers, task._commit_of_batch().offsets
 
     def committed(result: object) -> None:
@@ -204,7 +204,7 @@ ON_KAFKA = frozenset(name for name, bug in BUGS.items() if bug.on_kafka)
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Run with the bug ``name``; without any when it is empty."""
+    """Run with the bug ``name``; an empty name plants no bug."""
     if not name:
         yield
         return

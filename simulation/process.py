@@ -1,7 +1,8 @@
-"""A simulated operating-system process: it crashes, is stopped for a while, and has its own clock.
+"""A simulated operating-system process: it crashes, pauses and resumes, and has its own clock.
 
-Whatever it does is an action that its incarnation still has to be there for. A stopped process does
-nothing; what came for it meanwhile comes when it goes on, messages and late timers in any order.
+Every action belongs to one incarnation and is dropped when that incarnation has ended. A paused
+process does nothing; messages and timers that are due during the pause are delivered at resume,
+messages in order, timers anywhere between them.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ DRIFT_MAX_PERMILLE = 20
 
 
 class Process:
-    """One process of the cluster; services, workers, engines and clients are such."""
+    """One process of the cluster: a service, worker, engine or client."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -27,12 +28,12 @@ class Process:
         self.alive = False
         self.incarnation = 0
         self.paused = False
-        #: When it went on after it had been stopped, in the world's time.
+        #: The time of the last resume after a pause, on the world's clock.
         self.resumed_ms = 0
         self._pause_id = 0
-        #: What came while it was stopped: for whom, whether it is a timer, and what to do.
+        #: Actions held during a pause: the incarnation, whether it is a timer, the action.
         self._held: list[tuple[int, bool, Action]] = []
-        #: Calls and streams that it serves, by id, and those that it made.
+        #: Calls and streams that it serves, by id, and its own calls to servers.
         self.served: dict[int, ServerCall] = {}
         self.streams: dict[Stream, None] = {}
         self.calls: dict[Call, None] = {}
@@ -41,11 +42,11 @@ class Process:
 
     @property
     def now_ms(self) -> int:
-        """What its clock shows; never goes back while it lives."""
+        """The process's clock; monotonic within an incarnation."""
         return int(self.world.now_ms * self._pace) + self._offset_ms
 
     def start(self) -> None:
-        """A new incarnation, with its clock set by chance."""
+        """Start a new incarnation with a random clock offset and rate."""
         world = self.world
         self.alive = True
         self.incarnation += 1
@@ -55,7 +56,7 @@ class Process:
         self.started()
 
     def crash(self, why: str = "crashes") -> None:
-        """Everything in its memory is gone; whom it talked with sees the connections break."""
+        """Lose all memory; peers see their connections break."""
         self.world.tell((self.name,), "{} {}", self.name, why)
         self.alive = False
         self.paused = False
@@ -72,14 +73,14 @@ class Process:
         self.crashed()
 
     def pause(self, duration_ms: int) -> None:
-        """It stops, and later goes on, knowing nothing of it."""
+        """Pause for a while; the process does not notice."""
         self.world.tell((self.name,), "{} is stopped for {} ms", self.name, duration_ms)
         self.paused = True
         self._pause_id += 1
         self.world.after(duration_ms, partial(self._resume, self.incarnation, self._pause_id))
 
     def resume(self) -> None:
-        """It goes on, if it was stopped. Messages come in order, late timers anywhere between."""
+        """Resume if paused: deliver messages in order, and late timers anywhere between them."""
         if not self.paused:
             return
         self.world.tell((self.name,), "{} goes on", self.name)
@@ -95,30 +96,32 @@ class Process:
             self.resume()
 
     def started(self) -> None:
-        """What a subclass does when it starts."""
+        """Called at the start of an incarnation."""
 
     def crashed(self) -> None:
-        """What a subclass loses when it crashes."""
+        """Called after a crash."""
 
     def receive(self, call: "ServerCall") -> None:
         """A call arrives."""
         raise NotImplementedError
 
     def open_stream(self, stream: "Stream") -> None:
-        """Somebody wants a stream."""
+        """A client opens a stream."""
         raise NotImplementedError
 
     def after(self, delay_ms: int, action: Action) -> None:
-        """Do something later, by its own clock, if it still lives."""
+        """Run an action after a delay on the process's clock, unless its incarnation ends
+        before.
+        """
         real_ms = int(delay_ms / self._pace) + 1
         self.world.after(real_ms, partial(self.wake, self.incarnation, action, is_timer=True))
 
     def deliver(self, delay_ms: int, action: Action) -> None:
-        """Have something reach it after ``delay_ms`` of real time, if it still lives."""
+        """Deliver an action after ``delay_ms`` of real time, unless the incarnation ends before."""
         self.world.after(delay_ms, partial(self.wake, self.incarnation, action))
 
     def wake(self, incarnation: int, action: Action, *, is_timer: bool = False) -> None:
-        """Do something now, or when it goes on, if that incarnation still lives."""
+        """Run an action now, or at resume, if that incarnation is alive."""
         if incarnation != self.incarnation or not self.alive:
             return
         if self.paused:
@@ -128,11 +131,11 @@ class Process:
 
 
 class ProcessTimers:
-    """Keyed timers of one incarnation, by its own clock.
+    """Keyed timers of one incarnation, on its own clock.
 
     Args:
-        process: Whose clock counts.
-        on_due: Called when ``pop_due`` has something to give; ``arm`` when all of it was taken.
+        process: The owner of the clock.
+        on_due: Called when ``pop_due`` has an event; call ``arm`` after all due events are taken.
     """
 
     def __init__(self, process: Process, on_due: Callable[[], None]) -> None:
@@ -160,7 +163,7 @@ class ProcessTimers:
         return None if due is None else due[1]
 
     def arm(self) -> None:
-        """Have ``on_due`` called for the next timer."""
+        """Schedule ``on_due`` for the next timer."""
         deadline_ms = self._timers.next_deadline_ms()
         if deadline_ms is None or (self._alarm_ms is not None and self._alarm_ms <= deadline_ms):
             return

@@ -1,4 +1,4 @@
-"""A simulated source task on Kafka: the real protocol, by a producer of its own."""
+"""A simulated source task on Kafka: the real protocol over its own transactional producer."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +15,7 @@ _PAUSE_MS = 100
 
 
 class PublishingTask(SimulatedTask):
-    """One run of a task; each step is a request, and the answer leads to the next one."""
+    """One run of a task; each step sends a request, and its response leads to the next step."""
 
     def __init__(self, engine: Engine, start: instructions.StartTask, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -25,7 +25,7 @@ class PublishingTask(SimulatedTask):
         super().__init__(engine, start)
 
     def work(self) -> None:
-        """The next step."""
+        """Take the next step of the protocol."""
         steps: Mapping[Step, Callable[[Heard], None]] = {
             Step.INIT: self._init,
             Step.CHECK_CLAIM: self._check_claim,

@@ -1,4 +1,4 @@
-"""What the config log means, told once more and as simply as can be, to compare with the store."""
+"""A second, simpler fold of the config log, compared with the config store's state."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from drover_config_store.core.connector_history import VERSIONS_MAX_DEFAULT
 
 @dataclass(slots=True)
 class ReferenceConnector:
-    """What is known of a connector that exists or existed."""
+    """The state of a connector that exists or existed."""
 
     config: ConfigMap | None = None
     revision: int = 0
@@ -20,22 +20,22 @@ class ReferenceConnector:
     tasks: list[ConfigMap] | None = None
     set_number: int = -1
     uncommitted: list[ConfigMap] = field(default_factory=list)
-    #: the offsets of every config and removal, and of what else came while there was a config
+    #: the offsets of its configs and tombstones, and of other records written while it had a config
     versions: list[int] = field(default_factory=list)
     others: list[int] = field(default_factory=list)
 
     def history(self) -> list[int]:
-        """The offsets that its history should tell of."""
+        """The offsets that the connector's history should contain."""
         versions = self.versions[-VERSIONS_MAX_DEFAULT:]
         others = [offset for offset in self.others if versions and offset > versions[0]]
         return sorted([*versions, *others[-VERSIONS_MAX_DEFAULT:]])
 
-    #: How many tasks a marker named that had not all of them in the log; None when it had.
+    #: The task count of a commit marker whose set is incomplete in the log; None if complete.
     missing_tasks_of: int | None = None
 
 
 class ReferenceConfigs:
-    """The fold of every record that ever was written, compacted or not."""
+    """The fold of every record ever written, including compacted ones."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, ReferenceConnector] = {}
@@ -43,7 +43,7 @@ class ReferenceConfigs:
         self.end_offset = 0
 
     def write(self, offset: int, stored: LogRecord) -> None:
-        """A record became durable."""
+        """Fold a durable record."""
         self.end_offset = offset + 1
         if stored.request_id:
             self.request_ids.add(stored.request_id)
@@ -85,7 +85,7 @@ class ReferenceConfigs:
         return {n: c for n, c in sorted(self.connectors.items()) if c.config is not None}
 
     def difference(self, snapshot: ConfigSnapshot) -> tuple[str, str] | None:
-        """Which connector a snapshot has otherwise, and how; None when it is as it should be."""
+        """The first connector that differs in a snapshot, and the difference; None if equal."""
         if snapshot.end_offset != self.end_offset:
             return "", f"the log ends at {snapshot.end_offset}, not {self.end_offset}"
         existing = self.existing()
@@ -124,7 +124,7 @@ class ReferenceConfigs:
     def history_difference(
         self, history: Callable[[str], Sequence[HistoryEntry]]
     ) -> tuple[str, str] | None:
-        """Which connector has another history, and how; None when all are as they should be."""
+        """The first connector whose history differs, and the difference; None if equal."""
         for name, known in sorted(self.connectors.items()):
             expected, found = known.history(), [entry.offset for entry in history(name)]
             if expected != found:

@@ -1,6 +1,6 @@
-"""What must always hold, whatever breaks: checked by what is durable and by what is told.
+"""Safety rules that hold under every fault, checked on durable records and on responses.
 
-Each rule looks at the world from outside. None asks a machine for its own opinion.
+Each rule checks from outside; none reads the state of a machine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,33 +23,33 @@ from simulation.process import Process
 from simulation.reference import ReferenceConfigs
 from simulation.world import BrokenRuleError, World
 
-#: Where config records of these kinds may be written by anybody.
+#: Config record keys that a writer without the privileged epoch may write.
 _UNPRIVILEGED = b"target-state-"
 
 
 class Rules:
-    """Sees everything durable and every answer, and raises BrokenRuleError."""
+    """Sees every durable record and every response; raises BrokenRuleError."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.configs = ReferenceConfigs()
         self._config_epoch = 0
-        #: the members of each generation, and what was assigned to them, by group and generation
+        #: the members of each generation, and their assignments, by group and generation
         self._members: dict[tuple[str, int], frozenset[str]] = {}
         self._assigned: dict[tuple[str, int], Mapping[str, bytes]] = {}
         self.generations: dict[str, int] = {}
-        #: the highest generation that somebody saw, by who and group
+        #: the highest generation that a process saw, by process and group
         self._seen: dict[tuple[str, int, str, str], int] = {}
-        #: the groups' own offsets: the last of each partition, and all that ever were durable
+        #: group offsets: the last of each partition, and all that ever became durable
         self._group_offsets: dict[tuple[str, str, int], int] = {}
         self._group_offsets_ever: set[tuple[str, str, int, int]] = set()
         self._view_offsets: dict[tuple[str, int], int] = {}
-        #: what was granted last, while it counts; the highest term ever
+        #: the current claim of each task; the highest term ever granted
         self._claims: dict[TaskId, Term | None] = {}
         self._highest: dict[TaskId, Term] = {}
         self._sets: dict[str, int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
-        #: The highest claim under which a task's producer has begun.
+        #: The highest claim under which a task's producer was initialized.
         self._begun: dict[TaskId, Term] = {}
         self.claim_count = 0
         self.commit_count = 0
@@ -59,7 +59,7 @@ class Rules:
     def groups_written(
         self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
     ) -> None:
-        """Records of a group log are durable."""
+        """Check durable records of a group log."""
         for offset, record in enumerate(records, first_offset):
             decoded = decode_record(StoredRecord(offset, 0, record))
             if isinstance(decoded, GroupRecord) and decoded.metadata is not None:
@@ -84,7 +84,7 @@ class Rules:
         self._group_offsets_ever.add((*at, offset))
 
     def group_commit_acknowledged(self, group_id: str, offset: GroupOffset) -> None:
-        """A consumer was told that its commit is durable."""
+        """A consumer received the acknowledgement of its commit."""
         if (group_id, offset.topic, offset.partition, offset.offset) not in (
             self._group_offsets_ever
         ):
@@ -130,7 +130,7 @@ class Rules:
                 draining = decode_metadata(told[metadata.protocol_name]).draining
                 given = decode_assignment(member.assignment).keys
             except InvalidArgumentError:
-                continue  # a member that the leader did not know of
+                continue  # a member unknown to the leader
             if draining and given:
                 raise BrokenRuleError(
                     "a drained worker is given no work",
@@ -148,7 +148,7 @@ class Rules:
             try:
                 assignment = decode_assignment(data)
             except InvalidArgumentError:
-                continue  # a member that the leader did not know of
+                continue  # a member unknown to the leader
             for item in (*assignment.connectors, *assignment.tasks):
                 owner = owners.setdefault(item, member_id)
                 if owner != member_id:
@@ -160,7 +160,7 @@ class Rules:
                     )
 
     def group_answered(self, event: object, response: object) -> None:
-        """An answer about a group leaves its machine."""
+        """Check a response that leaves a group's machine."""
         if isinstance(event, JoinGroup) and isinstance(response, Joined):
             members = self._members.get((event.group_id, response.generation), frozenset())
             if response.member_id not in members:
@@ -190,7 +190,9 @@ class Rules:
                     )
 
     def generation_seen(self, who: Process, what: str, group_id: str, generation: int) -> None:
-        """A process was told of a generation, as ``what`` (a join's answer, a watch's message)."""
+        """A process received a generation; ``what`` names the message (join response, watch
+        message).
+        """
         key = (who.name, who.incarnation, what, group_id)
         before = self._seen.get(key, -1)
         if generation < before:
@@ -205,7 +207,7 @@ class Rules:
     # --- claims and offsets ------------------------------------------------------------------
 
     def claim_granted(self, task: TaskId, term: Term, owner: str, set_number: int) -> None:
-        """A claim is durable."""
+        """Check a claim that became durable."""
         self.claim_count += 1
         self._world.tell(
             (task, task.connector),
@@ -216,7 +218,7 @@ class Rules:
             set_number,
         )
         if self._claims.get(task) == term:
-            return  # asked for again
+            return  # a repeated request
         highest = self._highest.get(task)
         if highest is not None and term <= highest:
             raise BrokenRuleError(
@@ -230,8 +232,10 @@ class Rules:
         self._claims[task] = self._highest[task] = term
 
     def commit_accepted(self, commit: TaskOffsets, before: Mapping[int, int]) -> None:
-        """A commit is durable; ``before`` is how far each partition was. The metadata of a commit
-        says from where its task went on.
+        """Check a durable commit.
+
+        ``before`` holds each partition's previous position. The commit's metadata holds the
+        position from which its task continued.
         """
         from simulation.data_store import position_of
 
@@ -259,7 +263,7 @@ class Rules:
                 )
 
     def commit_acknowledged(self, commit: TaskOffsets) -> None:
-        """A task was told that its commit is durable."""
+        """A task received the acknowledgement of its commit."""
         from simulation.data_store import position_of
 
         for offset in commit.offsets:
@@ -268,7 +272,7 @@ class Rules:
             self._acknowledged[key] = max(self._acknowledged.get(key, 0), position)
 
     def check_offsets(self, connector: str, positions: Mapping[int, int]) -> None:
-        """What is committed is at least what was acknowledged."""
+        """Check that the committed positions include all acknowledged commits."""
         for (name, partition), acknowledged in self._acknowledged.items():
             if name == connector and positions.get(partition, 0) < acknowledged:
                 raise BrokenRuleError(
@@ -281,16 +285,18 @@ class Rules:
     # --- records on brokers ------------------------------------------------------------------
 
     def producer_begun(self, task: TaskId, claim: Term | None) -> None:
-        """The brokers have fenced whoever was the task's producer; None for nobody's claim."""
+        """The brokers fenced the task's previous producer; ``claim`` is None for a fence without
+        owner.
+        """
         if claim is not None:
             self._begun[task] = max(claim, self._begun.get(task, claim))
 
     def records_published(
         self, task: TaskId, claim: Term, partition: int, start: int, published: int
     ) -> None:
-        """A transaction is committed: a partition's records from ``start``.
+        """Check a committed transaction: a partition's records from ``start`` on.
 
-        It was ``published`` so far before.
+        ``published`` is the partition's position before the transaction.
         """
         self._world.tell((task,), "{} publishes {} from {}", task, partition, start)
         if claim < self._begun[task]:
@@ -309,7 +315,7 @@ class Rules:
             )
 
     def gave_up(self, task: TaskId, claim: Term, counts: Term | None) -> None:
-        """A task that was fenced is over, while the claim ``counts``."""
+        """A fenced task ended while ``counts`` is the current claim."""
         if claim == counts:
             raise BrokenRuleError(
                 "who has the task goes on", f"{task} gives up under {claim}", task, task.connector
@@ -318,14 +324,14 @@ class Rules:
     # --- configs -----------------------------------------------------------------------------
 
     def writer_claimed(self, owner: str, term: Term, epoch: int) -> None:
-        """Somebody became the config log's privileged writer."""
+        """A config store became the config log's privileged writer."""
         self._world.tell(("config",), "{} claims the config log: {}, epoch {}", owner, term, epoch)
         self._config_epoch = max(self._config_epoch, epoch)
 
     def configs_written(
         self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
     ) -> None:
-        """Records of the config log are durable."""
+        """Check durable records of the config log."""
         for offset, record in enumerate(records, first_offset):
             key = record.key.decode()
             name = key.removeprefix("connector-").removeprefix("commit-").removeprefix("task-")
@@ -350,7 +356,7 @@ class Rules:
             )
 
     def marker_written_by_another(self, offset: int, record: LogRecord) -> None:
-        """Another cluster on the same log has written."""
+        """Another cluster appended to the same log."""
         name = record.key.decode().removeprefix("commit-")
         self._world.tell((name, "config"), "config log {}: a stranger's {}", offset, record.value)
         self.configs.write(offset, record)
@@ -358,7 +364,7 @@ class Rules:
     def statuses_written(
         self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
     ) -> None:
-        """Records of the status log are durable."""
+        """Check durable records of the status log."""
         for offset, record in enumerate(records, first_offset):
             key = record.key.decode().removeprefix("status-connector-")
             key = key.removeprefix("status-task-")
@@ -368,7 +374,7 @@ class Rules:
     def configs_loaded(
         self, snapshot: ConfigSnapshot, history: Callable[[str], Sequence[HistoryEntry]]
     ) -> None:
-        """The config store read its log, or shows what it knows."""
+        """Check the config store's state after it loaded its log, or when it serves a snapshot."""
         difference = self.configs.difference(snapshot) or self.configs.history_difference(history)
         if difference is not None:
             raise BrokenRuleError(
@@ -378,14 +384,14 @@ class Rules:
             )
 
     def config_acknowledged(self, request_id: str, what: str) -> None:
-        """An operator was told that a write is done."""
+        """An operator received the acknowledgement of a write."""
         if request_id not in self.configs.request_ids:
             raise BrokenRuleError(
                 "no acknowledged config write is lost", f"{what} ({request_id})", request_id
             )
 
     def view_moved(self, who: Process, offset: int) -> None:
-        """A worker has read the config log so far."""
+        """A worker's view has reached this offset of the config log."""
         key = (who.name, who.incarnation)
         before = self._view_offsets.get(key, 0)
         if offset < before or offset > self.configs.end_offset:

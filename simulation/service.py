@@ -1,6 +1,6 @@
 """The simulated runtime of a log-backed machine: decide, append, replay, release, one at a time.
 
-It does what ``drover.runtime`` does, on a simulated disk; the machine is the real one.
+It does what ``drover.runtime`` does, on a simulated disk, with the real machine.
 """
 
 from collections import deque
@@ -33,14 +33,14 @@ from simulation.world import BrokenRuleError
 MachineT = TypeVar("MachineT", bound=LogBackedMachine[Any, Any])
 
 LOADING_MAX_MS = 200
-#: A call that is parked for so long was forgotten: all have deadlines below.
+#: Every parked call has a shorter deadline; an older one was forgotten.
 PARKED_MAX_MS = 30_000
 LOADING = UnavailableError(Reason.LOADING, "the log is being read")
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A call that the machine has not answered; ``heard`` gets the answer."""
+    """A parked call; ``heard`` gets the response."""
 
     event: object
     heard: Heard
@@ -58,34 +58,34 @@ class _Decision:
 
 
 class Fence(Protocol):
-    """What a runtime is told whose log may be taken over by another process."""
+    """Protects a runtime whose log another process may take over."""
 
     @property
     def epoch(self) -> int:
-        """Of every append."""
+        """The epoch of every append."""
 
     def refusal(self) -> DroverError | None:
-        """Why nothing may be decided now; None if it may."""
+        """The error while the runtime may not decide; None if it may."""
 
     def lost(self) -> DroverError:
-        """The log has another owner: what callers hear from now on."""
+        """The error for all callers after another process has taken over the log."""
 
 
 class SimulatedRuntime(Generic[MachineT]):
     """One incarnation of a machine on its disk.
 
     Args:
-        process: Where it lives.
+        process: Its process.
         disk: Its log.
         machine: A new one.
-        encode: A record as the log keeps it.
-        decode: The way back.
-        notify: Gets what the machine tells its watchers, by channel.
-        released: Sees every answer when it leaves the machine: the event, and the response.
+        encode: Encodes a record for the log.
+        decode: The inverse of ``encode``.
+        notify: Gets the machine's notifications for watchers, by channel.
+        released: Sees every response when it leaves the machine: the event, and the response.
         on_loaded: Called when the log has been read.
-        validate_every: The machine is validated after every so many events.
-        fence: What makes the log's owner the only one that writes; None for a log of one service.
-        on_end: Called when it serves nobody any more, with what its watchers hear.
+        validate_every: The number of events between two validations of the machine.
+        fence: Rejects writes of any process but the log's owner; None for a log of one service.
+        on_end: Called when the runtime stops serving, with the error for its watchers.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class SimulatedRuntime(Generic[MachineT]):
     # --- from outside ------------------------------------------------------------------------
 
     def submit(self, event: object, call_id: str, heard: Heard) -> None:
-        """Hand an event to the machine; ``heard`` gets its answer or a DroverError."""
+        """Post an event; ``heard`` gets the machine's response or a DroverError."""
         if self._closing is not None:
             heard(self._closing)
             return
@@ -143,19 +143,21 @@ class SimulatedRuntime(Generic[MachineT]):
         self._go_on()
 
     def serve(self, call: ServerCall, event: object, on_cancel: object | None = None) -> None:
-        """Answer a call with what the machine says to ``event``."""
+        """Answer a call with the machine's response to ``event``."""
         if on_cancel is not None:
             call.watch_for_cancel(partial(self._abandon, call.call_id, on_cancel))
         self.submit(event, call.call_id, call.answer)
 
     def post(self, event: object) -> None:
-        """Hand an event to the machine; nobody waits for an answer."""
+        """Post an event that has no caller."""
         if self.loaded and self._closing is None:
             self._queue.append((event, ""))
             self._go_on()
 
     def compact(self) -> None:
-        """Compact the log while it serves: what to keep is decided now, what goes goes later."""
+        """Compact the log online: choose the offsets to keep now, remove the others after a
+        delay.
+        """
         if not self.loaded or self._closing is not None:
             return
         keep: Sequence[int] = ()
@@ -168,17 +170,17 @@ class SimulatedRuntime(Generic[MachineT]):
         self._process.after(world.between(0, 300), partial(self._compact, keep, below))
 
     def close(self, why: DroverError, closed: Callable[[], None]) -> None:
-        """Finish the append under way, end every call with ``why``; then call ``closed``."""
+        """Finish the pending append, fail every call with ``why``, then call ``closed``."""
         self._closing = self._closing or why
         self._on_closed = closed
         if self._in_flight is None:
             self._end_calls()
 
     def check_parked(self) -> None:
-        """Nobody may wait for ever.
+        """Check that no call is parked for ever.
 
         Raises:
-            BrokenRuleError: Somebody does.
+            BrokenRuleError: A call is older than ``PARKED_MAX_MS``.
         """
         for call_id, waiting in self._calls.items():
             age_ms = self._process.world.now_ms - waiting.since_ms
@@ -212,7 +214,7 @@ class SimulatedRuntime(Generic[MachineT]):
         self._on_loaded()
 
     def _go_on(self) -> None:
-        """Rounds as the runtime has them: what is queued, then what timers are due."""
+        """Process rounds as the runtime does: queued events first, due timers second."""
         while self._in_flight is None and self._closing is None:
             if self._round_left and self._queue:
                 self._round_left -= 1
@@ -351,7 +353,7 @@ class SimulatedRuntime(Generic[MachineT]):
         )
 
     def _validate(self, *, always: bool = False) -> None:
-        """Between decision and replay a machine may be in the middle of a change."""
+        """Validate the machine; between decision and replay its state may be incomplete."""
         self._event_count += 1
         if self._in_flight is not None:
             return

@@ -1,6 +1,6 @@
-"""Which shards a simulated coordinator serves: all for ever, or those that its leases say.
+"""The shards of a simulated coordinator: all of them, or those assigned by leases.
 
-The leases are decided by the real ``Ownership`` machine; the shell around it does what
+The real ``Ownership`` machine decides the leases; the code around it does what
 ``services/coordinator/drover_coordinator/sharding`` does.
 """
 
@@ -38,27 +38,27 @@ IMMEDIATE_EXCHANGES_MAX = 4
 GROUPS_LOADING = UnavailableError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the log is being read")
 
 GroupRuntime = SimulatedRuntime[GroupsMachine]
-#: Makes the runtime of a shard; with what fences it, and what to do when it is loaded.
+#: Makes the runtime of a shard from its fence and a callback for the end of loading.
 MakeRuntime = Callable[[int, "ShardFence | None", Callable[[], None]], GroupRuntime]
 
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Answered with the name of the coordinator that owns a group."""
+    """Response: the name of the coordinator that owns a group."""
 
     group_id: str
 
 
 class SimulatedShardManager:
-    """One coordinator's shards, and those of the others as far as it knows.
+    """One coordinator's shards, and its view of the other coordinators' shards.
 
     Args:
         process: The coordinator.
         make: Makes the runtime of a shard that is loaded.
         disks: The logs of all shards.
-        table: The leases; None for a coordinator that is alone.
-        peers: All coordinators, to see who has ended.
-        settings: The leases' time.
+        table: The leases; None for a single coordinator.
+        peers: All coordinators, to detect which have ended.
+        settings: The leases' durations.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SimulatedShardManager:
             shard_count=len(disks),
             settings=settings,
         )
-        #: The epochs of shards whose logs are about to be claimed.
+        #: The epochs of shards whose logs this coordinator is about to claim.
         self._loads: dict[int, int] = {}
         self._writes: list[Write] = []
         self._immediate_count = 0
@@ -107,7 +107,9 @@ class SimulatedShardManager:
         return self._machine.state_of(shard, self._process.now_ms)
 
     def runtime(self, group_id: str) -> GroupRuntime | DroverError:
-        """Who serves a group here, or why nobody does."""
+        """The runtime that serves a group here, or the error if this coordinator does not
+        serve it.
+        """
         shard = shard_of(group_id, len(self._disks))
         match self.state_of(shard):
             case OwnershipState.SERVING:
@@ -150,7 +152,7 @@ class SimulatedShardManager:
         assert self._table is not None
         world, mix = self._process.world, self._network.mix
         fails = world.chance(mix.write_failure)
-        if not fails or world.chance(0.5):  # what fails may have been written
+        if not fails or world.chance(0.5):  # a failed write may have been applied
             self._table.write(self._process.name, self._incarnation, writes)
         if fails:
             self._look_again(immediately=False)
@@ -158,7 +160,7 @@ class SimulatedShardManager:
         leases, peers = tuple(self._table.leases), dict(self._table.peers)
         ended = frozenset(each.name for each in self._peers if not each.alive)
         seen = TableSeen(started_ms, leases, peers, ended)
-        # the process may be stopped between its look and what it makes of it
+        # The process may pause between the read of the table and the decision.
         self._process.after(0, partial(self._seen, seen))
 
     def _seen(self, seen: TableSeen) -> None:
@@ -176,7 +178,9 @@ class SimulatedShardManager:
             self._process.after(self._look_every_ms, partial(self._look, self._look_id))
 
     def _tell(self, event: Event) -> None:
-        """An event that comes between two looks: what follows is written without a pause."""
+        """Process an event between two polls of the table; resulting writes are sent
+        immediately.
+        """
         self._step(event)
         if not self._looking:
             self._look_id += 1
@@ -208,7 +212,7 @@ class SimulatedShardManager:
 
         def claim() -> None:
             if self._loads.pop(shard, None) != epoch:
-                return  # it was given up
+                return  # the lease was released
             if world.chance(mix.write_failure):
                 self._step(LoadFailed(shard, epoch))
                 return
@@ -257,7 +261,7 @@ class SimulatedShardManager:
 
 
 class ShardFence:
-    """What makes the owner of a shard the only one that writes its log."""
+    """Rejects writes to a shard's log by any coordinator but its owner."""
 
     def __init__(
         self,

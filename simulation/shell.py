@@ -1,6 +1,6 @@
-"""What a worker's shell does beside carrying out instructions: views, statuses, commits.
+"""The other parts of a worker's shell: views, statuses and commits.
 
-Each does what the part of the real shell does that it is named after, with shorter waits.
+Each class does what the part of the real shell with the same name does, with shorter waits.
 """
 
 from collections import deque
@@ -38,10 +38,10 @@ class Mirror:
     """Follows a store's log for ever, as ``drover.client.watch.follow`` does.
 
     Args:
-        worker: Whose view it feeds.
+        worker: The owner of the view.
         store: The store's name.
         on_snapshot: Gets the whole state.
-        on_changes: Gets changes and the offset up to which all have been seen.
+        on_changes: Gets changes and the offset up to which the view is complete.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class Mirror:
 
 
 class StatusWriter:
-    """Brings statuses to the status store, the last per key, until they are written."""
+    """Writes statuses to the status store; retries the last status of each key until it is
+    written.
+    """
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
@@ -111,11 +113,11 @@ class StatusWriter:
 
     @property
     def idle(self) -> bool:
-        """Whether everything is written."""
+        """Whether all statuses are written."""
         return not self._waiting and not self._busy
 
     def write(self, write: StatusWrite) -> None:
-        """Have a status written soon."""
+        """Queue a status."""
         self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = write
         if not self._busy:
@@ -148,7 +150,7 @@ class StatusWriter:
 
 
 class OffsetCommitter:
-    """Brings sink commits to the coordinator: one call at a time, until it is answered."""
+    """Sends sink commits to the coordinator: one call at a time, retried until it is answered."""
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
@@ -158,14 +160,14 @@ class OffsetCommitter:
         self._numbers = count(1)
 
     def commit(self, commit: TaskOffsets, heard: Heard) -> None:
-        """Have a task's offsets committed soon."""
+        """Queue a task's commit."""
         self._waiting.append((replace(commit, number=next(self._numbers)), heard))
         if not self._busy:
             self._busy = True
             self._next_batch()
 
     def forget(self) -> None:
-        """The engine ended: nobody waits for the answers."""
+        """The engine ended: drop the queued commits."""
         self._waiting.clear()
         self._engine_life += 1
 

@@ -1,4 +1,4 @@
-"""One simulated lifetime of a cluster: first anything may break, then everything has to heal."""
+"""One simulated lifetime of a cluster: a safety phase with faults, then a liveness phase."""
 
 import traceback
 from collections.abc import Collection
@@ -17,7 +17,7 @@ MEND_EVERY_MS = 1_500
 
 
 class SimulationError(AssertionError):
-    """A rule was broken; the message has the seed, the story and how to replay it."""
+    """A rule was broken; the message holds the seed, the story and the replay command."""
 
     def __init__(self, seed: int, rule: str, text: str) -> None:
         super().__init__(seed, rule, text)
@@ -30,7 +30,7 @@ class SimulationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What happened in a seed that held."""
+    """The statistics of a seed that passed."""
 
     seed: int
     step_count: int
@@ -58,8 +58,8 @@ class Simulation:
 
     Args:
         seed: The same seed gives the same run, in any process.
-        on_kafka: Sources publish on brokers, each by a producer of its own.
-        replay: How to run it again, for the message of a failure.
+        on_kafka: Sources publish to brokers, each through its own producer.
+        replay: The replay command for the failure message.
     """
 
     def __init__(self, seed: int, *, on_kafka: bool = False, replay: str = "") -> None:
@@ -97,7 +97,7 @@ class Simulation:
         return self._summary(faults_end_ms)
 
     def story(self, items: Collection[str]) -> str:
-        """What happened to ``items``; everything when there are none."""
+        """The story of ``items``; the whole story when there are none."""
         return self.world.story(items, limit=STORY_LENGTH)
 
     def _is_healed(self) -> bool:
@@ -105,7 +105,7 @@ class Simulation:
         if now_ms < self._look_due_ms:
             return False
         self._look_due_ms = now_ms + LOOK_EVERY_MS
-        if not self.cluster.live_workers:  # the last one had been asked to end
+        if not self.cluster.live_workers:  # the last worker was stopped
             self.cluster.workers[0].start()
         if now_ms >= self._mend_due_ms:
             self._mend_due_ms = now_ms + MEND_EVERY_MS
@@ -116,7 +116,7 @@ class Simulation:
         return not self._missing
 
     def _relieve_somebody(self) -> None:
-        """Nobody has work while all workers are drained."""
+        """End one worker's drain when all workers are drained: otherwise no work could run."""
         workers = self.cluster.live_workers
         drainer = self.cluster.operators[-1]
         if isinstance(drainer, Drainer) and all(worker.draining for worker in workers):

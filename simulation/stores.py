@@ -37,19 +37,19 @@ VALIDATE_EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class GetSnapshot:
-    """Answered with the whole state."""
+    """Response: the whole state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A stream of ``Changes`` from an offset on."""
+    """Opens a stream of ``Changes`` from an offset on."""
 
     start_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Everything below ``end_offset`` has been seen with these."""
+    """Changes that complete the view up to ``end_offset``."""
 
     events: Sequence[Any]
     end_offset: int
@@ -57,19 +57,19 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class GetEndOffset:
-    """Answered with the log's end."""
+    """Response: the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimWriter:
-    """Answered with the epoch and the log's end."""
+    """Response: the epoch and the log's end."""
 
     owner: str
     term: Term
 
 
 class Store(Process, Generic[MachineT]):
-    """What the two stores have in common: snapshots and watches."""
+    """The common part of the two stores: snapshots and watches."""
 
     runtime: SimulatedRuntime[MachineT]
 
@@ -78,21 +78,21 @@ class Store(Process, Generic[MachineT]):
         self.network = network
         self.rules = rules
         self.disk = disk
-        #: every open watch, and how far it was told
+        #: every open watch, with the end offset of its last message
         self._watches: dict[Stream, int] = {}
 
     def crashed(self) -> None:
-        """The process is gone, in the middle of an append perhaps."""
+        """The process crashed, perhaps during an append."""
         self._watches = {}
         self.disk.process_crashed(self)
 
     @property
     def runtimes(self) -> Sequence[SimulatedRuntime[Any]]:
-        """The one that it has."""
+        """The store's one runtime."""
         return (self.runtime,)
 
     def open_stream(self, stream: Stream) -> None:
-        """Somebody watches."""
+        """Open a watch."""
         if not self.runtime.loaded:
             stream.fail(LOADING)
             return
@@ -139,7 +139,7 @@ class ConfigStore(Store[ConfigMachine]):
         )
 
     def check(self) -> None:
-        """What is told is what is durable."""
+        """Compare the state that the store serves with the durable records."""
         if self.alive and self.runtime.loaded:
             machine = self.runtime.machine
             self.rules.configs_loaded(machine.snapshot(), machine.connector_history)

@@ -1,7 +1,7 @@
-"""The simulated worker: the real herder in a shell that carries its instructions out.
+"""The simulated worker: the real herder in a simulated shell that executes its instructions.
 
-What the shell does is what ``drover_worker`` does: executor, herder loop, carrier, the mirrors of
-the stores, the status writer and the offset committer.
+The shell does what ``drover_worker`` does: executor, herder loop, request forwarding, the mirrors
+of the stores, the status writer and the offset committer.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Admin:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A call that another worker carries here."""
+    """A client's call that another worker forwards to this one."""
 
     request: requests.Request
     hop_count: int
@@ -65,14 +65,14 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A call of another worker, with its signature or NO_KEY."""
+    """Another worker's call with its signature, or NO_KEY."""
 
     call: Forward | requests.SubmitTaskConfigs
     signature: str
 
     @staticmethod
     def method(call: object) -> str:
-        """The name that is signed."""
+        """The method name that is signed."""
         return f"/{type(call).__name__}"
 
     @staticmethod
@@ -82,13 +82,13 @@ class Signed:
 
 
 class Worker(Process):
-    """A worker's herder process; its engine is a process of its own.
+    """A worker's herder process; its engine is a separate process.
 
     Args:
-        network: Where it is.
+        network: Carries its calls.
         name: Its address, and so its worker id.
-        rules: Sees what it knows.
-        data: Where its engine commits.
+        rules: Sees its view, its generations and its responses.
+        data: The store that its engine commits to.
         coordinators: The names of all coordinators.
         connect_protocol: The rebalance protocol that it prefers from its next start on.
     """
@@ -132,7 +132,7 @@ class Worker(Process):
     def started(self) -> None:
         """Start the engine and follow the logs."""
         self.herder = self._new_herder()
-        #: How far the leader had read the config log when it assigned, by generation.
+        #: The leader's config offset at assignment, by generation.
         self.assigned_offsets: dict[int, int] = {}
         self.halted = False
         self._watch: LedStream | None = None
@@ -153,7 +153,7 @@ class Worker(Process):
         return Herder(replace(self._settings, connect_protocol=self.connect_protocol))
 
     def crashed(self) -> None:
-        """The engine's guard ends it with its herder."""
+        """The worker crashed; its engine ends with it."""
         if self.engine.alive:
             self.engine.crash("ends with its herder")
 
@@ -165,7 +165,7 @@ class Worker(Process):
             heard(UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine ended"))
 
     def stop(self) -> None:
-        """End in good order, within a limit."""
+        """Stop gracefully, within a time limit."""
         self.world.tell((self.name,), "{} is asked to end", self.name)
         self.after(STOP_TIMEOUT_MS, self._end)
         self.post(events.StopRequested())
@@ -176,7 +176,7 @@ class Worker(Process):
     # --- the herder --------------------------------------------------------------------------
 
     def post(self, event: events.HerderEvent) -> None:
-        """Hand the herder an event."""
+        """Post an event to the herder."""
         herder = self.herder
         stage = herder.membership.stage
         instructions = herder.step(event, self.now_ms)
@@ -295,7 +295,7 @@ class Worker(Process):
     # --- the group's watch -------------------------------------------------------------------
 
     def watch_group(self, member_id: str) -> None:
-        """Watch as this member, in place of an earlier watch."""
+        """Watch as this member; replaces an earlier watch."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -349,7 +349,7 @@ class Worker(Process):
         timeout_ms: int = CALL_TIMEOUT_MS,
         retry: bool = True,
     ) -> None:
-        """Call another worker, each attempt signed if this one has a key by then."""
+        """Call another worker; each attempt is signed if this worker has a key at that time."""
         try:
             signed = self._signed(asked)
         except UnavailableError as error:
@@ -382,7 +382,7 @@ class Worker(Process):
         timeout_ms: int,
         heard: Heard,
     ) -> None:
-        """Ask the herder; its answer comes once, within the limit and a margin."""
+        """Send a request to the herder; it answers once, within the timeout plus a margin."""
         call_id = f"{call.call_id}.{self.world.next_id()}"
         deadline_ms = self.now_ms + timeout_ms
         self._requests[call_id] = self.world.now_ms, heard
@@ -407,7 +407,7 @@ class Worker(Process):
         answer: object,
         heard: Heard,
     ) -> None:
-        """Give the herder's answer back, or carry the call to where it says."""
+        """Return the herder's answer, or forward the call to the worker that the answer names."""
         left_ms = call.since_ms + timeout_ms - self.world.now_ms - HOP_MARGIN_MS
         if not isinstance(answer, requests.ForwardTo):
             heard(answer)
@@ -433,7 +433,7 @@ class Worker(Process):
                 self.name,
             )
         self.post(events.RequestCancelled(call_id))
-        heard(TOO_LATE)  # it was stopped meanwhile
+        heard(TOO_LATE)  # the process was paused past the deadline
 
     def _request_answered(self, call_id: str, response: object) -> None:
         if call_id in self._answered:
@@ -445,7 +445,7 @@ class Worker(Process):
 
     @property
     def draining(self) -> bool:
-        """Whether it hands its work over, or takes none."""
+        """Whether the worker is draining or drained."""
         return self.herder.membership.drain.wanted
 
     @property
@@ -455,7 +455,7 @@ class Worker(Process):
 
 
 class _CarriedCall:
-    """A client's call at the worker that it came to: looked after until it is answered."""
+    """A client's call at the worker that received it; retried until it is answered."""
 
     def __init__(self, worker: Worker, call: ServerCall, request: requests.Request) -> None:
         self._worker = worker

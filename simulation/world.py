@@ -1,4 +1,4 @@
-"""Simulated time and chance: everything that happens is an action at a time, and a seed decides."""
+"""Simulated time and chance: every event is an action at a time, and the seed determines all."""
 
 import heapq
 import itertools
@@ -13,7 +13,7 @@ Action = Callable[[], object]
 
 
 class BrokenRuleError(AssertionError):
-    """Something happened that must never happen; ``items`` names whom it concerns."""
+    """A safety or liveness rule was broken; ``items`` names the items concerned."""
 
     def __init__(self, rule: str, what: str, *items: object) -> None:
         super().__init__(f"{rule}: {what}")
@@ -22,7 +22,7 @@ class BrokenRuleError(AssertionError):
 
 
 class World:
-    """The clock, the dice, what is to happen, and the story of what happened.
+    """The clock, the random generator, the queue of actions, and the story of past events.
 
     Args:
         seed: The same seed gives the same run.
@@ -40,7 +40,7 @@ class World:
         )
 
     def next_id(self) -> int:
-        """A number never given before."""
+        """A new unique number."""
         return next(self._ids)
 
     def chance(self, probability: float) -> bool:
@@ -48,16 +48,16 @@ class World:
         return probability > 0 and self.random.random() < probability
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``."""
+        """A random integer from ``low`` to ``high``, inclusive."""
         return low + int(self.random.random() * (high - low + 1))
 
     def after(self, delay_ms: int, action: Action) -> None:
-        """Do something later."""
+        """Schedule an action."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_ms + delay_ms, self._action_count, action))
 
     def run(self, until_ms: int, is_done: Callable[[], bool] | None = None) -> bool:
-        """Let things happen until a time; True as soon as ``is_done``."""
+        """Run actions until a time; returns True as soon as ``is_done`` does."""
         actions = self._actions
         while actions and actions[0][0] <= until_ms:
             self.now_ms, _, action = heapq.heappop(actions)
