@@ -28,7 +28,7 @@ from bench import (
 )
 from bench.figure import Figure
 
-#: What can be measured alone, the quick ones first.
+#: Parts that can run alone, the quick ones first.
 PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "joins": joins.figures,
     "heartbeats": heartbeats.figures,
@@ -97,7 +97,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the selected parts."""
     asked = _arguments().only or list(PARTS)
     wanted = {part for name in asked for part in SETS.get(name, (name,))}
     for name, measure in PARTS.items():

@@ -1,4 +1,4 @@
-"""A sink that leaves out one row in a thousand, beside the same sink over good rows only."""
+"""A sink that rejects one row in a thousand, compared with the same sink on valid rows only."""
 
 import asyncio
 import statistics
@@ -22,7 +22,7 @@ TIMEOUT_S = 300.0
 
 
 def spoil(good: Path, bad: Path) -> None:
-    """The same rows, of which one in BAD_EVERY is cut off; the last one is good."""
+    """Copy the rows; every BAD_EVERY-th row is truncated, the last one is valid."""
     with good.open() as lines, bad.open("w") as file:
         for number, line in enumerate(lines):
             spoilt = number % BAD_EVERY == BAD_EVERY // 2
@@ -30,12 +30,12 @@ def spoil(good: Path, bad: Path) -> None:
 
 
 def source_config(topic: str, source: Path) -> dict[str, str]:
-    """Lines as they are."""
+    """Publishes lines unchanged."""
     return {"connector.class": "FileStreamSource", "topic": topic, "file": str(source)}
 
 
 def sink_config(topic: str, target: Path) -> dict[str, str]:
-    """Parses every row, and keeps those that are none."""
+    """Parses every row; invalid rows become dead letters."""
     return {
         **rows_job.sink_config(topic, target),
         "value.converter": JSON_CONVERTER,

@@ -1,6 +1,6 @@
-"""Changes of a table that are in PostgreSQL's log already, read into a topic by all in turn.
+"""Reads existing changes of PostgreSQL's log into a topic, one contestant after another.
 
-Their connectors have read the same log up to the same place, and are stopped while it grows.
+All connectors have read the log up to the same position; they are stopped while it grows.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from tests.support.postgres import Postgres
 
 TABLE = "orders"
 _TRANSACTION_ROWS = 1_000
-#: Of the last records of all topics.
+#: The number of last records compared between the topics.
 _COMPARED = 100
 
 
 class Changes:
-    """Makes them: inserts and updates in transactions of 1,000, of new rows each time."""
+    """Makes changes: inserts and updates in transactions of 1,000, on new rows each time."""
 
     def __init__(self, postgres: Postgres, count: int) -> None:
         self._postgres = postgres
@@ -48,7 +48,7 @@ class Changes:
         make_table(postgres, TABLE)
 
     def make(self) -> None:
-        """Half of them inserts, then an update of each of these rows."""
+        """Insert rows, then update each of them: half of the changes each."""
         first, end = self._next, self._next + self._row_count
         self._next = end
         blocks = [
@@ -67,7 +67,7 @@ class Changes:
 
 
 class Capture:
-    """One contestant's connector, which is stopped between its rounds."""
+    """One contestant's connector; it is stopped between its rounds."""
 
     def __init__(self, stage: Stage, who: Contestant, change_count: int) -> None:
         self.topic = f"{who.key}.public.{TABLE}"
@@ -80,7 +80,7 @@ class Capture:
         self.last: Sequence[Message] = ()
 
     async def begin(self) -> None:
-        """The connector reads the log, of which nothing is in its topic yet."""
+        """Start the connector; its topic is empty."""
         stage, who = self._stage, self._who
         await asyncio.to_thread(create_topic, stage.bootstrap, self.topic)
         self._end = self._stack.enter_context(TopicEnd(stage.bootstrap, self.topic))
@@ -92,7 +92,7 @@ class Capture:
         await arrived_s(self._is_reading, f"the replication slot of {who.name}")
 
     async def stop(self) -> None:
-        """Once all changes of the round are in the topic, and no more than these."""
+        """Stop the connector after the topic has exactly the changes of the round."""
         wanted, name, bootstrap = self._change_count, self._who.name, self._stage.bootstrap
 
         def all_there() -> bool:
@@ -109,12 +109,13 @@ class Capture:
         await asyncio.to_thread(delete_records, bootstrap, self.topic, self._first)
 
     async def read(self) -> Round:
-        """Read the changes since the last stop; the connector is stopped again.
+        """Read the changes since the last stop, and stop the connector again.
 
         Raises:
-            TimeoutError: They do not come.
+            TimeoutError: The changes do not arrive in time.
         """
-        before, wanted = self._first, self._change_count  # a few markers are among the records
+        # a few transaction markers are among the records
+        before, wanted = self._first, self._change_count
         watch = Watch(wanted)
         await self._who.side.resume(self._connector)
         done_s = await arrived_s(
@@ -125,7 +126,7 @@ class Capture:
         return found
 
     async def close(self) -> None:
-        """Nothing of it goes on."""
+        """Release resources and delete the connector."""
         self._stack.close()
         await self._who.side.delete(self._connector)
 
@@ -137,12 +138,12 @@ class Capture:
 
 
 def drover_config(postgres: Postgres, prefix: str) -> dict[str, str]:
-    """With its defaults."""
+    """The connector's defaults."""
     return {"connector.class": "PostgresCdcSource", **_config(postgres, prefix)}
 
 
 def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
-    """With its defaults."""
+    """The connector's defaults."""
     return {
         "connector.class": POSTGRES_SOURCE,
         "plugin.name": "pgoutput",
@@ -194,7 +195,7 @@ async def measure(
 
 
 def _changes_of(records: Sequence[Message]) -> list[dict[str, Any]]:
-    """What records say of the row, and of its key."""
+    """The row and the key of each record."""
     found = []
     for record in records:
         key, value = (json.loads(part or b"")["payload"] for part in (record.key(), record.value()))

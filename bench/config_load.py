@@ -1,6 +1,6 @@
-"""How fast the config store reads its log at a start, and what it holds then.
+"""The config store's start time with a large log, and its memory after the start.
 
-``python -m bench.config_load FILE`` loads the log in that file, in a process of its own.
+``python -m bench.config_load FILE`` loads the log in that file, in a separate process.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _APPEND_CONNECTORS = 200
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Seconds from opening the file until the service would serve; resident bytes then."""
+    """Seconds from opening the file until the service is ready, and resident bytes at that time."""
 
     seconds: float
     resident_bytes: int
@@ -142,7 +142,7 @@ def measure(
 
 
 def figures() -> Iterator[Figure]:
-    """The config store's start with a large log, and what it holds in memory then."""
+    """The config store's start with a large log, and its memory after the start."""
     yield from measure()
 
 

@@ -24,7 +24,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 class _Watchers:
-    """Streams of one server, and how many messages each has got since it began."""
+    """Streams of one server, and the number of messages that each received."""
 
     def __init__(self, channel: grpc.aio.Channel, count: int) -> None:
         self._stub = pb_grpc.ConfigStoreServiceStub(channel)
@@ -45,12 +45,12 @@ class _Watchers:
         await asyncio.wait(self._tasks)
 
     def expect_one_more(self) -> None:
-        """The next wait is for one message more to each."""
+        """Expect one more message on each stream."""
         self._wanted += self._count
         self._all_seen.clear()
 
     async def all_have_seen(self) -> None:
-        """Wait for that."""
+        """Wait until each stream has its expected messages."""
         async with asyncio.timeout(_CALL_TIMEOUT_S):
             await self._all_seen.wait()
 

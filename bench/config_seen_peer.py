@@ -25,9 +25,9 @@ _QUEUE_MAX = 1_000
 
 
 class Peer:
-    """Commits to ``path`` and tells every stream.
+    """Commits to ``path`` and notifies every stream.
 
-    The commit is made on a thread, as those of the log are.
+    The commit runs on a thread, as commits of the log do.
     """
 
     def __init__(self, path: Path) -> None:

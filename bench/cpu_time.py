@@ -1,5 +1,5 @@
-"""How much CPU the processes below this one take, by what they are: it says more than seconds on a
-machine that is shared.
+"""CPU time of this process's descendants by kind; less affected by a shared machine than elapsed
+time.
 """
 
 import os
@@ -10,7 +10,7 @@ import psutil
 
 from drover.local.process import descendants
 
-#: By what their command lines have; the first that fits.
+#: The first entry whose text occurs in the command line names the kind.
 _KINDS = (
     ("ConnectDistributed", "Kafka Connect"),
     ("kafka.Kafka", "broker"),
@@ -24,24 +24,24 @@ _KINDS = (
 
 
 def kind_of(command: str) -> str:
-    """What a process is, of those that are measured."""
+    """The kind of a process, by its command line."""
     return next((kind for part, kind in _KINDS if part in command), "other")
 
 
 class CpuTimes:
-    """Seconds of CPU since this was made; those of a process that ended are its parent's."""
+    """CPU seconds since construction; the time of an ended process counts for its parent."""
 
     def __init__(self) -> None:
         self._before = _seconds()
 
     def by_kind(self) -> Mapping[str, float]:
-        """Since then; what a process that came meanwhile has taken counts as well."""
+        """CPU seconds since construction, including processes started later."""
         taken: dict[str, float] = defaultdict(float)
         now = _seconds()
         for each, (kind, seconds) in now.items():
             taken[kind] += seconds - self._before.get(each, (kind, 0.0))[1]
         for kind, seconds in (self._before[each] for each in self._before.keys() - now.keys()):
-            taken[kind] -= seconds  # its parent has all of it
+            taken[kind] -= seconds  # the parent's time contains it
         return taken
 
 
@@ -50,7 +50,8 @@ def _seconds() -> dict[psutil.Process, tuple[str, float]]:
     for process in descendants(os.getpid()):
         try:
             times = process.cpu_times()
-            # a server with a process for each connection has most in those that ended
+            # a server with a process per connection (PostgreSQL) spends most time in children that
+            # ended
             ended = times.children_user + times.children_system
             taken = times.user + times.system + ended
             found[process] = (kind_of(" ".join(process.cmdline())), taken)

@@ -1,4 +1,4 @@
-"""What the figures of databases share: a PostgreSQL and a broker with both sides on them."""
+"""The common part of the database figures: PostgreSQL, a broker, and both sides on them."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from tests.support.kafka.missing import KafkaMissingError
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.waiting import pause, wait_until
 
-#: So many flow for some seconds, beside which a start is short.
+#: Enough rows for several seconds, so the start is a small part.
 ROW_COUNT = int(os.environ.get("DROVER_BENCH_ROWS") or 1_000_000)
 ROUNDS = 3
 TIMEOUT_S = 900.0
@@ -32,7 +32,7 @@ _READ_AT_ONCE = 10_000
 
 #: Both sides write and read the same JSON, with schemas.
 JSON_BOTH = {"key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER}
-#: Of a source of Debezium, which is slower by default: more from its queue, and to the broker.
+#: Larger batches and queues for Debezium's sources, which are slower with their defaults.
 LARGE_BATCHES = {
     "max.batch.size": "8192",
     "max.queue.size": "32768",
@@ -54,7 +54,7 @@ DROVER, LARGE, DEFAULTS = "drover", "large", "defaults"
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Who is measured: Drover, or Kafka Connect with one of two ways to set Debezium's connectors.
+    """Drover, or Kafka Connect with one of two settings for Debezium's connectors.
 
     ``key`` is short, for names of topics, tables and slots.
     """
@@ -64,23 +64,23 @@ class Contestant:
 
     @property
     def is_drover(self) -> bool:
-        """It has its defaults."""
+        """Whether this is Drover, which runs with its defaults."""
         return self.key == DROVER
 
     @property
     def has_large_batches(self) -> bool:
-        """Whether Debezium is set to be fast."""
+        """Whether Debezium runs with ``LARGE_BATCHES``."""
         return self.key == LARGE
 
     @property
     def name(self) -> str:
-        """As errors call it."""
+        """The name in error messages."""
         return f"{self.side.name} ({self.key})"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Both sides are up all the while; each waits while the other works."""
+    """Both sides on the same servers; one is idle while the other works."""
 
     postgres: Postgres
     bootstrap: str
@@ -91,7 +91,7 @@ class Stage:
 
     @property
     def contestants(self) -> tuple[Contestant, ...]:
-        """In the order in which figures have them."""
+        """The contestants in the order of the figures."""
         sides = {DROVER: self.drover, LARGE: self.connect, DEFAULTS: self.connect}
         return tuple(Contestant(key, side) for key, side in sides.items())
 
@@ -100,10 +100,10 @@ class Stage:
 async def staged(
     jars: KafkaJars, bootstrap: str, folder: Path, postgres: Postgres
 ) -> AsyncIterator[Stage]:
-    """Drover, and a Kafka Connect that has Debezium's connectors.
+    """Drover, and a Kafka Connect with Debezium's connectors.
 
     Raises:
-        KafkaMissingError: Debezium's connectors cannot be had.
+        KafkaMissingError: Debezium's connectors are not available.
     """
     debezium = find_debezium()
     async with AsyncExitStack() as stack:
@@ -116,7 +116,7 @@ async def staged(
 
 @contextmanager
 def measured_postgres(part: str) -> Iterator[Postgres | None]:
-    """A server; None, and a line that says why, where PostgreSQL is not installed."""
+    """A PostgreSQL server; where it is not installed, prints the reason and yields None."""
     if binaries() is None:
         sys.stderr.write(f"{part} is skipped: install PostgreSQL (postgres and initdb)\n")
         yield None
@@ -128,9 +128,9 @@ def measured_postgres(part: str) -> Iterator[Postgres | None]:
 def on_stage(
     part: str, measures: Sequence[Callable[[Stage], Awaitable[Sequence[Figure]]]]
 ) -> Iterator[Figure]:
-    """What they measure one after the other, where everything that it needs is there.
+    """Run the measures one after another if PostgreSQL and a broker are available.
 
-    When one fails its error comes behind the figures of those before it.
+    The error of a failed measure is raised after the figures of the measures before it.
     """
 
     async def measured(
@@ -141,7 +141,7 @@ def on_stage(
             try:
                 for measure in measures:
                     found += await measure(stage)
-            except Exception as error:  # noqa: BLE001 - raised again by whoever has the figures
+            except Exception as error:  # noqa: BLE001 - raised again by the consumer of the figures
                 return found, error
         return found, None
 
@@ -163,7 +163,7 @@ def on_stage(
 
 
 class TopicEnd:
-    """The end of a topic of one partition: its records, and the markers of transactions."""
+    """The end offset of a topic with one partition; it counts records and transaction markers."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -178,16 +178,16 @@ class TopicEnd:
         self._consumer.close()
 
     def __call__(self) -> int:
-        """As of now."""
+        """The current end offset."""
         ends = self._consumer.get_watermark_offsets(self._place, timeout=CALL_TIMEOUT_S)
         return int(ends[1])
 
 
 async def arrived_s(there: Callable[[], bool], what: str) -> float:
-    """When it was there (monotonic seconds); it is looked for on a thread.
+    """Poll ``there`` on a thread; returns the time at which it was true (monotonic seconds).
 
     Raises:
-        TimeoutError: It is not there in time.
+        TimeoutError: It is not true in time.
     """
     end_s = time.monotonic() + TIMEOUT_S
     while not await asyncio.to_thread(there):
@@ -214,8 +214,10 @@ def fill_table(postgres: Postgres, table: str, *, first: int, last: int) -> None
 def read_records(
     bootstrap: str, topic: str, first: int, kept: int
 ) -> tuple[int, Sequence[Message]]:
-    """How many committed records a topic of one partition has from an offset on, and the last of
-    them. Offsets do not tell: each transaction takes one for its marker.
+    """The number of committed records in a one-partition topic from an offset on, and the last of
+    them.
+
+    Offsets alone do not give the number: each transaction marker occupies one.
     """
     settings = {"group.id": "bench-that-reads", "enable.partition.eof": True, **QUIET}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
@@ -239,13 +241,13 @@ def read_records(
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """Its records take the place of others: a million of them are gigabytes."""
+    """Delete a topic to free disk space: a million records take gigabytes."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_S)
 
 
 def delete_records(bootstrap: str, topic: str, before: int) -> None:
-    """Those before an offset, of a topic of one partition."""
+    """Delete the records before an offset in a topic of one partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for each in admin.delete_records([TopicPartition(topic, 0, before)]).values():
         each.result(CALL_TIMEOUT_S)

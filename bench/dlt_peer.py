@@ -1,6 +1,6 @@
-"""A table of PostgreSQL into Parquet by dlt; it runs in the environment that has dlt.
+"""Copies a PostgreSQL table to Parquet with dlt; runs in the environment that has dlt.
 
-Prints, as JSON, what ``pipeline.run`` took in seconds, and the rows that the files have.
+Prints JSON: the seconds of ``pipeline.run``, and the number of rows in the files.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def copy(url: str, table: str, target: Path) -> dict[str, Any]:
-    """By the backend that is dlt's fastest here."""
+    """Copy with dlt's fastest backend for this job."""
     dlt = importlib.import_module("dlt")
     sql_database = importlib.import_module("dlt.sources.sql_database")
     parquet = importlib.import_module("pyarrow.parquet")

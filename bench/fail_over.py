@@ -1,4 +1,4 @@
-"""How long a group has no coordinator after its own was killed with kill -9."""
+"""The time without a coordinator for a group after kill -9 of its coordinator."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.support.waiting import pause
 
 ROUNDS = 3
 MEMBER_COUNT = 10
-#: Enough for each coordinator to have one of them, whatever their hashes.
+#: Enough groups for each coordinator to own at least one, whatever their hashes.
 GROUPS = [f"bench-{number}" for number in range(32)]
 WAIT_MAX_S = 60.0
 CALL_TIMEOUT_S = 5.0
@@ -55,7 +55,7 @@ async def _pair() -> AsyncIterator[list[_Coordinator]]:
 
 
 async def _owners(pair: list[_Coordinator]) -> dict[str, str]:
-    """The coordinator of each group, once both have some and agree on it."""
+    """The coordinator of each group, once both coordinators own groups and agree on the owners."""
     async with asyncio.timeout(WAIT_MAX_S):
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -74,7 +74,7 @@ async def _view(stub: Stub) -> dict[str, str]:
 
 
 async def _until_served(stub: Stub, beat: pb.HeartbeatRequest) -> None:
-    """Until the member's heartbeat is answered by one who has read the group's log."""
+    """Wait until a coordinator that has loaded the group's log answers the heartbeat."""
     describe = pb.DescribeGroupRequest(group_id=beat.group_id)
     async with asyncio.timeout(WAIT_MAX_S):
         while True:
@@ -100,7 +100,7 @@ async def _round() -> float:
 
 
 async def measure(rounds: int = ROUNDS) -> Figure:
-    """Each round with two fresh coordinators."""
+    """Measure; each round starts two new coordinators."""
     seconds = [await _round() for _ in range(rounds)]
     return Figure(
         "coordinator_fail_over",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured, beside the peer it is judged by or the limit it should keep to.
+    """A measured value, with its peer's value or its limit.
 
     ``samples`` are the runs behind ``value``; ``ratio`` is value / peer where there is a peer.
     """
@@ -46,6 +46,6 @@ class Figure:
 
 
 def percentile(samples: Sequence[float], part: float) -> float:
-    """The smallest sample that so large a part of them does not exceed."""
+    """The smallest sample that at least ``part`` of the samples do not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]

@@ -1,7 +1,8 @@
-"""The group core alone, without server, runtime and log, and what ten million heartbeats leave.
+"""The group core alone, without server, runtime and log; and its memory after ten million
+heartbeats.
 
-``python -m bench.group_core COUNT`` is the child whose memory is measured; it prints one
-line of JSON.
+``python -m bench.group_core COUNT`` is the child whose memory is measured; it prints one line of
+JSON.
 """
 
 import json
@@ -29,7 +30,7 @@ WARM_UP_CALLS = 1_000_000
 
 
 class Core:
-    """The machine in a world of its own: a clock that it is told, timers, a log that forgets."""
+    """The machine with a manual clock, timers, and a log that discards its records."""
 
     def __init__(self) -> None:
         self.machine = GroupsMachine(GroupSettings(initial_rebalance_delay_ms=0))
@@ -44,7 +45,9 @@ class Core:
         ]
 
     def beat(self, count: int) -> None:
-        """Let at least ``count`` heartbeats in, in turn, in the time that members take for them."""
+        """Send at least ``count`` heartbeats, member after member, at the members' heartbeat
+        interval.
+        """
         for first in range(0, count, len(self.members)):
             self.now_ms += HEARTBEAT_INTERVAL_MS
             self._fire()
@@ -137,7 +140,7 @@ def _grow(calls: int) -> Memory:
 
 
 def memory(calls: int = MEMORY_CALLS) -> Memory:
-    """What ``calls`` heartbeats leave, in a process of their own."""
+    """Measure the memory growth of ``calls`` heartbeats in a separate process."""
     output = subprocess.run(
         [sys.executable, "-m", "bench.group_core", str(calls)],
         check=True,
@@ -148,7 +151,7 @@ def memory(calls: int = MEMORY_CALLS) -> Memory:
 
 
 def memory_figure(calls: int = MEMORY_CALLS) -> Figure:
-    """Beside what the process held before."""
+    """The growth, compared with the memory before."""
     grown = memory(calls)
     growth = grown.end_bytes - grown.warm_bytes
     return Figure(

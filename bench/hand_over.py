@@ -1,4 +1,4 @@
-"""How long tasks do not run after kill -9 of their worker; the engines do nothing."""
+"""The time for which tasks do not run after kill -9 of their worker; the engines do nothing."""
 
 import asyncio
 import statistics
@@ -17,14 +17,16 @@ from tests.support.waiting import wait_until_async
 CONNECTORS = 100
 WORKERS = 3
 ROUNDS = 20
-#: How long a round and the way back to even loads may take, on a machine that does much else.
+#: The limit for a round and the rebalance after it, on a busy machine.
 _LIMIT_S = 300.0
 
 
 async def measure(
     folder: Path, connectors: int = CONNECTORS, rounds: int = ROUNDS
 ) -> tuple[Figure, Figure]:
-    """Kill each worker in turn, the leader too, when all have the same and everything runs."""
+    """Kill each worker after another, the leader included, whenever the load is even and all tasks
+    run.
+    """
     story = Story(folder)
     async with running_cluster(folder, idle_stages(folder, workers=WORKERS)) as cluster:
         await cluster.wait_until_members()
@@ -72,7 +74,7 @@ async def _round(
 
 
 def _started_since(story: Story, since_s: float) -> dict[str, float]:
-    """When each task was started for the first time since then."""
+    """The first start of each task since a time."""
     found: dict[str, float] = {}
     for line in story.lines():
         if line.verb == "start" and line.at_s >= since_s:

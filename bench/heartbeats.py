@@ -28,7 +28,7 @@ async def measure(
     alone: list[float] = []
     async with servers() as running:
         beats = await Gathering(running.coordinator, "bench", MEMBER_COUNT).run()
-        for _ in range(rounds + 1):  # the first one does not count
+        for _ in range(rounds + 1):  # the first round is a warm-up
             theirs.append(call_count / await heartbeats_s(running.echo, beats, calls_each))
             ours.append(call_count / await heartbeats_s(running.coordinator, beats, calls_each))
             started_s = time.perf_counter()

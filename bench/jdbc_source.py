@@ -68,7 +68,7 @@ def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
 async def measure(
     stage: Stage, *, row_count: int = ROW_COUNT, rounds: int = ROUNDS
 ) -> Sequence[Figure]:
-    """Each round has a topic of its own."""
+    """Each round uses a new topic."""
     make_table(stage.postgres, TABLE)
     fill_table(stage.postgres, TABLE, first=1, last=row_count)
 

@@ -15,19 +15,19 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 
 SIZES = (10, 30, 100, 300, 1_000, 2_000)
 ROUNDS = 5
-#: Groups up to this size are quick, and noisy: they get as many times the rounds.
+#: Small groups have short and noisy rounds: they run this many times more rounds.
 SMALL_SIZE = 100
 SMALL_FACTOR = 3
 #: Join for an id, join, sync.
 CALLS_EACH = 3
-#: The size that has a limit.
+#: The group size with a limit.
 LIMITED_SIZE = 1_000
 NAME = "join_to_stable"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The rounds of one size: seconds of the group, and of the empty calls."""
+    """The rounds of one size: seconds of the group and of the empty calls."""
 
     member_count: int
     joined_s: Sequence[float]
@@ -63,7 +63,7 @@ async def _round(running: Servers, member_count: int) -> tuple[float, float, int
 
 
 async def points(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> AsyncIterator[Point]:
-    """Measure every size; a round is of both servers in turn, the first one does not count."""
+    """Measure every size; a round runs both servers one after the other; the first is a warm-up."""
     async with servers() as running:
         for member_count in sizes:
             await _round(running, min(member_count, LIMITED_SIZE))

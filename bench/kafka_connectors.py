@@ -1,4 +1,4 @@
-"""Many connectors that have nothing to do: from the first one's creation until all are RUNNING."""
+"""Many idle connectors: the time from the first creation until all are RUNNING."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from tests.support.waiting import pause
 
 WORKERS = 3
 CONNECTOR_COUNT = 1_000
-#: Of Kafka Connect, for which each further one takes longer than the one before.
+#: Kafka Connect's count: there each further connector takes longer than the one before.
 PEER_COUNT = 100
 CALLERS = 8
 TIMEOUT_S = 600.0
@@ -26,9 +26,9 @@ _POLL_S = 0.1
 
 
 async def connectors_a_second(side: Side, empty_file: Path, count: int) -> float:
-    """Create them, ``CALLERS`` at a time, and wait until all are RUNNING.
+    """Create connectors, ``CALLERS`` at a time, and wait until all are RUNNING.
 
-    A call that fails, or takes too long, ends it: no error is passed over.
+    A failed or late call fails the measurement.
     """
     numbers = iter(range(count))
 
@@ -56,7 +56,7 @@ async def measure(
     connector_count: int = CONNECTOR_COUNT,
     peer_count: int = PEER_COUNT,
 ) -> Sequence[Figure]:
-    """One after the other, so that neither has the other's idle connectors beside it."""
+    """Measure one side after the other: neither runs beside the other's idle connectors."""
     empty_file = folder / "empty.txt"
     empty_file.touch()
     async with connect_side(jars, bootstrap, folder / "connect", workers=workers) as connect:

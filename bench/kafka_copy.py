@@ -1,6 +1,6 @@
-"""A file copied through a topic of a real broker: by Drover and by Kafka Connect in turn.
+"""A file copied through a topic of a real broker: Drover and Kafka Connect alternate.
 
-As text, and as JSON with schemas through three transforms that make the same lines of it again.
+The records are text, or JSON with schemas through three transforms that restore the same lines.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.support.kafka.jars import KafkaJars
 
 LINE_COUNT = 1_000_000
 ROUNDS = 5
-#: Where starts no longer count.
+#: Enough lines to make the start time negligible.
 LONG_LINE_COUNT = 10_000_000
 LONG_ROUNDS = 1
 TIMEOUT_S = 900.0
@@ -38,7 +38,7 @@ _BROKER, _PEER = "broker", "Kafka Connect"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the two connectors have beside their topic and file."""
+    """The settings of the two connectors, besides topic and file."""
 
     figure: str
     way: str
@@ -47,7 +47,7 @@ class Job:
     sink: Mapping[str, str] = field(default_factory=dict)
     line_count: int = LINE_COUNT
     rounds: int = ROUNDS
-    #: A first round that does not count.
+    #: Whether the first round is a warm-up.
     warms_up: bool = True
     #: Whether Kafka Connect's source is exactly once as well.
     peer_exactly_once: bool = False
@@ -86,11 +86,11 @@ JSON = Job(
 
 
 async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: Path) -> float:
-    """From the connectors' creation until the last byte is in ``target``; the topic is there.
+    """Seconds from the connectors' creation until the last byte is in ``target``; the topic exists.
 
     Raises:
-        TimeoutError: It does not come.
-        AssertionError: What came is not what is in ``source``.
+        TimeoutError: The copy is not complete in time.
+        AssertionError: ``target`` differs from ``source``.
     """
     size = source.stat().st_size
     started_s = time.monotonic()
@@ -106,14 +106,14 @@ async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: P
 
 @dataclass(slots=True)
 class Rounds:
-    """What one side did."""
+    """The rounds of one side."""
 
     lines_per_s: list[float] = field(default_factory=list)
     #: Seconds of CPU of all rounds, by kind of process.
     cpu_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, lines_per_s: float, cpu_s: Mapping[str, float]) -> None:
-        """A round."""
+        """Add a round."""
         self.lines_per_s.append(lines_per_s)
         for kind, seconds in cpu_s.items():
             self.cpu_s[kind] = self.cpu_s.get(kind, 0.0) + seconds
@@ -126,7 +126,7 @@ class Rounds:
 async def in_turn(
     sides: Sequence[Side], job: Job, bootstrap: str, source: Path
 ) -> Sequence[Rounds]:
-    """What each side did."""
+    """Run both sides alternately; returns the rounds of each."""
     done = [Rounds() for _ in sides]
     for number in range(0 if job.warms_up else 1, job.rounds + 1):
         for index, side in enumerate(sides):
@@ -142,7 +142,7 @@ async def in_turn(
 
 
 async def measure(jars: KafkaJars, bootstrap: str, folder: Path, job: Job) -> Sequence[Figure]:
-    """Both are up all the while, and each waits while the other works."""
+    """Measure both; each side is idle while the other works."""
     source = folder / "lines.txt"
     write_lines(source, job.line_count)
     async with AsyncExitStack() as stack:
@@ -165,7 +165,7 @@ async def measure(jars: KafkaJars, bootstrap: str, folder: Path, job: Job) -> Se
 
 
 def _cpu_figures(job: Job, ours: Rounds, theirs: Rounds, peer: str) -> Iterator[Figure]:
-    """CPU for each line: of both sides with the broker, and what of ours each process takes."""
+    """CPU per line: of each side with the broker, and of each kind of Drover's processes."""
     unit = "us of CPU a line"
     own = sorted(ours.cpu_s.keys() - {_PEER}, key=lambda kind: -ours.cpu_s[kind])
     yield Figure(

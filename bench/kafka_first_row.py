@@ -1,4 +1,4 @@
-"""How long after its creation a copy through a topic of a real broker has its first line there."""
+"""The time from a copy's creation until its first line is in the sink's file, on a real broker."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ async def first_row_s(side: Side, bootstrap: str, folder: Path, topic: str) -> f
 
 
 async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Sequence[Figure]:
-    """In turn, on workers that are warm."""
+    """Measure both sides alternately, on warm workers."""
     async with AsyncExitStack() as stack:
         sides: list[Side] = [
             await stack.enter_async_context(drover_side(bootstrap, folder / "drover")),

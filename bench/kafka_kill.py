@@ -1,4 +1,4 @@
-"""How long after a kill -9 in its middle a copy through a topic of a real broker is complete."""
+"""The time to complete a copy through a topic of a real broker after a kill -9 in its middle."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.kafka.jars import KafkaJars
 
 LINE_COUNT = 1_000_000
-#: In turn the worker with the source's task is killed, and that with the sink's.
+#: Rounds alternate: kill the worker of the source's task, kill the worker of the sink's task.
 ROUNDS = 6
 _TIMEOUT_S = 300.0
 
@@ -24,12 +24,14 @@ _TIMEOUT_S = 300.0
 async def copy_with_kill(
     cluster: EmbeddedCluster, bootstrap: str, lines: Path, topic: str, *, killed: str
 ) -> float:
-    """Seconds from the kill of the worker with the task of ``killed``, "source" or "sink", when a
-    tenth of the lines is there, until all of them are, each once.
+    """Seconds from the kill until all lines are in the target file, each exactly once.
+
+    The kill hits the worker with the task of ``killed``, "source" or "sink", once a tenth of the
+    lines is copied.
 
     Raises:
-        TimeoutError: They do not come.
-        AssertionError: What came is not what is in ``lines``.
+        TimeoutError: The copy is not complete in time.
+        AssertionError: The copy differs from ``lines``.
     """
     await asyncio.to_thread(create_topic, bootstrap, topic)
     copied, target = lines.parent / f"{topic}-in.txt", lines.parent / f"{topic}-out.txt"
@@ -61,7 +63,7 @@ async def copy_with_kill(
 
 
 async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Sequence[Figure]:
-    """On two workers; the killed one is back before the next round."""
+    """Measure with two workers; the killed one has restarted before the next round."""
     del jars
     lines = folder / "lines.txt"
     write_lines(lines, LINE_COUNT)

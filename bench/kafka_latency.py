@@ -1,6 +1,6 @@
-"""How long a line takes from its file through a topic of a real broker into the sink's file.
+"""The latency of a line from its file through a topic of a real broker into the sink's file.
 
-The sink's file has the source's bytes in their order, so its size tells which lines have come.
+The sink writes the source's bytes in order, so its file's size shows which lines have arrived.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tests.support.kafka.clients import create_topic
 from tests.support.kafka.jars import KafkaJars
 from tests.support.waiting import pause
 
-#: Lines that flow through the connectors that are measured, so many of them each time.
+#: Lines through the measured connectors: in total, and per append.
 FLOW_LINES = 1_000_000
 CHUNK_LINES = 1_000
 CHUNKS_A_SECOND = 50
-#: Copies of as many lines by other connectors of the worker, one after the other.
+#: Copies of as many lines by other connectors of the worker, one after another.
 COPIES = 5
 MARKS_A_SECOND = 20
 TRICKLE_S = 60.0
@@ -41,23 +41,23 @@ _MEDIAN_LIMIT, _P99_LIMIT = "<= 0.5 s", "<= 1.5 s"
 
 @dataclass(slots=True)
 class Pair:
-    """A source and a sink, and how long the lines took that were appended."""
+    """A source and a sink, and the latencies of appended lines."""
 
     source: Path
     target: Path
-    #: Where lines end in the source, and since when they are there.
+    #: The end position of each appended batch in the source file, and the time of the append.
     appended: list[tuple[int, float]] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
 
     def append(self, text: str) -> None:
-        """Lines of ASCII; the last of them is measured."""
+        """Append lines of ASCII; the last line is measured."""
         with self.source.open("a") as file:
             file.write(text)
             end = file.tell()
         self.appended.append((end, time.monotonic()))
 
     async def follow(self) -> None:
-        """Note when lines come, until it is cancelled."""
+        """Record the arrival times of lines until cancelled."""
         while True:
             size, now_s = size_of(self.target), time.monotonic()
             while len(self.latencies_s) < len(self.appended):
@@ -68,7 +68,7 @@ class Pair:
             await pause(_POLL_S)
 
     async def all_there(self, name: str) -> None:
-        """Wait for the last line."""
+        """Wait until the last line has arrived."""
         await wait_for(
             lambda: len(self.latencies_s) == len(self.appended),
             timeout_s=ARRIVAL_TIMEOUT_S,
@@ -78,7 +78,7 @@ class Pair:
 
 @asynccontextmanager
 async def running_pair(side: Side, bootstrap: str, folder: Path, topic: str) -> AsyncIterator[Pair]:
-    """Two connectors, through which a first line has gone."""
+    """Two connectors that have copied a first line."""
     await asyncio.to_thread(create_topic, bootstrap, topic)
     pair = Pair(folder / f"{topic}-in.txt", folder / f"{topic}-out.txt")
     pair.append("the first line\n")
@@ -107,7 +107,7 @@ async def flowing(side: Side, bootstrap: str, folder: Path, topic: str) -> Seque
 
 
 async def beside(side: Side, bootstrap: str, folder: Path, topic: str) -> Sequence[float]:
-    """Single lines, while two other connectors copy a million at once, again and again."""
+    """Latencies of single lines while two other connectors repeatedly copy a million lines."""
     lines = folder / "lines.txt"
     async with running_pair(side, bootstrap, folder, topic) as pair:
         for number in range(COPIES):
@@ -125,7 +125,7 @@ async def beside(side: Side, bootstrap: str, folder: Path, topic: str) -> Sequen
 
 
 async def trickling(side: Side, bootstrap: str, folder: Path, topic: str) -> Sequence[float]:
-    """About a line a second, and nothing else to do."""
+    """Latencies of about one line a second on an otherwise idle worker."""
     async with running_pair(side, bootstrap, folder, topic) as pair:
         draw = random.Random(1)
         end_s = time.monotonic() + TRICKLE_S
@@ -148,7 +148,7 @@ async def _copied(lines: Path, target: Path) -> None:
     )
 
 
-#: What is measured, and in what words.
+#: The measured cases and their descriptions.
 _CASES = (
     ("flowing", flowing, "1 M lines flow through the same connectors, 50,000 a second"),
     ("beside", beside, "other connectors of the worker copy 1 M lines as fast as they can"),
@@ -157,7 +157,7 @@ _CASES = (
 
 
 async def _latencies(side: StoppableSide, bootstrap: str, folder: Path) -> list[Sequence[float]]:
-    """Of each case; a first copy that does not count warms the worker up."""
+    """The latencies of each case, after a warm-up copy."""
     folder.mkdir()
     write_lines(folder / "lines.txt", FLOW_LINES)
     async with running_pair(side, bootstrap, folder, f"{folder.name}-warm-up") as pair:
@@ -169,7 +169,7 @@ async def _latencies(side: StoppableSide, bootstrap: str, folder: Path) -> list[
 
 
 async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Iterator[Figure]:
-    """One after the other, so that the idle worker of one is not in the other's way."""
+    """Measure one side after the other: neither runs beside the other's idle worker."""
     async with drover_side(bootstrap, folder / "drover") as drover:
         ours = await _latencies(drover, bootstrap, folder / "ours")
     async with connect_side(jars, bootstrap, folder / "connect") as connect:

@@ -1,4 +1,4 @@
-"""What is measured on a real broker: Drover, and Kafka Connect beside it, by the same few calls."""
+"""Drover and Kafka Connect on a real broker behind one small interface."""
 
 import asyncio
 import sys
@@ -29,13 +29,13 @@ from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.waiting import wait_until_async
 
-#: How the fixtures start Kafka's programs, so that they are up soon; for long they are slower.
+#: JVM options of the test fixtures for a fast start; they slow long runs, so they are dropped.
 _START_SOON = frozenset({"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"})
-#: As the scripts that Kafka comes with have it.
+#: The default of Kafka's own scripts.
 _BROKER_HEAP_MIB = 1024
 _CONNECT_HEAP_MIB = 2048
 _CONNECT_PROGRAM = "org.apache.kafka.connect.cli.ConnectDistributed"
-#: Kafka Connect's own defaults, where the fixtures of tests are in more of a hurry.
+#: Kafka Connect's own defaults; the test fixtures set shorter intervals.
 _CONNECT_DEFAULTS = {
     "offset.flush.interval.ms": "60000",
     "heartbeat.interval.ms": "3000",
@@ -46,37 +46,37 @@ _CONNECT_DEFAULTS = {
 
 
 class Side(Protocol):
-    """One that runs connectors."""
+    """A system that runs connectors."""
 
     name: str
 
     async def create(self, name: str, config: Mapping[str, str]) -> None:
-        """Returns once the config is durable."""
+        """Create a connector; returns once its config is durable."""
         ...
 
     async def delete(self, name: str) -> None:
-        """As create."""
+        """Delete a connector; returns once this is durable."""
         ...
 
     async def running_count(self) -> int:
-        """How many connectors are RUNNING with all of their tasks, of which there are some."""
+        """The number of connectors that are RUNNING with at least one task, all of them RUNNING."""
         ...
 
 
 class StoppableSide(Side, Protocol):
-    """One whose connectors may rest."""
+    """A side whose connectors can be stopped."""
 
     async def stop(self, name: str) -> None:
-        """Returns once its tasks are gone; the config stays."""
+        """Stop a connector; returns once its tasks have ended. Its config is kept."""
         ...
 
     async def resume(self, name: str) -> None:
-        """As create."""
+        """Resume a connector; returns once this is durable."""
         ...
 
 
 class ServerJars(KafkaJars):
-    """Kafka's programs as its own scripts start them: compiled in full, with more memory."""
+    """Kafka's programs with the options of its own scripts: full compilation, more memory."""
 
     def command(
         self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
@@ -169,7 +169,7 @@ class ConnectSide:
         """See Side."""
         try:
             found = await asyncio.to_thread(self._rest.call, "GET", "/connectors?expand=status")
-        except ConnectRestError as error:  # of connectors whose status is not there yet
+        except ConnectRestError as error:  # a connector that has no status yet
             if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
             return 0
@@ -182,7 +182,7 @@ class ConnectSide:
 
 @contextmanager
 def measured_broker(part: str) -> Iterator[tuple[KafkaJars, str, Path] | None]:
-    """Jars, a broker's address and a folder; None, and a line that says why, without Kafka."""
+    """Jars, a broker's address and a folder; without Kafka, prints the reason and yields None."""
     try:
         found = find_jars()
     except KafkaMissingError as error:
@@ -212,7 +212,7 @@ def figures_on_broker(
 async def drover_side(
     bootstrap: str, directory: Path, *, workers: int = 1
 ) -> AsyncIterator[StoppableSide]:
-    """Its workers are members with warm engines."""
+    """A Drover cluster; its workers are members and their engines are warm."""
     directory.mkdir()
     options = ConnectOptions.named("bench-drover", exactly_once_source="enabled")
     async with drover_on_kafka(bootstrap, options, directory, workers=workers) as cluster:
@@ -231,7 +231,7 @@ async def connect_side(
     settings: Mapping[str, str] | None = None,
     exactly_once: bool = False,
 ) -> AsyncIterator[StoppableSide]:
-    """Its workers have joined their group; ``settings`` are theirs beside its defaults."""
+    """A Kafka Connect cluster whose workers have joined; ``settings`` override its defaults."""
     settings = {**_CONNECT_DEFAULTS, **(settings or {})}
     options = replace(
         ConnectOptions.named("bench-connect-once" if exactly_once else "bench-connect"),

@@ -1,4 +1,4 @@
-"""Members that come into a group as workers do: join for an id, join, sync, heartbeat."""
+"""Members that join a group as workers do: join for an id, join, sync, heartbeat."""
 
 import asyncio
 from collections import Counter
@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from bench.processes import Stub
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 
-#: What a worker says of itself, and what a leader gives it to do.
+#: The metadata that a worker sends, and the assignment that a leader gives it.
 METADATA = b"{" + b"m" * 62 + b"}"
 ASSIGNMENT = b"{" + b"a" * 126 + b"}"
 TIMEOUT = Duration(seconds=300)
@@ -19,10 +19,10 @@ HEARTBEAT_INTERVAL_S = 0.05
 
 @dataclass(slots=True)
 class Gathering:
-    """``member_count`` members on their way into one generation of an empty group.
+    """``member_count`` members that join one generation of an empty group.
 
     ``rpc_count`` counts their calls. With an initial delay of 0 the first few may get a generation
-    of their own; its leader asks with heartbeats whether they have to join again.
+    of their own; its leader detects with heartbeats whether they must rejoin.
     """
 
     stub: Stub
@@ -30,15 +30,15 @@ class Gathering:
     member_count: int
     rpc_count: int = 0
     _synced: Counter[int] = field(default_factory=Counter)
-    #: by generation: True once all are in it, False when there will be a newer one
+    #: by generation: True once all are members of it, False when a newer one will follow
     _outcomes: dict[int, "asyncio.Future[bool]"] = field(default_factory=dict)
 
     async def run(self) -> list[pb.HeartbeatRequest]:
-        """Bring all of them in; returns a heartbeat for each."""
+        """Join all members; returns a heartbeat for each."""
         return list(await asyncio.gather(*(self._member() for _ in range(self.member_count))))
 
     async def leave(self, beats: list[pb.HeartbeatRequest]) -> None:
-        """Let all of them go."""
+        """Remove all members from the group."""
         members = [pb.LeavingMember(member_id=beat.member_id) for beat in beats]
         await self.stub.LeaveGroup(
             pb.LeaveGroupRequest(group_id=self.group_id, members=members), timeout=CALL_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""How much memory a worker takes that idles with connectors, and whether it grows at work."""
+"""The memory of a worker with idle connectors, and its growth under load."""
 
 import asyncio
 import itertools
@@ -24,19 +24,19 @@ from tests.support.waiting import pause
 PAIRS = 10
 IDLE_S = 90.0
 MINUTES = 10
-#: Minutes before the growth counts: pools fill, and the JVM compiles.
+#: Minutes before growth is measured: pools fill, and the JVM compiles.
 WARM_UP_MINUTES = 3
 LINE_EVERY_S = 1.0
-#: A pair is made, carries a line, and is deleted.
+#: The interval at which a pair is created, copies a line, and is deleted.
 COME_AND_GO_EVERY_S = 10.0
 MEBIBYTE = 1024 * 1024
-#: What an engine consists of, of the kinds of processes.
+#: The kinds of processes of an engine.
 ENGINE_KINDS = ("Spark's JVM", "Python workers", "engine")
 _NOT_OURS = ("broker", "other")
 
 
 def memory_mib() -> Mapping[str, float]:
-    """What processes below this one take, by what they are; shared pages are divided (PSS)."""
+    """Memory of this process's descendants by kind, in MiB; shared pages are divided (PSS)."""
     found: dict[str, float] = defaultdict(float)
     for process in descendants(os.getpid()):
         try:
@@ -49,7 +49,7 @@ def memory_mib() -> Mapping[str, float]:
 
 @asynccontextmanager
 async def all_pairs(side: Side, bootstrap: str, folder: Path) -> AsyncIterator[Sequence[Pair]]:
-    """Connectors that have carried a line each."""
+    """Connectors that have copied a line each."""
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(running_pair(side, bootstrap, folder, f"steady-{n}"))
@@ -58,7 +58,7 @@ async def all_pairs(side: Side, bootstrap: str, folder: Path) -> AsyncIterator[S
 
 
 async def idle(_: KafkaJars, bootstrap: str, folder: Path) -> Iterator[Figure]:
-    """With connectors that have nothing to do."""
+    """Memory with idle connectors."""
     async with (
         drover_side(bootstrap, folder / "drover") as side,
         all_pairs(side, bootstrap, folder),
@@ -81,7 +81,7 @@ def _idle_figures(found: Mapping[str, float]) -> Iterator[Figure]:
 
 
 async def growth(bootstrap: str, folder: Path, minutes: int) -> list[Mapping[str, float]]:
-    """Memory by the minute, while small batches flow and connectors come and go."""
+    """Memory by the minute while small batches flow and connectors are created and deleted."""
     async with (
         drover_side(bootstrap, folder / "drover") as side,
         all_pairs(side, bootstrap, folder) as pairs,
@@ -118,7 +118,7 @@ async def _come_and_go(side: Side, bootstrap: str, folder: Path) -> None:
 
 
 def slope_mib_an_hour(by_minute: Sequence[float]) -> float:
-    """How fast it grows after the warm-up, by least squares."""
+    """The growth after the warm-up, by least squares."""
     counted = by_minute[min(WARM_UP_MINUTES, len(by_minute) - 2) :]
     return 60 * statistics.linear_regression(range(len(counted)), counted).slope
 
@@ -137,7 +137,7 @@ def _growth_figures(by_minute: Sequence[Mapping[str, float]]) -> Iterator[Figure
 
 
 def idle_figures() -> Iterator[Figure]:
-    """What a worker takes that idles with 20 connectors on Kafka."""
+    """The memory of a worker with 20 idle connectors on Kafka."""
     yield from figures_on_broker("memory", idle)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    """Copy, timed, after a first round that counts for nothing."""
+    """Run timed copies after a warm-up round."""
     source, target, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (

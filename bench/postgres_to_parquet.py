@@ -44,7 +44,7 @@ _SCRIPT = Path(__file__).with_name("dlt_peer.py")
 
 @dataclass(frozen=True, slots=True)
 class DltSeconds:
-    """Of the whole process, and of its call of ``pipeline.run``."""
+    """The seconds of the whole process, and of its ``pipeline.run`` call."""
 
     process: float
     run: float
@@ -55,10 +55,10 @@ class DltMissingError(Exception):
 
 
 def find_dlt(environment: Path = _ENVIRONMENT) -> Path:
-    """The Python of an environment that has dlt alone; it is made where it is not there yet.
+    """The Python of an environment that has only dlt; creates it if it does not exist.
 
     Raises:
-        DltMissingError: It cannot be made.
+        DltMissingError: It cannot be created.
     """
     python = environment / DLT_VERSION / "bin" / "python"
     sign = python.parents[1] / ".complete"
@@ -74,7 +74,7 @@ def find_dlt(environment: Path = _ENVIRONMENT) -> Path:
 
 
 def dlt_seconds(python: Path, postgres: Postgres, target: Path, row_count: int) -> DltSeconds:
-    """A run of its own, into a new folder, which has all rows then."""
+    """Run dlt in a new process into a new folder, and check that all rows are there."""
     target.mkdir()
     started_s = time.monotonic()
     done = subprocess.run(
@@ -94,7 +94,9 @@ def dlt_seconds(python: Path, postgres: Postgres, target: Path, row_count: int) 
 async def drover_seconds(
     client: ConnectClient, postgres: Postgres, target: Path, row_count: int
 ) -> float:
-    """From the creation of the first connector until all rows are in files, which it checks."""
+    """Seconds from the creation of the first connector until all rows are in files, which are
+    checked.
+    """
     name = target.name
     source = {
         **postgres.settings,
@@ -127,7 +129,7 @@ async def measure(
     row_count: int = ROW_COUNT,
     rounds: int = ROUNDS,
 ) -> Sequence[Figure]:
-    """Both in turn; a first round only warms up."""
+    """Alternate both; the first round is a warm-up."""
     make_table(postgres, TABLE)
     fill_table(postgres, TABLE, first=1, last=row_count)
     ours: list[float] = []

@@ -1,4 +1,4 @@
-"""The servers that are measured, each a process of its own: a coordinator, and its empty peer."""
+"""The measured servers, each in its own process: a coordinator, and its empty peer."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ READY_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A client's stub for each; ``echo`` knows Heartbeat only, and does nothing."""
+    """A client's stub for each; ``echo`` implements only Heartbeat, and does nothing."""
 
     coordinator: Stub
     echo: Stub

@@ -1,7 +1,7 @@
-"""What a rebalance with 10,000 tasks costs its leader, in the core alone.
+"""The leader's time for a rebalance with 10,000 tasks, in the core alone.
 
-The leader reads what each member says that it holds, assigns, and writes what each starts and
-stops. Meanwhile its herder does nothing else, heartbeats included.
+The leader reads each member's owned work, assigns, and writes each member's starts and revocations.
+During this time its herder does nothing else, heartbeats included.
 """
 
 import json
@@ -32,14 +32,14 @@ _NOW_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """One generation: the leader's time for it, and how many were stopped."""
+    """One generation: the leader's time for it, and the number of revoked items."""
 
     seconds: float
     stop_count: int
 
 
 class Group:
-    """Members that hold what the leader told them, and the leader's strategy."""
+    """Members that own their assignments, and the leader's strategy."""
 
     def __init__(self, connectors: int, members: int) -> None:
         context = Context(HerderSettings(worker_id="leader", group_id="bench"))
@@ -51,7 +51,7 @@ class Group:
         self._generation = 0
 
     def rebalance(self) -> Rebalance:
-        """The next generation, with the members of now."""
+        """The next generation, with the current members."""
         self._generation += 1
         joined = Joined(
             generation=self._generation,
@@ -77,7 +77,7 @@ class Group:
         return Rebalance(seconds, stop_count)
 
     def settle(self) -> Sequence[Rebalance]:
-        """Rebalance until everything is held once and nothing moves any more."""
+        """Rebalance until every item has one owner and nothing is revoked."""
         found: list[Rebalance] = []
         while not found or found[-1].stop_count or self.held_count < self.wanted_count:
             found.append(self.rebalance())
@@ -85,12 +85,12 @@ class Group:
 
     @property
     def held_count(self) -> int:
-        """Connectors and tasks that some member holds."""
+        """The number of connectors and tasks with an owner."""
         return sum(map(len, self.held.values()))
 
     @property
     def wanted_count(self) -> int:
-        """Connectors and tasks that there are."""
+        """The number of all connectors and tasks."""
         return len(self.task_counts) + sum(self.task_counts.values())
 
 
@@ -102,7 +102,9 @@ def _sorted(held: Mapping[str, set[StatusKey]]) -> dict[str, list[StatusKey]]:
 
 
 def _round(connectors: int, members: int) -> tuple[float, float]:
-    """The longest rebalance of a group's life, and reading and writing all of its work as JSON."""
+    """The longest rebalance of a group's life, and the time to read and write all its work as
+    JSON.
+    """
     group = Group(connectors, members)
     rebalances = [*group.settle()]
     group.held.pop(f"member-{members - 1}")
@@ -116,7 +118,7 @@ def _round(connectors: int, members: int) -> tuple[float, float]:
 
 
 def measure(connectors: int = CONNECTORS, members: int = MEMBERS, rounds: int = ROUNDS) -> Figure:
-    """Of all rebalances of a group that fills, loses a member and gets another: the longest."""
+    """The longest rebalance of a group that fills, loses a member and gains another."""
     found = [_round(connectors, members) for _ in range(rounds)]
     seconds = [each for each, _ in found]
     return Figure(

@@ -1,4 +1,4 @@
-"""What a rolling restart of three workers costs their tasks; the engines do nothing."""
+"""The effect of a rolling restart of three workers on tasks; the engines do nothing."""
 
 import asyncio
 import statistics
@@ -16,7 +16,7 @@ CONNECTORS = 100
 
 
 async def measure(folder: Path, connectors: int = CONNECTORS) -> tuple[Figure, Figure]:
-    """How often a task was stopped, and how long it did not run each time."""
+    """The number of stops of a task, and the time for which it does not run after each."""
     story = Story(folder)
     stops: Counter[str] = Counter()
     async with running_cluster(folder, idle_stages(folder, workers=3)) as cluster:
@@ -43,6 +43,6 @@ async def measure(folder: Path, connectors: int = CONNECTORS) -> tuple[Figure, F
 
 
 def figures() -> Iterator[Figure]:
-    """Stops of each task, and how long it does not run, while three workers restart in turn."""
+    """Stops of each task, and their duration, while three workers restart one after another."""
     with tempfile.TemporaryDirectory(prefix="drover-bench-") as folder:
         yield from asyncio.run(measure(Path(folder)))

@@ -1,4 +1,4 @@
-"""What each side did in its rounds, and the figures that come of them."""
+"""The rounds of each side, and their figures."""
 
 import statistics
 import time
@@ -18,8 +18,10 @@ _PEERS_ALONE = ("Kafka Connect",)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one contestant did: when the first records were there, how many those were, when all
-    were, in seconds since its connector was created or resumed; and the CPU by kind of process.
+    """One contestant's round.
+
+    The times are seconds since its connector was created or resumed: of the first records, whose
+    number is ``first_count``, and of all records. The CPU time is by kind of process.
     """
 
     count: int
@@ -30,12 +32,12 @@ class Round:
 
     @property
     def per_s(self) -> float:
-        """Records a second, the start included."""
+        """Records a second, including the start."""
         return self.count / self.whole_s
 
     @property
     def flowing_per_s(self) -> float:
-        """Records a second behind the first ones; all at once are no flow."""
+        """Records a second after the first ones; the overall rate if all arrived at once."""
         if self.first_count >= self.count:
             return self.per_s
         return (self.count - self.first_count) / (self.whole_s - self.first_s)
@@ -43,7 +45,7 @@ class Round:
 
 @dataclass(slots=True)
 class Watch:
-    """Takes the times of one round, from when it is made."""
+    """Measures one round, from its construction on."""
 
     count: int
     _cpu: CpuTimes = field(default_factory=CpuTimes)
@@ -51,13 +53,13 @@ class Watch:
     _first: tuple[float, int] | None = None
 
     def saw(self, count: int) -> bool:
-        """So many records are there now; whether these are all."""
+        """Note the number of records; returns whether all have arrived."""
         if count > 0 and self._first is None:
             self._first = (time.monotonic() - self._started_s, count)
         return count >= self.count
 
     def done(self, done_s: float) -> Round:
-        """All were there at this moment (monotonic seconds)."""
+        """The finished round; ``done_s`` is the arrival of the last record (monotonic seconds)."""
         assert self._first is not None
         first_s, first_count = self._first
         whole_s = done_s - self._started_s
@@ -67,8 +69,9 @@ class Watch:
 def figures_of(
     name: str, unit: str, rounds: Sequence[Sequence[Round]], peer: str
 ) -> Iterator[Figure]:
-    """Beside each of the peers: all of it, what flows, the start, and the CPU; ``rounds`` are those
-    of each contestant, Drover's first, ``unit`` says what the records are.
+    """The figures of a comparison with each peer: overall rate, flow rate, start and CPU.
+
+    ``rounds`` holds each contestant's rounds, Drover's first; ``unit`` names the records.
     """
     ours, *others = rounds
     count = ours[0].count
@@ -124,7 +127,7 @@ def _figure(
 def _cpu_figures(
     name: str, unit: str, ours: Sequence[Round], peer: str, theirs: Sequence[Round]
 ) -> Iterator[Figure]:
-    """All of both, and what they share."""
+    """CPU per record: of each side with the shared servers, and of each shared server."""
     yield Figure(
         name,
         _cpu_us(ours, (*_DROVERS_ALONE, *_SHARED)),

@@ -1,4 +1,4 @@
-"""The job that every tool of the field can do: JSON lines, some left out, a field masked, to files.
+"""A job that every tool of the field can do: read JSON lines, drop some, mask a field, write files.
 
 A plain Python loop does it beside Drover in the same run, round by round.
 """
@@ -25,7 +25,7 @@ _CITIES = ("oslo", "bergen", "trondheim", "stavanger", "tromso", "bodo", "molde"
 
 
 def write_rows(path: Path, row_count: int) -> int:
-    """Some 91 bytes a row; how many rows are to be kept."""
+    """Write rows of about 91 bytes; returns the number of rows that the job keeps."""
     pick = random.Random(11)
     kept = 0
     with path.open("w") as file:
@@ -44,7 +44,7 @@ def write_rows(path: Path, row_count: int) -> int:
 
 
 def python_loop(source: Path, target: Path) -> None:
-    """The whole job, as anybody would write it first."""
+    """The whole job as the simplest Python loop."""
     with source.open() as lines, target.open("w") as file:
         for line in lines:
             row = json.loads(line)
@@ -55,7 +55,7 @@ def python_loop(source: Path, target: Path) -> None:
 
 
 def source_config(topic: str, source: Path) -> dict[str, str]:
-    """Reads, leaves out and masks."""
+    """Reads, drops and masks."""
     return {
         "connector.class": "FilesSource",
         "topic": topic,
@@ -73,7 +73,7 @@ def source_config(topic: str, source: Path) -> dict[str, str]:
 
 
 def sink_config(topic: str, target: Path) -> dict[str, str]:
-    """Writes what is left."""
+    """Writes the remaining rows."""
     return {
         "connector.class": "FilesSink",
         "topics": topic,
@@ -83,7 +83,7 @@ def sink_config(topic: str, target: Path) -> dict[str, str]:
 
 
 def rows_in(target: Path) -> int:
-    """How many rows the sink's files have by now, by the offsets in their names."""
+    """The number of rows in the sink's files, by the offsets in their names."""
     ends = (int(path.name.split("-")[-2]) for path in target.rglob("*.json"))
     return max(ends, default=0)
 
@@ -110,7 +110,7 @@ def _python_seconds(source: Path, target: Path) -> float:
 
 
 def _check(ours: Path, plain: Path) -> None:
-    """Fail unless both have made the same rows."""
+    """Fail unless both wrote the same rows."""
     parts = sorted(ours.rglob("*.json"), key=lambda path: int(path.name.split("-")[-3]))
     lines = (line for part in parts for line in part.read_text().splitlines())
     with plain.open() as expected:

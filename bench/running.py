@@ -1,4 +1,4 @@
-"""What the figures of a whole cluster share: the connectors of a file copy, and waiting for it."""
+"""The common part of cluster figures: the connectors of a file copy, and waiting for it."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ async def wait_for(condition: Callable[[], bool], *, timeout_s: float, what: str
 
 
 def write_lines(path: Path, line_count: int) -> None:
-    """Some 40 bytes a line, all of ASCII."""
+    """Write ASCII lines of about 40 bytes."""
     with path.open("w") as file:
         for number in range(line_count):
             file.write(f"{number},line {number * 7919 % 1000003},some text to carry\n")
@@ -72,7 +72,7 @@ async def in_turn(
     rounds: int,
     prepare: Callable[[], None] = lambda: None,
 ) -> list[list[T]]:
-    """What each side's rounds gave; who begins changes, and a first round only warms up.
+    """The results of each side's rounds; the order alternates, and the first round is a warm-up.
 
     ``prepare`` is called before each round.
     """

@@ -1,6 +1,4 @@
-"""Many small tasks: each file gets a line a second, and every line should be in its topic before
-the next one is written.
-"""
+"""Many small tasks: each file gets a line a second, due in its topic before the next is written."""
 
 import asyncio
 import os
@@ -29,17 +27,17 @@ from tests.support.kafka.clients import create_topic
 from tests.support.kafka.jars import KafkaJars
 from tests.support.waiting import pause
 
-#: How many tasks there are; DROVER_BENCH_TASKS says otherwise.
+#: The number of tasks; DROVER_BENCH_TASKS overrides it.
 TASK_COUNT = 200
-#: Rounds before those that count, as brokers are compiled while they run, and these.
+#: Warm-up rounds, in which brokers are still being compiled, and measured rounds.
 WARM_UP_ROUNDS = 30
 ROUNDS = 30
 INTERVAL_S = 1.0
 CALLERS = 8
 START_TIMEOUT_S = 600.0
-#: How long lines are waited for after the last one was written.
+#: The longest wait for lines after the last write.
 LATE_S = 60.0
-#: How exactly arrivals are known.
+#: The resolution of arrival times.
 READ_EVERY_S = 0.1
 _POLL_S = 0.05
 _READ_COMMITTED = 1
@@ -51,15 +49,15 @@ _CPU = "s of CPU in each second"
 
 @dataclass(slots=True)
 class Arrivals:
-    """When lines were written, and when they could be read from their topics."""
+    """The write time of each line, and the time at which it was readable from its topic."""
 
     written_s: dict[tuple[int, int], float] = field(default_factory=dict)
     arrived_s: dict[tuple[int, int], float] = field(default_factory=dict)
-    #: Transactions that ended in a topic, as far as they were seen.
+    #: The number of transactions that the reader saw end.
     transaction_count: int = 0
 
     def latencies_s(self, first_round: int) -> list[float]:
-        """Of the lines of these rounds that arrived at all."""
+        """The latencies of the lines of these rounds that arrived."""
         return [
             arrived_s - self.written_s[line]
             for line, arrived_s in self.arrived_s.items()
@@ -69,28 +67,28 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one side did in the rounds that count."""
+    """One side's measured rounds."""
 
     latencies_s: Sequence[float]
     line_count: int
-    #: Lines that were written and not there when the last one was due.
+    #: Lines written but not readable when the last one was due.
     behind_count: int
     #: Seconds of CPU in each second, by kind of process.
     cpu: Mapping[str, float]
-    #: In each second.
+    #: Transactions a second.
     transactions: float = 0.0
 
     @property
     def in_time(self) -> float:
-        """The share of lines that were there before the next one was written."""
+        """The fraction of lines that were readable before the next line was written."""
         return sum(each <= INTERVAL_S for each in self.latencies_s) / self.line_count
 
 
 class TopicReader:
-    """Reads what is committed in the topics of all tasks, every ``READ_EVERY_S``.
+    """Reads committed records from all tasks' topics every ``READ_EVERY_S``.
 
-    A consumer would be answered with each line, and have the broker look at all topics for it: that
-    takes more of its time than to write the line does.
+    A subscribed consumer would get a response for each line, and each fetch covers all topics: the
+    broker would spend more time on that than on writing the line.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], arrivals: Arrivals) -> None:
@@ -100,7 +98,7 @@ class TopicReader:
         self._positions = dict.fromkeys(topics, 0)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Read until cancelled."""
         client = AIOKafkaClient(bootstrap_servers=self._bootstrap)
         await client.bootstrap()
         try:
@@ -136,7 +134,7 @@ class TopicReader:
 
 
 async def write_rounds(files: Sequence[Path], arrivals: Arrivals, rounds: range) -> None:
-    """A line into each file in each round, all of them spread over it."""
+    """Write a line to each file in each round, spread evenly over the round."""
     began_s = time.monotonic()
     for number in rounds:
         for index, file in enumerate(files):
@@ -149,7 +147,7 @@ async def write_rounds(files: Sequence[Path], arrivals: Arrivals, rounds: range)
 
 
 async def start_all(side: StoppableSide, topics: Sequence[str], files: Sequence[Path]) -> None:
-    """A connector for each file, ``CALLERS`` at a time, until all of them run."""
+    """Create a connector per file, ``CALLERS`` at a time, and wait until all run."""
     waiting = iter(zip(topics, files, strict=True))
 
     async def caller() -> None:

@@ -1,6 +1,6 @@
-"""Statuses written a second, many to a call and one to a call; and how fast they are read again.
+"""Status writes a second, batched and single, and the time to load them.
 
-On an embedded log and, where a broker can be had, on a topic.
+On an embedded log and, where a broker is available, on a topic.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def _write(task: int, generation: int) -> StatusWrite:
 
 @contextlib.asynccontextmanager
 async def _store(env: Mapping[str, str]) -> AsyncIterator[tuple[StatusStoreClient, float]]:
-    """A status store in a process of its own, and the seconds until it served."""
+    """A status store in a separate process, and the seconds until it served."""
     (port,) = free_ports("127.0.0.1", 1)
     listen = f"127.0.0.1:{port}"
     async with (
@@ -104,7 +104,7 @@ async def measure(
     single_count: int = SINGLE_COUNT,
     rounds: int = ROUNDS,
 ) -> tuple[Figure, Figure]:
-    """Alternate both kinds of writes, then start the store again with what they left."""
+    """Alternate both kinds of writes, then restart the store on the written log."""
     batched: list[float] = []
     single: list[float] = []
     async with _store(env) as (client, empty_s):

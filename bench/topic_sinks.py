@@ -107,7 +107,7 @@ def parquet_sink(target: Path) -> dict[str, str]:
 
 def rows_in(target: Path) -> int:
     """How many records FilesSink's files of one topic partition have, by their names."""
-    # not below .drover, which the sink removes under whoever looks
+    # exclude .drover: the sink removes files there while this code lists them
     ends = (int(path.name.split("-")[-2]) for path in target.glob("*.parquet"))
     return max(ends, default=0)
 
@@ -125,7 +125,7 @@ async def measure(
 
 
 async def upserts(stage: Stage, *, record_count: int, rounds: int) -> Sequence[Figure]:
-    """Each round has a table of its own, which is there before."""
+    """Each round writes to a new table, created beforehand."""
 
     async def run(who: Contestant, number: int) -> Round:
         table = f"{who.key}_{number}"

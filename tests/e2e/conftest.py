@@ -1,4 +1,4 @@
-"""One embedded cluster for all tests that do not kill anything."""
+"""One embedded cluster, shared by all tests that kill no process."""
 
 from collections.abc import AsyncIterator
 
@@ -10,14 +10,16 @@ from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedCluster]:
-    """It runs with data that flows; tests name their connectors by themselves, and delete them."""
+    """A cluster with data that flows; each test names its own connectors and deletes them."""
     async with shared_cluster(tmp_path_factory.mktemp("shared")) as running:
         yield running
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def unharmed(shared: SharedCluster) -> AsyncIterator[SharedCluster]:
-    """The same; after the test nothing of it is harmed or left."""
+    """The shared cluster; asserts after the test that it is intact and no connector of the test
+    remains.
+    """
     yield shared
     shared.assert_unharmed()
     listed = await shared.client.list_connectors()
@@ -26,7 +28,7 @@ async def unharmed(shared: SharedCluster) -> AsyncIterator[SharedCluster]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def flowing(unharmed: SharedCluster) -> AsyncIterator[SharedCluster]:
-    """The same; data still flows after the test."""
+    """The shared cluster; asserts after the test that data still flows."""
     yield unharmed
     await unharmed.flow.wait_until_passed("after what the test did")
     for connector in (unharmed.flow.source, unharmed.flow.sink):

@@ -1,6 +1,6 @@
-"""A herder to be killed: runs an engine whose Python workers are busy with user code for ever.
+"""A herder for kill tests: runs an engine whose Python workers execute user code for ever.
 
-Prints a JSON line with its guard's process id and the tree's mark when the user code runs.
+Once the user code runs, prints a JSON line with its guard's process id and the tree's mark.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""An engine without Spark, for tests of its supervisor: does what validate_config tells it.
+"""An engine without Spark for tests of its supervisor; executes the config of ``validate_config``.
 
-Started as the real one is: below a guard, with the stream's descriptor as its last argument.
+Started as the real engine is: below a guard, with the stream's descriptor as its last argument.
 """
 
 import os

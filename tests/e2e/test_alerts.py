@@ -1,4 +1,4 @@
-"""Alerts of a real Prometheus in the situations that they name, on processes without Spark."""
+"""Alerts of a real Prometheus on processes without Spark, each in the situation that it names."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.faults("coordinator")]
 
-#: Nobody is put out of the group before the alert is seen.
+#: No member is removed from the group before the alert fires.
 REBALANCE_MS = 600_000
 
 
@@ -38,7 +38,7 @@ async def test_a_group_that_waits_for_a_member_rebalances_often_and_takes_no_mor
                 await form_group(a, b)
                 await wait_until_silent(prometheus, [metrics])
                 await one_too_many(prometheus, c)
-                # the leader joins again, the other does not; one that follows would start nothing
+                # only the leader rejoins: a follower's join would not start a rebalance
                 leads, follows = (a, b) if a.leads else (b, a)
                 joining = asyncio.create_task(leads.join(timeout_s=REBALANCE_MS / 1_000))
                 await wait_until_fired(prometheus, "DroverRebalanceStuck")
@@ -53,7 +53,7 @@ async def test_a_group_that_waits_for_a_member_rebalances_often_and_takes_no_mor
 
 
 async def rebalance(leads: GroupMember, follows: GroupMember) -> None:
-    """Both join again; one that follows is answered at once until the leader's join has come."""
+    """Rejoin both; a follower gets an immediate response until the leader has rejoined."""
     joining = asyncio.create_task(leads.join())
     while not joining.done():
         await follows.join()
@@ -62,7 +62,7 @@ async def rebalance(leads: GroupMember, follows: GroupMember) -> None:
 
 
 async def one_too_many(prometheus: Prometheus, member: GroupMember) -> None:
-    """It tries again and again, until that fires."""
+    """A rejected member retries until the alert fires."""
 
     async def fired() -> bool:
         with suppress(DroverError):

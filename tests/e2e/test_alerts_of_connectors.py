@@ -1,4 +1,4 @@
-"""Alerts of a real Prometheus in what happens to connectors, tasks and engines, with real Spark."""
+"""Alerts of a real Prometheus for connectors, tasks and engines, with real Spark."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": "12000",
     "PYTHONPATH": str(REPOSITORY),
 }
-#: Ten minutes are a few seconds here.
+#: Shortened intervals: minutes become seconds.
 SHORTER = {"DroverSinkStalled": ("600", "5"), "DroverHeapAlmostFull": ("10m", "10s")}
 BAD_LINES = b"no JSON\n" * 10
 JSON = {"value.converter": "JsonConverter", "value.converter.schemas.enable": "false"}
@@ -51,7 +51,7 @@ async def test_each_fires_in_what_it_is_named_after(tmp_path: Path) -> None:
 
 
 async def failures(prometheus: Prometheus, client: ConnectClient) -> None:
-    """Connectors that misbehave, each in one way."""
+    """Connectors that each fail in one way."""
     never = {"restart.policy": "never"}
     for name, kind, more in (
         ("unmade", plugins.RaisesInConstructor, never),
@@ -72,7 +72,7 @@ async def failures(prometheus: Prometheus, client: ConnectClient) -> None:
 
 
 async def bad_records(prometheus: Prometheus, client: ConnectClient, directory: Path) -> None:
-    """They go to a dead letter queue, and with no such queue nowhere."""
+    """Bad records with a dead letter queue, and without one."""
     (directory / "bad.txt").write_bytes(BAD_LINES)
     await client.create_connector("bad", source_of(directory / "bad.txt", "bad"))
     sink = {
@@ -93,7 +93,7 @@ async def bad_records(prometheus: Prometheus, client: ConnectClient, directory: 
 async def a_sink_that_cannot_write(
     prometheus: Prometheus, client: ConnectClient, directory: Path
 ) -> None:
-    """It tries again and again, while more and more records come."""
+    """The sink retries its batch while records keep arriving."""
     flow = Flow(directory, "lines")
     mark = directory / "away"
     mark.touch()
@@ -114,7 +114,7 @@ async def a_sink_that_cannot_write(
 
 
 async def a_heap_that_is_held(prometheus: Prometheus, client: ConnectClient) -> None:
-    """By a plugin; Spark goes on with what is left."""
+    """A plugin holds most of the heap; Spark continues with the rest."""
     assert "DroverHeapAlmostFull" not in await firing(prometheus)
     kind = plugins.plugin(plugins.HoldsTheHeap)
     await client.create_connector("holds", {"connector.class": kind})
@@ -123,7 +123,7 @@ async def a_heap_that_is_held(prometheus: Prometheus, client: ConnectClient) -> 
 
 
 async def engines_that_are_killed(prometheus: Prometheus, cluster: EmbeddedCluster) -> None:
-    """Each time Spark has to start anew."""
+    """Spark restarts after each kill."""
     for _ in range(4):
         await wait_until_over(prometheus, "DroverEngineDown")
         engine = find_of_kind(cluster, "worker-1", "engine")

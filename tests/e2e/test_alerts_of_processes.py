@@ -1,4 +1,4 @@
-"""Alerts of a real Prometheus when processes lose what they need."""
+"""Alerts of a real Prometheus when processes lose a resource that they need."""
 
 import sqlite3
 import subprocess
@@ -89,7 +89,7 @@ async def watched_store(
     replaced: Mapping[str, tuple[str, str]] | None = None,
     open_files: int | None = None,
 ) -> AsyncIterator[tuple[ServiceProcess, Prometheus]]:
-    """A config store that serves, and a Prometheus that asks it: nothing fires yet."""
+    """A serving config store and a Prometheus that scrapes it; no alert fires yet."""
     metrics = free_address()
     told = {
         "DROVER_STORAGE_URL": f"sqlite://{storage or directory}",
@@ -111,7 +111,7 @@ async def watched_store(
 
 @contextmanager
 def locked_again_and_again(file: Path) -> Iterator[None]:
-    """Somebody else takes a log's lock for more than a second, and hardly ever leaves it."""
+    """Another connection holds a log's lock for more than a second at a time, with short gaps."""
     ended = threading.Event()
 
     def lock() -> None:
@@ -132,22 +132,22 @@ def locked_again_and_again(file: Path) -> Iterator[None]:
 
 
 def damage(file: Path) -> bytes:
-    """Overwrite a log in use, and have its process read it anew; returns what it was."""
+    """Overwrite a log in use, and make its process reread it; returns the former content."""
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("UPDATE claim SET epoch = epoch")
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         content = file.read_bytes()
         with file.open("r+b") as raw:
-            raw.seek(100)  # the pages, not the header: as when a disk returns what is not there
+            raw.seek(100)  # the pages, not the header: as when a disk returns wrong data
             raw.write(b"\xff" * (len(content) - 100))
     return content
 
 
 @contextmanager
 def crowd(address: str, count: int) -> Iterator[None]:
-    """So many connections that say nothing, and come again when they are cut off."""
+    """Open ``count`` silent connections; closed ones are reopened."""
     command = [sys.executable, "-m", "tests.support.half_open", address, "silent", str(count)]
-    # it ends with its standard input
+    # the process ends at the end of its standard input
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ):

@@ -20,7 +20,7 @@ from tests.support.waiting import pause
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_800), pytest.mark.faults("herder")]
 
 CONNECTORS, TASKS = 2, 6
-#: A worker that leaves hands nothing over, and its work waits for longer than an alert takes.
+#: A leaving worker keeps its work assigned, and the rebalance delay is longer than an alert takes.
 ENVIRONMENT = {
     "DROVER_DRAIN_TIMEOUT_MS": "0",
     "DROVER_SCHEDULED_REBALANCE_MAX_DELAY_MS": "45000",
@@ -53,7 +53,7 @@ async def test_workers_that_leave_die_lose_their_coordinator_and_stall(tmp_path:
 
 
 async def a_worker_leaves(cluster: EmbeddedCluster, prometheus: Prometheus, worker: str) -> None:
-    """Its tasks wait for its return, which comes too late."""
+    """The group reserves its tasks for its return until the rebalance delay expires."""
     cluster.process(worker).hold()
     cluster.process(worker).send(signal.SIGTERM)
     await wait_until_fired(
@@ -64,7 +64,7 @@ async def a_worker_leaves(cluster: EmbeddedCluster, prometheus: Prometheus, work
 
 
 async def all_workers_are_killed(cluster: EmbeddedCluster, prometheus: Prometheus) -> None:
-    """Nobody is left who could tell that nobody leads."""
+    """No worker remains that could report the missing leader."""
     workers = [cluster.process(cluster.worker_name(each)) for each in cluster.workers]
     for each in workers:
         each.hold()
@@ -75,7 +75,7 @@ async def all_workers_are_killed(cluster: EmbeddedCluster, prometheus: Prometheu
 
 
 async def the_coordinator_is_killed(cluster: EmbeddedCluster, prometheus: Prometheus) -> None:
-    """Workers give up their work, and one that starts meanwhile does not serve."""
+    """Workers stop their tasks, and a worker started during the outage does not serve."""
     cluster.process("coordinator").hold()
     cluster.process("coordinator").kill()
     await wait_until_fired(
@@ -87,7 +87,7 @@ async def the_coordinator_is_killed(cluster: EmbeddedCluster, prometheus: Promet
 
 
 async def a_loop_stalls(cluster: EmbeddedCluster, prometheus: Prometheus) -> None:
-    """Again and again, so that some questions come to it in time and some do not."""
+    """The loop stalls repeatedly: some scrapes are answered in time, others are not."""
 
     async def stall() -> None:
         while True:
@@ -126,7 +126,9 @@ async def watched_cluster(
     replaced: Mapping[str, tuple[str, str]] | None = None,
     scrape_s: int = 2,
 ) -> AsyncIterator[tuple[EmbeddedCluster, Prometheus, list[str]]]:
-    """A cluster of idle workers, a Prometheus that asks all of it, and whom that asks."""
+    """A cluster of idle workers, a Prometheus that scrapes all processes, and the scraped
+    addresses.
+    """
     stages = idle_stages(directory, workers=workers, env=dict(env or {}))
     targets = [spec.metrics_address for stage in stages for spec in stage]
     (directory / "prometheus").mkdir()

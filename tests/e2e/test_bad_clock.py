@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_800)]
 
 
 def clock_off(by: str) -> Mapping[str, str]:
-    """What has a process see another time of day than it is; how time passes is as ever."""
+    """Shift the time of day that a process sees; elapsed time is unchanged."""
     faked = library("libfaketimeMT.so.1", "libfaketime")
     return {"LD_PRELOAD": str(faked), "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 

@@ -1,4 +1,4 @@
-"""Crowds that join at once, vanish while parked, and a coordinator that is killed meanwhile."""
+"""Many members that join at once, vanish while parked, and a coordinator killed while they join."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ FAULTS = pytest.mark.faults("coordinator")
 async def crowd(
     coordinator: CoordinatorProcess, count: int, what: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that is so many members; killed at the end."""
+    """A process that simulates ``count`` members; killed at the end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.support.group_crowd"),
         *(coordinator.address, CROWD, str(count), what),
@@ -54,7 +54,7 @@ async def line_of(process: asyncio.subprocess.Process) -> str:
 
 @asynccontextmanager
 async def beating(member: GroupMember) -> AsyncIterator[list[bool]]:
-    """Heartbeats of a stable member all the while; each has to be answered with all is well."""
+    """Send heartbeats of a stable member throughout; each must be answered without a rebalance."""
     answers: list[bool] = []
     generation = member.joined.generation if member.joined else -1
 
@@ -65,7 +65,7 @@ async def beating(member: GroupMember) -> AsyncIterator[list[bool]]:
                     group_id=GROUP,
                     member_id=member.member_id,
                     generation=generation,
-                    timeout_s=60,  # it has to wait for its turn behind a crowd
+                    timeout_s=60,  # it is queued behind many calls
                 )
             )
             await pause(0.2)
@@ -105,7 +105,7 @@ async def test_ten_thousand_that_join_at_once_are_all_answered_and_nobody_else_n
             "retry_join",
             "RESOURCE_EXHAUSTED GROUP_MAX_SIZE_REACHED",
             "RESOURCE_EXHAUSTED QUEUE_FULL",
-            "NOT_FOUND UNKNOWN_MEMBER_ID",  # its id was good for a minute only
+            "NOT_FOUND UNKNOWN_MEMBER_ID",  # its id had expired after a minute
         }, answers
         assert answers["joined"] > 5_000, answers
         assert peak_bytes - before_bytes < 600 * MIB
@@ -157,7 +157,7 @@ async def test_a_claim_whose_answer_was_lost_with_the_coordinator_is_the_same_ag
             ]
             await asyncio.sleep(0)
             await answered(claims, 10 * number)
-            await coordinator.kill()  # somewhere between the grants and the answers
+            await coordinator.kill()  # between the grants and the responses
             await asyncio.wait(claims)
             await coordinator.start()
             granted = [
@@ -181,7 +181,7 @@ async def test_a_claim_whose_answer_was_lost_with_the_coordinator_is_the_same_ag
 
 
 async def answered(claims: Sequence["asyncio.Task[Any]"], count: int) -> None:
-    """Wait until so many of them are."""
+    """Wait until ``count`` claims are answered."""
     await wait_until_async(lambda: sum(each.done() for each in claims) >= count)
 
 

@@ -1,4 +1,4 @@
-"""Everything wrong that a client can say, to a cluster that goes on as if nothing had been said."""
+"""Invalid requests of every kind; none affects the cluster."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,7 +48,7 @@ def fields(error: object) -> list[str]:
 
 
 async def faults(shared: SharedCluster, name: str, config: Mapping[str, str]) -> list[str]:
-    """The faulty fields, which create and validate tell alike."""
+    """The invalid fields, which create and validate report alike."""
     created = await shared.refusal(shared.client.create_connector(name, config))
     assert created.reason is Reason.INVALID_CONFIG
     found = fields(created)
@@ -247,7 +247,7 @@ async def test_unknown_enum_values_and_bad_pages_are_refused(shared: SharedClust
     async with channel(shared.cluster.workers[0]) as connection:
         stub = ConnectServiceStub(connection)
         state = pb.CreateConnectorRequest(name="a", config=SOURCE)
-        # as a newer client could send it
+        # a value that only a newer client knows
         state.MergeFromString(b"\x18\x63")
         for call in (
             stub.CreateConnector(state, timeout=20),
@@ -303,7 +303,7 @@ async def test_internal_services_refuse_calls_without_a_deadline(shared: SharedC
 
 @pytest.mark.parametrize(
     ("suffix", "text", "said"),
-    [  # what else may be wrong with it: tests/unit/cli/test_definitions.py
+    [  # other invalid definitions: tests/unit/cli/test_definitions.py
         (".json", '{"name": "a", "config": {"file": {}}}', "config.file"),
         (".json", '{"name": "a"', ":1:"),
         (".yaml", "name: a\nname: b\n", "twice"),

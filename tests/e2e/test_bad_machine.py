@@ -1,4 +1,4 @@
-"""A machine that fails under a running cluster: a full disk."""
+"""A disk that fills up under a running cluster."""
 
 from pathlib import Path
 
@@ -23,13 +23,13 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Longer than the worker waits for one answer of the config store.
+#: Longer than the worker's timeout for one call to the config store.
 FULL_S = 14.0
 OTHER = {"connector.class": "FileStreamSource", "file": "/nowhere/other.txt", "topic": "other"}
 
 
 async def assert_nothing_failed(cluster: EmbeddedCluster, flow: Flow) -> None:
-    """Neither now nor at any time before: no task ended, no service logged a defect."""
+    """No task has failed and no service has logged a defect, now or earlier."""
     for connector in (flow.source, flow.sink):
         status = await cluster.wait_for_task(connector)
         assert status.trace == ""
@@ -40,7 +40,7 @@ async def assert_nothing_failed(cluster: EmbeddedCluster, flow: Flow) -> None:
 
 
 async def refused_by_the_store(cluster: EmbeddedCluster) -> DroverError:
-    """What the config store says to the write itself."""
+    """The config store's own error for the write."""
     async with channel(cluster.process("config-store").spec.address) as connection:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ConfigStoreServiceStub(connection).PutTargetState(

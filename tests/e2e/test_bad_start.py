@@ -1,4 +1,6 @@
-"""Machines on which a service or a cluster cannot start: one clear line each, and an exit code."""
+"""Machines on which a service or a cluster cannot start: each prints one clear line and an exit
+code.
+"""
 
 import os
 import socket
@@ -72,7 +74,7 @@ async def test_a_cluster_whose_port_is_in_use(tmp_path: Path) -> None:
             assert f"cannot listen on {address}" in done.err
 
 
-# A worker whose cluster is not there
+# A worker without a cluster
 
 
 async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is(
@@ -115,7 +117,7 @@ async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is
 
 
 def health_told(address: str) -> str:
-    """The exit code of what health checks of containers run, and what it prints."""
+    """The exit code and output of the containers' health check command."""
     done = subprocess.run(
         [sys.executable, "-m", "drover.local.health", address],
         capture_output=True,
@@ -200,7 +202,7 @@ async def test_a_full_data_directory(service: str, leave_bytes: int, tmp_path: P
         done = await run_to_its_end(service, directory)
         assert_one_clear_line(done, service, directory, "space")
         filler.unlink()
-        # what it left behind is no obstacle to the next start, which ends elsewhere
+        # files of the failed start do not hinder the next one: it fails later, at the port
         with held_port() as address:
             variable = f"DROVER_{service.upper().replace('-', '_')}_LISTEN"
             done = await run_to_its_end(service, directory, {variable: address})
@@ -227,7 +229,7 @@ async def test_a_second_service_on_the_same_data_directory(service: str, tmp_pat
 
 
 async def write_good_file(path: Path) -> None:
-    """A file with enough in it that half of it is not a whole one."""
+    """Write a file large enough that its first half is damaged."""
     if path.name == "data.db":
         store = EmbeddedStore(path)
         for number in range(200):
@@ -250,7 +252,7 @@ async def write_good_file(path: Path) -> None:
     ("file", "how"),
     [
         *((file, how) for file in FILES for how in ("garbage", "truncated", "another program's")),
-        # such a file that is empty is one that nothing was written to yet
+        # an empty file of these counts as new
         *((file, "empty") for file in FILES if file not in ("data.db", "coordinators.db")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files and plugins that misbehave, beside a flow that must not feel it."""
+"""Files and plugins that fail, beside a flow that must not be affected."""
 
 import os
 from contextlib import AsyncExitStack
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 STATE_TIMEOUT_S = 180.0
-#: What a status may hold of a trace.
+#: The longest trace in a status.
 TRACE_MAX_BYTES = 64 * 1024
 LATE = f"did not return within {PLUGIN_TIMEOUT_S} s"
 
@@ -36,7 +36,7 @@ def sink(file: Path, topic: str) -> dict[str, str]:
 
 
 async def failed_connector(shared: SharedCluster, name: str) -> str:
-    """The trace of a connector object, as soon as it has one and no rebalance is under way."""
+    """Wait for a connector's failure outside a rebalance; returns its trace."""
 
     async def trace() -> str:
         state = (await shared.client.get_connector_status(name)).connector
@@ -48,12 +48,14 @@ async def failed_connector(shared: SharedCluster, name: str) -> str:
 
 
 async def failed_task(shared: SharedCluster, name: str) -> str:
-    """The trace of a connector's first task, as soon as it has failed; the connector runs on."""
+    """Wait for the failure of a connector's first task; returns its trace. The connector keeps
+    running.
+    """
 
     async def trace() -> str:
         status = await shared.client.get_connector_status(name)
         failed = [task for task in status.tasks if task.state == pb.RUN_STATE_FAILED]
-        # in a rebalance neither has settled yet
+        # the status may be from the middle of a rebalance
         settled = status.connector.state == pb.RUN_STATE_RUNNING
         return failed[0].trace if failed and settled else ""
 
@@ -91,7 +93,7 @@ async def test_files_that_cannot_be_read_fail_their_tasks_until_they_are_mended(
         "loop": (loop, "Too many levels of symbolic links"),
         "below": (below, "Not a directory"),
     }
-    if os.geteuid() != 0:  # nothing is closed to root
+    if os.geteuid() != 0:  # root ignores file modes
         said["closed"] = (tmp_path / "closed", "Permission denied")
         (tmp_path / "closed").touch(0o000)
     output = tmp_path / "out.txt"
@@ -233,7 +235,9 @@ TASKS_THAT_FAIL: list[tuple[type[SourceConnector], str]] = [
 
 
 async def shows(shared: SharedCluster, name: str, state: pb.RunState.ValueType) -> None:
-    """The connector gets to ``state``, without tasks; for a rebalance it is unassigned."""
+    """Wait until the connector is in ``state`` without tasks; a rebalance shows it as
+    unassigned.
+    """
 
     async def there() -> bool:
         status = await shared.client.get_connector_status(name)

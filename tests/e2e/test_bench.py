@@ -1,4 +1,4 @@
-"""The benchmarks run: tiny, and without a look at how long anything took."""
+"""The benchmarks run with tiny sizes; no duration is checked."""
 
 import subprocess
 import sys

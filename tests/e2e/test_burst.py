@@ -1,4 +1,4 @@
-"""Many create connectors at once while workers end, freeze and come: no client hears of it."""
+"""Connectors created concurrently while workers end, freeze and join: no client sees an error."""
 
 import asyncio
 import signal
@@ -25,13 +25,13 @@ pytestmark = [
 
 CONNECTORS, CLIENTS = 200, 16
 CONFIG = {"connector.class": SOURCE, "tasks.max": "2"}
-#: For calls that wait until somebody has noticed that a worker is frozen.
+#: For calls that wait until the group detects a frozen worker.
 CALL_TIMEOUT_S = 120.0
 
 
 @asynccontextmanager
 async def a_client(cluster: EmbeddedCluster, number: int = 0) -> AsyncIterator[ConnectClient]:
-    """Knows all workers, and begins with one of them."""
+    """A client that knows all workers and calls one of them first."""
     count = len(cluster.workers)
     addresses = [cluster.workers[(number + each) % count] for each in range(count)]
     async with FailoverChannel(addresses) as workers:
@@ -39,7 +39,7 @@ async def a_client(cluster: EmbeddedCluster, number: int = 0) -> AsyncIterator[C
 
 
 class Burst:
-    """Creates connectors through many clients; an error at one of them ends the test."""
+    """Creates connectors through many clients; any error fails the test."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
@@ -59,7 +59,7 @@ class Burst:
                 self.created += 1
 
     async def reaches(self, share: float) -> None:
-        """Wait until so much of it is done."""
+        """Wait until this fraction of the connectors is created."""
         await wait_until_async(
             lambda: self.created >= share * CONNECTORS,
             timeout_s=600,
@@ -70,7 +70,7 @@ class Burst:
 async def test_a_burst_of_connectors_meets_no_error_while_workers_come_and_go(
     tmp_path: Path,
 ) -> None:
-    env = {"DROVER_SESSION_TIMEOUT_MS": "20000"}  # nobody is thrown out by a machine that stalls
+    env = {"DROVER_SESSION_TIMEOUT_MS": "20000"}  # a stalling machine removes no member
     story = Story(tmp_path)
     async with running_cluster(tmp_path, idle_stages(tmp_path, workers=4, env=env)) as cluster:
         killed, frozen, ended, added = (cluster.process(f"worker-{n}") for n in (1, 2, 3, 4))
@@ -102,7 +102,7 @@ async def test_a_burst_of_connectors_meets_no_error_while_workers_come_and_go(
 
 
 async def _work_moves_from(cluster: EmbeddedCluster, worker_id: str) -> None:
-    """Wait until the group has given up a worker that is frozen."""
+    """Wait until the group has removed a frozen worker."""
 
     async def moved() -> bool:
         async with a_client(cluster, 2) as client:
@@ -113,7 +113,7 @@ async def _work_moves_from(cluster: EmbeddedCluster, worker_id: str) -> None:
 
 
 def stops_in_vain(lines: list[Line]) -> list[Line]:
-    """Stops of tasks that run next on the worker that stopped them."""
+    """Stops of tasks whose next start is on the same worker."""
     found = []
     owners: dict[str, str] = {}
     for line in reversed(lines):

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @asynccontextmanager
 async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """``drover up`` as a process of its own, until it says that the cluster is up."""
+    """``drover up`` as a separate process, once it reports that the cluster is up."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drover.cli.main", "up", "--workers", "1", *options),
         cwd=cwd,
@@ -60,7 +60,7 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
 
         elsewhere, worker = tmp_path / "elsewhere", json.loads(info.out)["worker_id"]
         elsewhere.mkdir()
-        base = int(worker.rpartition(":")[2]) - 11  # so that the first workers' ports are the same
+        base = int(worker.rpartition(":")[2]) - 11  # gives the first workers the same ports
         beside = await run_drover("up", "--port-base", str(base), cwd=elsewhere)
         assert beside.exit_code == 1
         assert f"a cluster already runs at {worker}, with its data in sqlite://" in beside.err

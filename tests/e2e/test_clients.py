@@ -1,4 +1,4 @@
-"""Clients in other languages: the commands of the page make them, and they call a cluster."""
+"""Clients in other languages: built with the commands of the docs, then run against a cluster."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ _TIMEOUT_S = 1500
 
 
 def section(title: str) -> tuple[str, str]:
-    """The commands of a language, and what the last one prints."""
+    """The commands of a language, and the output of the last one."""
     text = (REPOSITORY / _PAGE).read_text(encoding="utf-8")
     part = text.split(f"## {title}\n")[1].split("\n## ")[0]
     (commands,) = re.findall(r"^```sh\n(.*?)^```", part, re.M | re.S)

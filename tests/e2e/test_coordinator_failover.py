@@ -1,4 +1,4 @@
-"""Two coordinators, two workers with Spark, data that flows: the tasks never notice a move."""
+"""Two coordinators and two workers with Spark: moves of the group do not affect its tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.faults("coordinator"), pytest.mark.ti
 GROUP = "drover"
 COORDINATORS = ("coordinator", "coordinator-2")
 WATCH_EVERY_S = 0.1
-#: A group that is without a coordinator for longer loses its members. A move takes a few seconds,
-#: and a machine may stall meanwhile.
+#: A group loses its members when it has no coordinator for this long. A move takes a few seconds;
+#: the rest allows for a stalling machine.
 ENVIRONMENT = {"DROVER_SESSION_TIMEOUT_MS": "25000"}
 
 
 class Watched:
-    """What the group and its tasks looked like all the while."""
+    """Every observed state of the group and its tasks."""
 
     def __init__(self, cluster: EmbeddedCluster, flow: Flow) -> None:
         self.client = CoordinatorsClient([cluster.process(n).spec.address for n in COORDINATORS])
@@ -41,7 +41,7 @@ class Watched:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Note every state, as often as the cluster answers."""
+        """Record every state while the block runs."""
         tasks = [
             asyncio.create_task(self._watch_tasks()),
             asyncio.create_task(self._watch_group()),
@@ -90,7 +90,7 @@ class Watched:
         return group
 
     async def claim_beside(self, group: GroupDescription) -> Term:
-        """A claim of a task that nobody runs, with the same request each time."""
+        """Claim a task that no worker runs, with the same request id each time."""
         return await self.client.claim_task(
             group_id=GROUP,
             member_id=group.members[0].member_id,
@@ -145,7 +145,7 @@ async def test_tasks_and_group_go_on_through_every_kind_of_move(tmp_path: Path) 
 
 
 async def _kill_the_owner(cluster: EmbeddedCluster, watched: Watched, flow: Flow) -> None:
-    """The other one serves while the killed one is down; then that one comes back."""
+    """The other coordinator takes over; then the killed one restarts."""
     owner = await watched.owner()
     process = cluster.process(owner)
     starts = process.start_count
@@ -159,7 +159,7 @@ async def _kill_the_owner(cluster: EmbeddedCluster, watched: Watched, flow: Flow
 
 
 async def _freeze_the_owner(cluster: EmbeddedCluster, watched: Watched, flow: Flow) -> None:
-    """It is fenced when it goes on, and a coordinator like the other again."""
+    """The frozen coordinator is fenced when it resumes, and then serves as the other one does."""
     owner = await watched.owner()
     process = cluster.process(owner)
     assert process.pid is not None

@@ -56,7 +56,7 @@ async def owner_of(pair: CoordinatorProcesses) -> str:
 
 
 async def assert_nothing_happened(before: GroupDescription, *all_members: FollowingMember) -> None:
-    """The same generation, members and assignments; nobody has to join again."""
+    """The generation, members and assignments are the same; no member must rejoin."""
     for member in all_members:
         assert await member.heartbeat() is False
     assert await all_members[0].client.describe(GROUP) == before
@@ -65,7 +65,7 @@ async def assert_nothing_happened(before: GroupDescription, *all_members: Follow
 async def test_the_other_takes_over_from_a_killed_one_and_gives_back_its_share(
     tmp_path: Path,
 ) -> None:
-    """At once: it does not wait for the lease, which would be too long for this test."""
+    """The takeover is immediate: the lease is longer than this test waits."""
     async with AsyncExitStack() as stack:
         pair = await stack.enter_async_context(
             CoordinatorProcesses(tmp_path, env={**ENV, "DROVER_COORDINATOR_LEASE_MS": "60000"})
@@ -107,7 +107,7 @@ async def test_a_frozen_owner_answers_nothing_stale_and_is_a_peer_again(
         before = await a.client.describe(GROUP)
         frozen = await owner_of(pair)
         stale = CoordinatorClient(await stack.enter_async_context(channel(frozen)))
-        assert (await stale.describe(GROUP)).state is GroupState.STABLE  # it is connected
+        assert (await stale.describe(GROUP)).state is GroupState.STABLE  # opens the connection
         await pair.freeze(frozen)
         late = [
             asyncio.create_task(stale.describe(GROUP, timeout_s=60)),
@@ -123,7 +123,7 @@ async def test_a_frozen_owner_answers_nothing_stale_and_is_a_peer_again(
         ]
         await pair.wait_until_owned_by(pair.other(frozen))
         await assert_nothing_happened(before, a, b)
-        # the group goes on meanwhile: another generation, of which the frozen one knows nothing
+        # the group forms another generation, which the frozen coordinator has not seen
         await join_again(a, b)
         after = await a.client.describe(GROUP)
         assert after.generation == before.generation + 1
@@ -216,7 +216,8 @@ async def test_the_command_shows_the_groups_of_all_and_of_those_that_are_left(
     async with AsyncExitStack() as stack:
         await members(pair, stack)
         for asked in (addresses, addresses, pair.addresses[1]):
-            for _ in range(3):  # on a busy machine one may be slow, whose groups are left out
+            # on a busy machine the output may lack the groups of a slow coordinator
+            for _ in range(3):
                 listed = await run_drover(
                     *("group", "list", "--address", asked, "--output", "json"), cwd=pair.directory
                 )

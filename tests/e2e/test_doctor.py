@@ -1,4 +1,4 @@
-"""`drover doctor` on a cluster that runs, and on one of its tasks that failed."""
+"""`drover doctor` on a running cluster, and on one with a failed task."""
 
 import json
 from typing import Any

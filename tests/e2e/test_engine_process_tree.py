@@ -1,7 +1,7 @@
-"""Whoever of the tree is killed, the rest follows: no user code goes on without its herder.
+"""When any process of the tree is killed, all end: user code never outlives its herder.
 
-Each test starts a real engine whose Python workers run user code that never ends and has left the
-process group, kills one process with SIGKILL, and waits until no process of the tree is left.
+Each test starts a real engine whose Python workers run endless user code outside the process group,
+kills one process with SIGKILL, and waits until no process of the tree is left.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ FAULTS = pytest.mark.faults("engine")
 
 @dataclass
 class Tree:
-    """A running herder and what is below it."""
+    """A running herder and its descendants."""
 
     herder: "subprocess.Popen[bytes]"
     guard: int
@@ -37,7 +37,7 @@ class Tree:
 
     @property
     def processes(self) -> set[int]:
-        """Those that carry the mark and are no zombies."""
+        """The processes with the mark, without zombies."""
         found = set()
         for each in process_tree.marked(TREE_VARIABLE, self.mark):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -46,7 +46,7 @@ class Tree:
         return found
 
     def find(self, text: str) -> int:
-        """The one process with ``text`` in its command line and none such above it."""
+        """The topmost process with ``text`` in its command line."""
         found = {}
         for each in self.processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -116,7 +116,7 @@ def test_nothing_outlives_a_killed_jvm(tree: Tree) -> None:
 
 @FAULTS
 def test_nothing_outlives_herder_and_guard_killed_at_once(tree: Tree) -> None:
-    # stopped first, so that neither can do anything about the other's end
+    # stopped first, so neither can react to the end of the other
     for each in (tree.herder.pid, tree.guard):
         os.kill(each, signal.SIGSTOP)
     for each in (tree.guard, tree.herder.pid):

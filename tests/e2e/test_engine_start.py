@@ -21,7 +21,7 @@ async def _first_exit(
     spark_master: str = "local[1]",
     spark_conf: Mapping[str, str] | None = None,
 ) -> tuple[EngineExit, str]:
-    """How an engine with these settings ends, and everything it wrote."""
+    """The first exit of an engine with these settings, and all its output."""
     exits: list[EngineExit] = []
     lines: list[bytes] = []
     settings = EngineSettings(
@@ -78,7 +78,7 @@ async def test_spark_settings_that_spark_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.faults("engine")  # Spark tries it for a minute
+@pytest.mark.faults("engine")  # Spark retries for a minute
 async def test_a_spark_master_that_cannot_be_reached(tmp_path: Path) -> None:
     master = f"spark://{free_address()}"
     ended, log = await _first_exit(

@@ -1,4 +1,4 @@
-"""The supervisor with an engine that has no Spark: calls, ends, restarts, stops."""
+"""The supervisor with an engine without Spark: calls, exits, restarts, stops."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ STAND_IN = Path(__file__).with_name("engine_stand_in.py")
 
 @dataclass
 class Supervised:
-    """A supervisor, and what it told."""
+    """A supervisor, and its reports and exits."""
 
     supervisor: EngineSupervisor
     reports: list[engine_pb2.EngineReport] = field(default_factory=list)

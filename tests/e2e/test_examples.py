@@ -1,4 +1,4 @@
-"""The first connectors of the README and of docs/connectors.md, run as they stand there."""
+"""The first connectors of the README and of docs/connectors.md, run as documented."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 EXAMPLES = REPOSITORY / "examples"
-#: What the test has done before, in a place of its own.
+#: Steps that the test has already done in its own environment.
 DONE_BEFORE = ("source ", "pip install ", "drover up")
 COMMAND_TIMEOUT_S = 300
 
@@ -28,7 +28,7 @@ COMMAND_TIMEOUT_S = 300
 def steps(
     page: str, more: str = "", *, marked_by: str = "tests/e2e/test_examples.py"
 ) -> list[tuple[str, str]]:
-    """The commands of a page that are marked as run by a test, with what they print."""
+    """The commands of a page that are marked as run by a test, with their expected output."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     marked = rf"<!-- run by {marked_by}{more} -->\n```console\n(.*?)```"
     found = []
@@ -39,7 +39,7 @@ def steps(
 
 
 async def run(*arguments: str, env: dict[str, str] | None = None) -> str:
-    """What a command prints; it must succeed."""
+    """The output of a command that must succeed."""
     process = await asyncio.create_subprocess_exec(
         *arguments,
         cwd=REPOSITORY,
@@ -96,7 +96,7 @@ async def run_steps(
     env: dict[str, str] | None = None,
     replaced: dict[str, str] | None = None,
 ) -> None:
-    """Run commands with files of the test's own, until each prints what it should."""
+    """Run commands in the test's own folder; repeat each until it prints the documented output."""
     here = tmp_path.as_posix()
     definitions = tmp_path / "examples"
     definitions.mkdir()

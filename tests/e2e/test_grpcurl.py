@@ -71,7 +71,7 @@ async def grpcurl() -> Path:
 
 
 def holds(actual: Any, shown: Any) -> bool:
-    """Whether everything shown is in the answer; an answer may have more fields."""
+    """Whether the response contains everything shown; it may have more fields."""
     if isinstance(shown, dict):
         return isinstance(actual, dict) and all(
             key in actual and holds(actual[key], value) for key, value in shown.items()
@@ -113,7 +113,7 @@ async def test_the_transcript_of_the_readme_is_true(
         assert program == "grpcurl"
         shown = step.output.replace(SHOWN_FILE, str(file))
 
-        # tasks take a moment to run
+        # tasks start after a moment
         attempts = STATUS_ATTEMPTS if "Status" in step.command else 1
         output = ""
         for _ in range(attempts):

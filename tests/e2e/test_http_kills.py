@@ -1,4 +1,4 @@
-"""An HTTP API is copied into another while workers are killed and both APIs fail now and then."""
+"""One HTTP API is copied to another while workers are killed and both APIs fail at random."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ PAGE = 100
 
 
 class Target:
-    """Counts the rows that it has taken, and fails now and then, also after it has taken some."""
+    """Counts the rows that it stored; fails at random, also after it stored part of a request."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""A connector that uses up the memory fails by itself in the end; what runs beside it goes on."""
+"""A connector that exhausts memory fails for good; its neighbours keep running."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,20 +23,20 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-#: Engines that have to start one after the other, on a machine that does much else.
+#: Covers several engine starts one after another on a busy machine.
 FAILED_TIMEOUT_S = 900.0
 LIMIT_BYTES = 2_500 << 20
 
 
 @pytest.fixture
 def group() -> Iterator[MemoryGroup]:
-    """It has room for a worker that behaves."""
+    """A memory group with room for a healthy worker."""
     with memory_group(LIMIT_BYTES) as made:
         yield made
 
 
 async def failed_for_good(client: ConnectClient, name: str) -> pb.TaskState:
-    """The status of a connector's task once it is not tried again."""
+    """The status of a connector's task once it is no longer retried."""
 
     async def found() -> pb.TaskState | None:
         status = await client.get_connector_status(name)
@@ -55,7 +55,7 @@ async def failed_for_good(client: ConnectClient, name: str) -> pb.TaskState:
 async def assert_only_it_fails(
     cluster: EmbeddedCluster, flow: Flow, config: dict[str, str]
 ) -> pb.TaskState:
-    """The status of the task that is not tried again."""
+    """The status of the failed task once it is no longer retried."""
     async with cluster.client() as client, flow.feeding():
         await flow.create_connectors(client)
         await flow.wait_until_passed("before anything uses up the memory")
@@ -86,7 +86,7 @@ async def test_a_connector_that_uses_up_the_jvms_heap(tmp_path: Path) -> None:
     config = {"connector.class": plugin(UsesUpTheHeap)}
     async with embedded_cluster(tmp_path, workers=1, env=env) as cluster:
         await cluster.wait_until_members()
-        # whether its own call says so or the end of the JVM is first is a matter of luck
+        # either the task's call fails first or the JVM ends first
         await assert_only_it_fails(cluster, Flow(tmp_path, "heap"), config)
         assert "Spark's JVM ran out of its heap of 512m" in cluster.log("worker-1")
 

@@ -1,4 +1,4 @@
-"""A real Prometheus on a real cluster: every metric is there, every panel has data, alerts fire."""
+"""A real Prometheus on a real cluster: every metric exists, every panel has data, alerts fire."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ pytestmark = [
 
 TIMEOUT_S = 180.0
 TELLING, FAILING = "metrics-telling", "metrics-failing"
-#: What fires in a cluster with one connector that fails, and a target that nobody serves.
+#: The alerts of a cluster with one failing connector and one target without a process.
 EXPECTED = {("DroverTaskFailed", FAILING), ("DroverProcessDown", "")}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def prometheus(unharmed: SharedCluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
-    """It has asked every process, and one that is not there."""
+    """Prometheus has scraped every process, and one target without a process."""
     processes = unharmed.cluster.supervisor.processes.values()
     targets = [process.spec.metrics_address for process in processes]
     async with AsyncExitStack() as stack:
@@ -57,7 +57,8 @@ async def waited(prometheus: Prometheus, *names: str) -> None:
 async def test_a_real_prometheus_sees_everything(
     prometheus: Prometheus, unharmed: SharedCluster
 ) -> None:
-    # every metric of the table is told by some process, but for the one over TLS, and nothing else
+    # every metric of the table except the TLS one is exported by some process, and no other metric
+    # is
     suffix = {Kind.SUMMARY: "_count", Kind.HISTOGRAM: "_bucket"}
     here = [each for each in METRICS if each is not CERTIFICATE_END]
     await waited(prometheus, *(f"{each.name}{suffix.get(each.kind, '')}" for each in here))
@@ -70,14 +71,14 @@ async def test_a_real_prometheus_sees_everything(
     queries = {expression: place for place, expression in expressions("30s")}
     await waited(prometheus, *queries)
 
-    # what should fire does, and only where it should; a slow machine may have reasons for others
+    # the expected alerts fire for the expected connectors; a slow machine may fire others
     def alerts() -> set[tuple[str, str]]:
         firing = {(each["alertname"], each.get("connector", "")) for each in prometheus.firing()}
         return {each for each in firing if each[0] in dict(EXPECTED)}
 
     await wait_until_async(lambda: alerts() == EXPECTED, timeout_s=TIMEOUT_S, describe=alerts)
 
-    # what the flow's tasks did is counted
+    # the metrics count the work of the flow's tasks
     flow = unharmed.flow
     lines = flow.output.read_bytes().count(b"\n")
     written = f'sum(drover_task_records_written_total{{connector="{flow.sink}"}})'

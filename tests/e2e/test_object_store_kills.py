@@ -78,7 +78,7 @@ async def _create_connectors(cluster: EmbeddedCluster, s3: S3) -> None:
 
 
 async def _wait_until_written(s3: S3, count: int) -> None:
-    """Wait until so many rows are there, so that what is killed is killed in the middle."""
+    """Wait until this many rows are written: the kill comes in the middle of the copy."""
 
     def there() -> bool:
         try:
@@ -94,7 +94,7 @@ async def _wait_until_written(s3: S3, count: int) -> None:
 
 
 def _ids(s3: S3) -> Counter[int]:
-    """How often each row is in the objects that readers see."""
+    """How often each row occurs in the objects that readers see."""
     found: Counter[int] = Counter()
     for name in s3.names("topics"):
         data = bytes(obstore.get(s3.store(), name).bytes())

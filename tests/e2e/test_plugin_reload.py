@@ -1,4 +1,4 @@
-"""A plugin is installed while a cluster of real engines runs, and data flows on."""
+"""A plugin is installed on a running cluster with real engines while data flows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-#: For a new engine and the moves to it, on a machine that does much else.
+#: Covers a new engine and the move of its tasks on a busy machine.
 RELOAD_TIMEOUT_S = 300.0
 MODULE = """
 from drover.connectors.files.lines.file_stream_source import FileStreamSource
@@ -28,7 +28,7 @@ class Late(FileStreamSource):
 
 
 def install(directory: Path) -> None:
-    """What pip leaves of a distribution with a plugin."""
+    """Write the files that pip installs for a distribution with a plugin."""
     (directory / "late_plugin.py").write_text(MODULE)
     about = directory / "late_plugin-9.9.1.dist-info"
     about.mkdir()
@@ -37,7 +37,7 @@ def install(directory: Path) -> None:
 
 
 async def plugins_of_all(flowing: SharedCluster) -> Sequence[Plugin]:
-    """What the workers have; a worker of a busy machine may answer late, and is left out then."""
+    """The plugins that all workers have; a slow worker's may be missing from one response."""
     found: list[Sequence[Plugin]] = []
 
     async def all_answer() -> bool:

@@ -1,4 +1,4 @@
-"""Workers as real processes that are told to end, one after the other; stops are counted."""
+"""Real worker processes stopped one after another with SIGTERM; the test counts task stops."""
 
 import signal
 from pathlib import Path
@@ -56,7 +56,7 @@ async def test_data_flows_on_while_each_worker_with_spark_hands_over_and_comes_b
 
 
 async def _end(process: SupervisedProcess) -> None:
-    """Tell a process to end, and keep it down."""
+    """Stop a process with SIGTERM, and keep it down."""
     process.hold()
     process.send(signal.SIGTERM)
     await wait_until_async(lambda: process.phase is ProcessPhase.DEAD)

@@ -1,4 +1,4 @@
-"""README's secure cluster, by the commands that stand there."""
+"""README's secure cluster, built with the README's commands."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ async def start(words: list[str], cwd: Path) -> asyncio.subprocess.Process:
 
 
 def shown_certificate(address: str, certs: Path) -> bytes:
-    """The certificate that a server shows to whoever connects now."""
+    """The certificate that a server presents to a new connection."""
     mine = files_of(certs, "viewer")
     context = ssl.create_default_context(cafile=mine.ca)
     context.load_cert_chain(mine.cert, mine.key)
@@ -85,16 +85,16 @@ async def test_three_commands_make_a_cluster_that_lets_in_who_it_knows(
         assert state is not None
         (address,) = state.addresses("worker")
 
-        # the folder's own cluster is used as its admin
+        # the folder's own cluster is called with its admin certificate
         async def as_admin() -> bool:
-            """Once the worker is ready."""
+            """Wait until the worker is ready."""
             deleted = await run_drover("connector", "delete", "x", cwd=here)
             assert deleted.exit_code == 1
             return "CONNECTOR_NOT_FOUND" in deleted.err
 
         await wait_until_async(as_admin, timeout_s=READY_TIMEOUT_S)
         assert (await run_drover("group", "list", cwd=here)).exit_code == 0
-        # nobody else gets in before the third command
+        # no other client is admitted before the third command
         nobody = await run_drover("connector", "list", "-a", address, cwd=elsewhere)
         assert (nobody.exit_code, len(nobody.err.splitlines())) == (1, 1)
         assert f"the worker at {address} speaks TLS" in nobody.err
@@ -116,7 +116,9 @@ async def test_three_commands_make_a_cluster_that_lets_in_who_it_knows(
 
 
 async def sound(here: Path, elsewhere: Path, addresses: list[str]) -> None:
-    """So says the doctor, in its folder and by a context; and nobody starts another one there."""
+    """The doctor passes in the folder and through a context; a second cluster cannot start in the
+    folder.
+    """
     for folder, checks in ((here, ("coordinator", "worker-1")), (elsewhere, ("--tls-cert",))):
         told = await run_drover("doctor", "-o", "json", cwd=folder)
         found = {each["check"]: each for each in json.loads(told.out)["findings"]}
@@ -135,7 +137,7 @@ async def sound(here: Path, elsewhere: Path, addresses: list[str]) -> None:
 
 
 async def rotate(address: str, certs: Path, here: Path) -> None:
-    """To a good certificate, which is shown, and then to one that has expired."""
+    """Rotate to a good certificate, which the server presents, and then to an expired one."""
     before = shown_certificate(address, certs)
     assert (await run_drover("certs", "init", "certs", "--renew", cwd=here)).exit_code == 0
 

@@ -1,6 +1,6 @@
-"""A whole cluster of real processes, killed, frozen and away while data flows.
+"""A whole cluster of real processes: killed, frozen and stopped while data flows.
 
-It is the cluster that others share, and by name this is the last file that does.
+It is the shared cluster; by its name this is the last file that uses it.
 """
 
 from collections.abc import AsyncIterator
@@ -28,14 +28,16 @@ pytestmark = [
 ]
 
 FAULTS = pytest.mark.faults("herder")
-#: So that an engine that goes on without its herder has lines to write under its old claim.
+#: Enough lines for an engine without its herder to write under its old claim.
 _PASSES_WHILE_FROZEN = 10
 OTHER = {"connector.class": "FileStreamSource", "file": "/nowhere/other.txt", "topic": "other"}
 
 
 @asynccontextmanager
 async def more_flowing(shared: SharedCluster, flow: Flow) -> AsyncIterator[ConnectClient]:
-    """Data flows all the while; at the end it has all come out, and the connectors are deleted."""
+    """A second flow for the block; at the end its output is checked and its connectors are
+    deleted.
+    """
     await flow.create_connectors(shared.client)
     async with flow.feeding():
         await flow.wait_until_passed("before anything happens")
@@ -59,7 +61,7 @@ async def test_each_of_the_services_is_killed_while_data_flows(
 async def test_each_of_the_workers_is_killed_while_data_flows(
     shared: SharedCluster, tmp_path: Path
 ) -> None:
-    """One kill of either kind is in test_demo.py; here both have to be members again."""
+    """test_demo.py has one kill of each kind; here both workers must rejoin."""
     cluster, flow = shared.cluster, Flow(tmp_path, "killed-workers")
     async with more_flowing(shared, flow):
         for connector in (flow.sink, flow.source):
@@ -99,7 +101,7 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
         try:
             async with cluster.client(other) as client:
                 for worker in (await client.get_cluster_info()).workers:
-                    if worker.worker_id == running.worker_id:  # until its session ends
+                    if worker.worker_id == running.worker_id:  # until its session expires
                         assert worker.health == pb.WORKER_HEALTH_UNREACHABLE
             for connector in (flow.source, flow.sink):
                 await cluster.wait_for_task(connector, ask=other, at=other)
@@ -111,7 +113,7 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
         await flow.wait_until_passed("after the freeze")
         assert cluster.process(frozen).start_count == starts, "the frozen worker went on, not anew"
         if moment == "herder alone":
-            # its engine went on writing under the old claim until the new owner's took effect
+            # its engine kept writing under the old claim until the new owner's claim took effect
             await wait_until_async(
                 lambda: '"task_fenced"' in cluster.log(frozen)[logged:],
                 describe="a task was fenced",
@@ -135,7 +137,7 @@ async def test_a_service_that_is_away_for_a_while_is_waited_for(
         process.hold()
         shared.kill(away)
         if away == "coordinator":
-            # after a session timeout without it a worker lets its tasks go
+            # a worker stops its tasks after a session timeout without the coordinator
             await _task_states_become(client, flow, pb.RUN_STATE_UNASSIGNED)
         else:
             await flow.wait_until_passed(f"without {away}")
@@ -152,7 +154,7 @@ async def test_a_service_that_is_away_for_a_while_is_waited_for(
         )
         await flow.wait_until_passed(f"after {away} was away")
         if away == "config-store":
-            # what was refused was given up, or is done late, and work moves for it
+            # the failed create may still be executed late, which causes a rebalance
             with suppress(AlreadyExistsError):
                 await client.create_connector("late", OTHER)
             await cluster.wait_for_task("late")

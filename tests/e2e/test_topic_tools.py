@@ -1,4 +1,4 @@
-"""Looking into topics, mending dead letters and planning a change by the command, on a cluster."""
+"""Commands that inspect topics, repair dead letters and plan changes, on a cluster."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, done as it stands there: the package, its tests, and both in a cluster."""
+"""docs/tutorial.md, run as documented: the package, its tests, and both in a cluster."""
 
 import os
 import re
@@ -15,12 +15,12 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 PYTHON = Path(sys.executable)
-#: What the test has done before, in a place of its own.
+#: Steps that the test has already done in its own environment.
 DONE_BEFORE = ("python -m venv", "drover connector new", "cd ", "pip install", "drover up")
 
 
 def commands() -> list[tuple[str, str]]:
-    """Those of the page with what they print."""
+    """The commands of the page with their expected output."""
     found = steps("docs/tutorial.md", marked_by="tests/e2e/test_tutorial.py")
     return [step for step in found if not step[0].startswith(DONE_BEFORE)]
 
