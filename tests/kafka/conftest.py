@@ -1,4 +1,4 @@
-"""Tests that need a real Kafka; every one of them is marked so."""
+"""Tests that need a real Kafka; each gets the marker ``kafka``."""
 
 from pathlib import Path
 
@@ -26,5 +26,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where there is no Kafka, one line says so for all tests."""
+    """Without Kafka, skip all tests and print the reason once."""
     skip_without_kafka(item)

@@ -38,7 +38,7 @@ async def test_brokers_that_freeze_and_come_back(
         await wait_until_silent(prometheus, targets)
         mortal_broker.freeze()
         await wait_until_all_tell(prometheus, "DroverStorageAway", targets)
-        # who starts meanwhile serves nobody
+        # a process started during the outage does not serve
         dies.process.kill()
         dies.launch()
         await wait_until_fired(prometheus, "DroverNotServing")
@@ -47,7 +47,7 @@ async def test_brokers_that_freeze_and_come_back(
 
 
 async def wait_until_all_tell(prometheus: Prometheus, name: str, targets: list[str]) -> None:
-    """Until that fires for each of these."""
+    """Wait until the alert fires for each target."""
     seen: set[str] = set()
 
     async def fired() -> bool:

@@ -1,4 +1,4 @@
-"""Records that nobody should have written, in all topics of services that run."""
+"""Invalid records in all topics of running services."""
 
 from collections import Counter
 from pathlib import Path
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.e2e]
 Pair = tuple[bytes | None, bytes | None]
 SOURCE = "source"
 TASK = TaskId(SOURCE, 0)
-#: Compressed it is small enough for the broker.
+#: Over 1 MiB; the broker accepts it because it is compressed.
 _OVER_1_MIB = b'{"properties":{"x":"%s"}}' % (b"y" * 1_100_000)
 _DEEP = b"[" * 100_000
 
@@ -49,7 +49,7 @@ def test_bad_records_are_told_once_and_stop_nothing(
         held = what_is_held(drover)
         for topic, pairs in bad.values():
             produce(kafka.bootstrap, topic, pairs, settings=_LARGE)
-        # some for each partition
+        # enough keys for each partition
         foreign: list[Pair] = [(b"x%d" % number, b"y") for number in range(20)]
         produce(kafka.bootstrap, control_topic(options), foreign)
         places = {topic: _places(kafka, topic, pairs) for topic, pairs in bad.values()}
@@ -59,7 +59,8 @@ def test_bad_records_are_told_once_and_stop_nothing(
         write(drover, 2)
         held = what_is_held(drover)
 
-        # read from the beginning they are told once more, and no more is lost than before
+        # a restarted service reads from the beginning: it reports each bad record again and loses
+        # no more
         for name, (topic, _) in bad.items():
             since = len(drover.events(name))
             drover.restart(name, kill=True)
@@ -74,7 +75,7 @@ def test_bad_records_are_told_once_and_stop_nothing(
 
 
 def write(drover: DroverServices, turn: int) -> None:
-    """What a leader and a worker write."""
+    """The writes of a leader and a worker."""
 
     async def write_all(clients: Clients) -> None:
         claim = await clients.configs.claim_writer(owner="stand-in", term=Term(turn, 0))
@@ -97,7 +98,7 @@ def write(drover: DroverServices, turn: int) -> None:
 
 
 def what_is_held(drover: DroverServices) -> object:
-    """All that was written; of a coordinator that comes back once it serves again."""
+    """The state of all services; a restarted coordinator's once it serves."""
 
     def held() -> object:
         try:
@@ -165,7 +166,7 @@ _LARGE: dict[str, str | int] = {"compression.type": "gzip", "message.max.bytes":
 
 
 def _places(kafka: Kafka, topic: str, pairs: list[Pair]) -> set[tuple[int, int]]:
-    """Where the bad records are: partitions and offsets."""
+    """Partitions and offsets of the bad records."""
     found = {
         (each.partition, each.offset)
         for each in read_all(kafka.bootstrap, topic)
@@ -188,7 +189,7 @@ def _told(
 def _wait_until_told(
     drover: DroverServices, name: str, topic: str, places: set[tuple[int, int]], *, since: int = 0
 ) -> None:
-    """Each record by its place, none twice."""
+    """Wait until each bad record is reported by partition and offset, none twice."""
 
     def told() -> "Counter[tuple[int, int]]":
         return _told(drover, name, topic, since)

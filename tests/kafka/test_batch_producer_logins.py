@@ -1,4 +1,6 @@
-"""How the producer and the reader of whole batches reach brokers that let not everybody in."""
+"""Logins of the producer and the reader of whole batches, at brokers that require
+authentication.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +40,7 @@ TASK = TaskId("lines", 0)
 
 
 def as_pem(found: Certificate, into: Path) -> dict[str, str]:
-    """The same certificate and its key, under a password, as files."""
+    """The certificate and its key as files, the key encrypted with a password."""
     password = found.password.encode()
     loaded = pkcs12.load_pkcs12(found.keystore.read_bytes(), password)
     assert loaded.key is not None
@@ -68,7 +70,7 @@ def by_certificate(_world: World, broker: KafkaBroker, into: Path) -> dict[str, 
 
 
 def by_password(world: World, broker: KafkaBroker, _into: Path) -> dict[str, str]:
-    """Of a user who may write the test's topics under its transactional ids."""
+    """A user that may write the test's topics under its transactional ids."""
     bindings = [
         AclBinding(
             kind,
@@ -137,7 +139,7 @@ def test_a_wrong_password_is_told(
     storage = storage_with(world, {"bootstrap.servers": mortal_broker.sasl_bootstrap, **login})
 
     def is_told() -> bool:
-        """Not so where a busy machine heard of it after the call had been given up."""
+        """False where the broker's response arrived after the call had timed out."""
         with pytest.raises(DroverError) as caught:
             doing(storage)
         assert "not-it" not in caught.value.message

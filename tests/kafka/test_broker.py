@@ -1,4 +1,4 @@
-"""The broker of the tests is real, and their processes leave nothing."""
+"""The tests' broker is a real one, and its processes leave nothing behind."""
 
 import subprocess
 import sys

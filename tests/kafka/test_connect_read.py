@@ -1,7 +1,7 @@
-"""What a real Kafka Connect writes, Drover's services show: field by field what its REST says.
+"""Drover's services serve what a real Kafka Connect writes: compared field by field with its REST.
 
-Drover runs before Kafka Connect comes and makes the topics, sees everything as it happens, and is
-started once more at the end, when all has been written.
+Drover starts before Kafka Connect and creates the topics, follows every record, and is restarted at
+the end, after all records are written.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,11 +39,11 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
-#: Where transactions make no difference.
+#: For features that are independent of transactions.
 without_transactions = pytest.mark.parametrize(
     "sides", ["disabled"], ids=["plain"], indirect=True, scope="module"
 )
-#: Where they make all of it.
+#: For features that need transactions.
 with_transactions = pytest.mark.parametrize(
     "sides", ["enabled"], ids=["exactly-once"], indirect=True, scope="module"
 )
@@ -51,13 +51,13 @@ with_transactions = pytest.mark.parametrize(
 
 @dataclass
 class SideBySide:
-    """A Kafka Connect and the services of a Drover on the same topics."""
+    """A Kafka Connect and Drover's services on the same topics."""
 
     bootstrap: str
     connect: KafkaConnect
     drover: DroverServices
     directory: Path
-    #: Starts another worker of the same Kafka Connect.
+    #: Starts another worker of the same Kafka Connect cluster.
     start_worker: Callable[[], KafkaConnect]
     counts: Iterator[int] = field(default_factory=lambda: iter(range(1_000)))
 
@@ -66,7 +66,7 @@ class SideBySide:
         return self.connect.options.exactly_once_source == "enabled"
 
     def own(self, name: str) -> str:
-        """For a sink: its consumer group is called after it, and the broker is shared."""
+        """A unique name: a sink's consumer group is derived from it, and the broker is shared."""
         return f"{name}.{'eos' if self.exactly_once else 'plain'}"
 
     def new_topic(self, *, partitions: int = 1) -> str:
@@ -401,7 +401,7 @@ def test_services_that_are_started_later_show_the_same(sides: SideBySide) -> Non
 
 @with_transactions
 def test_leaders_of_both_kinds_fence_each_other(sides: SideBySide) -> None:
-    """The last of all: Kafka Connect's leader is fenced at its end."""
+    """The last test: it leaves Kafka Connect's leader fenced."""
     connect, drover, name = sides.connect, sides.drover, "fenced"
     config = sides.source(name, sides.new_topic())
     connect.rest.create(name, config)
@@ -411,7 +411,7 @@ def test_leaders_of_both_kinds_fence_each_other(sides: SideBySide) -> None:
     _write(drover, claim, {**config, "by": "drover"})
     sides.same(name)
 
-    # its producer was fenced: it claims again, and then Drover is the one that is fenced
+    # Kafka Connect's producer was fenced: it claims again, which fences Drover
     wait_until(lambda: _put(connect, {**config, "by": "connect"}), describe=connect.log_end)
     wait_until(lambda: "PrivilegedWriteException" in connect.process.log())
     with raises_reason(Reason.STALE_WRITER_EPOCH):
@@ -419,7 +419,8 @@ def test_leaders_of_both_kinds_fence_each_other(sides: SideBySide) -> None:
     connect.rest.wait_until_running(name)
     assert sides.same(name)[name]["config"] == {**config, "by": "connect"}
 
-    # its leader writes the tasks as well, and would fence whoever claims before that
+    # Kafka Connect's leader also writes the task configs, which would fence an earlier claim of
+    # Drover
     wait_until(lambda: _is_applied(drover, name, "connect"), describe=connect.log_end)
     _write(drover, _claim(drover, 2), {**config, "by": "drover again"})
     assert sides.same(name)[name]["config"] == {**config, "by": "drover again"}
@@ -449,7 +450,9 @@ def _workers(sides: SideBySide) -> set[str]:
 
 
 def _is_applied(drover: DroverServices, name: str, by: str) -> bool:
-    """Whether the tasks are made from that config, and those of before are fenced."""
+    """Whether the task configs come from that config, and the producers of the former tasks are
+    fenced.
+    """
     entry = drover.configs().connectors[name]
     return (entry.applied_config or {}).get("by") == by and not entry.fencing_pending
 
@@ -468,7 +471,7 @@ def _write(drover: DroverServices, claim: WriterClaim, config: dict[str, str]) -
 
 
 def _put(connect: KafkaConnect, config: dict[str, str]) -> bool:
-    """False where the worker has just been fenced and has to claim the topic first."""
+    """Update a config; False where the worker was just fenced and must claim the topic first."""
     try:
         connect.rest.put_config(config["name"], config)
     except ConnectRestError:

@@ -1,4 +1,4 @@
-"""A cluster of Kafka Connect is taken over by Drover while data flows, and given back."""
+"""Drover takes over a Kafka Connect cluster while data flows, and Kafka Connect takes it back."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.shared_cluster import errors_in
 from tests.support.waiting import wait_until_async
 
-#: A cluster with an engine and two workers of Kafka Connect have to come up.
+#: Covers the start of a cluster with an engine and two workers of Kafka Connect.
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 PASS_TIMEOUT_S = 120
@@ -86,13 +86,13 @@ async def test_a_worker_is_killed_between_two_takeovers(
         await asyncio.to_thread(connect.start)
         await flow.wait_until_passed("through Kafka Connect at last")
     await wait_until_async(lambda: not flow.lost(), timeout_s=PASS_TIMEOUT_S, describe=flow.lost)
-    # at least once: what a killed source had written and not committed comes again, whole
+    # at least once: lines that a killed source wrote and did not commit are written again, complete
     assert flow.unknown() == []
     print(f"{len(flow.doubled())} of {flow.line_count()} lines came twice")  # noqa: T201
 
 
 async def _give_back(connect: KafkaConnect, flow: FileCopy, still: FileCopy) -> None:
-    """What Drover was told of connectors holds in Kafka Connect."""
+    """Changes made through Drover's API also apply in Kafka Connect."""
     await asyncio.to_thread(connect.start)
     await asyncio.to_thread(flow.wait_until_run_by, connect.rest)
     await asyncio.to_thread(connect.rest.wait_until_state, still.sink, "PAUSED", tasks=1)
@@ -105,8 +105,8 @@ async def _give_back(connect: KafkaConnect, flow: FileCopy, still: FileCopy) -> 
 
 
 def _copies(kafka: Kafka, options: ConnectOptions, directory: Path) -> tuple[FileCopy, FileCopy]:
-    """One whose input grows all the while, and one that is told what to read, as a consumer group
-    of its own.
+    """Two copies: one with growing input, and one with its own consumer group that reads on
+    request.
     """
     made = []
     for name in ("flow.1-x", "still"):
@@ -139,8 +139,8 @@ async def _shown_as_taken_over(
 
 
 async def _lag_tools_see_the_offsets(client: ConnectClient, kafka: Kafka, copy: FileCopy) -> None:
-    """Three records came out, and Kafka's own view of the sink's group says so; the group that is
-    named after it has none.
+    """Kafka's tools show that the sink's group has committed three records; its default group has
+    none.
     """
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
     group = copy.configs[copy.sink][CONSUMER_GROUP_SETTING]

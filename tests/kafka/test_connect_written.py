@@ -1,4 +1,4 @@
-"""What Drover's services write, a real Kafka Connect shows and runs.
+"""A real Kafka Connect serves and runs what Drover's services write.
 
 The services write everything before Kafka Connect is started for the first time on their topics,
 with the same group id; then both run side by side.
@@ -38,7 +38,7 @@ _KEY = bytes(range(32))
 
 @dataclass
 class Written:
-    """Services of Drover that have written a cluster; Kafka Connect comes when it is asked for."""
+    """Drover's services with a written cluster; Kafka Connect starts on request."""
 
     bootstrap: str
     options: ConnectOptions
@@ -48,7 +48,7 @@ class Written:
 
     @property
     def sink(self) -> str:
-        """Its consumer group is called after it, and the broker is shared."""
+        """A unique name: the sink's consumer group is derived from it, and the broker is shared."""
         return f"{self.options.group_id}.sink-1"
 
     @property
@@ -57,7 +57,7 @@ class Written:
 
     @property
     def records(self) -> str:
-        """What the sink reads."""
+        """The sink's topic."""
         return f"{self.options.group_id}-records"
 
     def config(self, name: str) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Written:
         return [record.value for record in read_all(self.bootstrap, self.lines)]
 
     async def write(self, clients: Clients) -> None:
-        """All that a leader and its workers write in the life of a few connectors."""
+        """Write the records of a leader and its workers during the life of a few connectors."""
         claim = await clients.configs.claim_writer(owner="stand-in", term=Term(1, 0))
         epoch = claim.writer_epoch
         await clients.configs.put_session_key(key=_KEY, algorithm="HmacSHA256", writer_epoch=epoch)
@@ -139,7 +139,7 @@ def written(
     kafka_jars: KafkaJars,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Written]:
-    """All is written, Kafka Connect has not been started."""
+    """Everything is written; Kafka Connect is not started."""
     directory = tmp_path_factory.mktemp(f"exactly-once-{request.param}")
     named = ConnectOptions.named(f"written-{request.param}-{directory.parent.name}")
     options = replace(named, exactly_once_source=request.param)
@@ -162,7 +162,7 @@ def written(
 
 @pytest.fixture(scope="module")
 def running(written: Written) -> Written:
-    """Kafka Connect runs what was written."""
+    """Kafka Connect runs the written connectors."""
     written.connect.start()
     written.connect.rest.wait_until_running(SOURCE)
     written.connect.rest.wait_until_running(written.sink)
@@ -224,7 +224,7 @@ def test_connectors_are_shown_as_they_were_written(running: Written) -> None:
 
 
 def test_task_configs_are_taken_as_they_are(running: Written) -> None:
-    """Kafka Connect would write them again if they were not what its connector makes."""
+    """Kafka Connect would rewrite task configs that differ from those of its connector."""
     records = read_all(running.bootstrap, running.options.config_topic)
     keys = [record.key for record in records]
     for name in (SOURCE, running.sink, PAUSED):
@@ -294,7 +294,7 @@ def test_target_states_that_drover_writes_are_obeyed_at_once(running: Written) -
     rest, drover = running.connect.rest, running.drover
 
     async def stop(clients: Clients) -> None:
-        """As leaders do it: first there are no tasks any more."""
+        """Stop as leaders do: first write an empty task set."""
         claim = await clients.configs.claim_writer(owner="stand-in", term=Term(2, 0))
         await clients.configs.put_task_configs(
             connector=SOURCE, task_configs=[], writer_epoch=claim.writer_epoch

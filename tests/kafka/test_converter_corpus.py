@@ -1,4 +1,4 @@
-"""The answers of Kafka Connect's converters that are kept are those it gives."""
+"""The stored outputs of Kafka Connect's converters equal its current outputs."""
 
 from tests.support.converter_corpus.generate import GOLDEN, golden_text, results
 from tests.support.kafka.jars import KafkaJars

@@ -52,11 +52,11 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
             await tables[-1].exchange([], 0)
 
         async def claim_both(number: int) -> None:
-            """As ``ShardManager`` does: tried again until it is heard."""
+            """Claim as ``ShardManager`` does: retry until a response arrives."""
             for _ in range(20):
                 try:
                     await tables[number].exchange([Claim(0, 1, Lease()), Claim(1, 1, Lease())], 0)
-                except UnavailableError:  # others wrote at the same moment
+                except UnavailableError:  # a concurrent writer won
                     continue
                 return
             raise AssertionError("it was never heard")
@@ -75,7 +75,7 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
 
 
 async def test_nothing_is_lost_of_what_two_write_in_turn(storage: KafkaStorage) -> None:
-    """Each decides on what the other has written just before, in the very same row."""
+    """Each exchange depends on the other's last write to the same row."""
     async with AsyncExitStack() as stack:
         leases = []
         for who in (A, LATER_A):
@@ -92,7 +92,7 @@ async def test_nothing_is_lost_of_what_two_write_in_turn(storage: KafkaStorage) 
 async def test_one_that_is_fenced_between_two_writes_writes_all_the_same(
     storage: KafkaStorage,
 ) -> None:
-    """It believed to be alone."""
+    """The fenced one was not aware of another writer."""
     async with AsyncExitStack() as stack:
         leases = []
         for who in (A, B):

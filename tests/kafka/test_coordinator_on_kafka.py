@@ -1,4 +1,4 @@
-"""Coordinators over real gRPC on a real broker: groups, tasks, takeovers, brokers that go away."""
+"""Coordinators over real gRPC on a real broker: groups, tasks, takeovers, broker outages."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ from tests.support.service_process import assert_one_clear_line, run_to_its_end
 from tests.support.waiting import pause, wait_until_async
 
 TASK = TaskId("files", 0)
-#: Long enough for a machine that stalls for some seconds.
+#: Longer than a stall of some seconds.
 LEASE_MS = 8_000
 
 
@@ -56,7 +56,7 @@ def settings(kafka: Kafka, topic_prefix: str) -> dict[str, Any]:
 
 
 class Rejoining(FollowingMember):
-    """Joins as a worker does: on and on while nobody serves its group."""
+    """Joins as a worker does: retries while no coordinator serves its group."""
 
     async def join(self, timeout_s: float = CALL_TIMEOUT_S) -> Joined:
         joined: list[Joined] = []
@@ -75,8 +75,8 @@ async def following(
 ) -> list[FollowingMember]:
     """Members of a stable group that follow it.
 
-    Also where a coordinator is alone: on a busy machine it may miss to renew its lease in time, and
-    serves nobody for a moment.
+    They also retry with a single coordinator: on a busy machine it may renew its lease late, and
+    then serves no group for a moment.
     """
     members: list[FollowingMember] = [
         await stack.enter_async_context(Rejoining(addresses, name, group_id=group_id))
@@ -137,7 +137,7 @@ async def test_one_that_is_told_of_no_others_serves_at_the_address_it_was_given_
         await wait_until_async(lambda: healths(coordinator, "SERVING"), timeout_s=60)
     finally:
         await coordinator.stop()
-    # it gave its shards back: the next one at another address need not wait
+    # it released its shards: a successor at another address need not wait
     heir = RunningCoordinator(tmp_path, **{**settings, "coordinator_lease_ms": 60_000})
     await heir.start()
     await heir.stop()
@@ -146,7 +146,7 @@ async def test_one_that_is_told_of_no_others_serves_at_the_address_it_was_given_
 async def test_tasks_are_of_the_workers_group_alone(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Another group may be of another coordinator, which knows nothing of these claims."""
+    """Another group may have another coordinator, which has no record of these claims."""
     coordinator = RunningCoordinator(tmp_path, **settings)
     await coordinator.start()
     try:
@@ -230,7 +230,7 @@ async def test_a_topic_of_a_newer_version_is_refused(
 
 @pytest.fixture
 async def pair(settings: dict[str, Any], tmp_path: Path) -> AsyncIterator[CoordinatorProcesses]:
-    """Both run, with two shards each."""
+    """Two running coordinators with two shards each."""
     (tmp_path / "data").mkdir()
     async with CoordinatorProcesses(tmp_path, env=as_environment(settings)) as processes:
         for address in processes.addresses:
@@ -275,13 +275,13 @@ async def test_one_that_was_frozen_has_nothing_to_say_when_it_wakes_up(
         await commit(a, TASK, term, 1, number=1)
         owner = await owner_of(pair, group_id)
         zombie = CoordinatorClient(await stack.enter_async_context(channel(owner)))
-        with suppress(DroverError):  # it is connected then, also where it owns the group no more
+        with suppress(DroverError):  # opens the connection, even where it no longer owns the group
             await zombie.describe(group_id)
 
         await pair.freeze(owner)
         await pair_is_served_by(pair, pair.other(owner))
         assert (await commit(a, TASK, term, 2, number=2)).outcome is CommitOutcome.COMMITTED
-        # these are in its sockets when it wakes up, before its first look at the leases
+        # these calls are in its sockets when it resumes, before it polls the leases
         late = [
             asyncio.ensure_future(call)
             for call in (
@@ -329,7 +329,7 @@ async def pair_is_served_by(pair: CoordinatorProcesses, address: str) -> None:
 
 
 async def has_loaded(pair: CoordinatorProcesses, address: str) -> None:
-    """Only then it answers for all groups that it owns."""
+    """Wait until the coordinator answers for all groups that it owns."""
 
     async def answers() -> bool:
         async with channel(address) as connection:
@@ -370,7 +370,7 @@ async def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
                 return False
 
             await wait_until_async(serves, timeout_s=60, describe=coordinator.log)
-            # it may answer for one group before it has loaded those of all shards
+            # it may answer for one group before it has loaded all shards
             await wait_until_async(lambda: is_serving(coordinator), timeout_s=60)
             await asyncio.to_thread(broker.kill)
             await wait_until_async(lambda: healths(coordinator, "NOT_SERVING"), timeout_s=60)
@@ -390,7 +390,7 @@ async def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
 
 
 async def is_refused(call: Callable[[], Awaitable[object]]) -> bool:
-    """Not so where the deadline passed before anybody had answered: then one asks again."""
+    """False where the call timed out without a response: the caller then repeats it."""
     with pytest.raises(DroverError) as caught:
         await call()
     return caught.value.code in ("UNAVAILABLE", "FAILED_PRECONDITION")
@@ -419,7 +419,7 @@ async def test_no_commit_that_was_acknowledged_is_lost_with_a_broker_or_a_coordi
         stopping = asyncio.Event()
 
         async def load(index: int) -> None:
-            """Commits one after the other, each until it is answered, as a task does."""
+            """Commit repeatedly; retry each commit until it is answered, as a task does."""
             position = 0
             while not stopping.is_set():
                 position += 1

@@ -48,7 +48,7 @@ def suite_storage(kafka: Kafka) -> KafkaStorage:
 
 
 class TestKafkaOffsets(OffsetStoreSuite):
-    """All in the same topics: each test takes them over from the one before."""
+    """All tests share the topics: each takes them over from the previous one."""
 
     @pytest.fixture
     async def offsets(self, suite_storage: KafkaStorage) -> AsyncIterator[OffsetStore]:
@@ -82,7 +82,7 @@ async def test_what_was_granted_and_committed_is_there_for_the_next_owner(
         await heir.load(2, "b:1/run")
         assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":5}', "")}
         assert await claim(heir.offsets, task, 3, "r") == first
-        await commit(heir.offsets, task, first, at(4), number=4)  # a late copy
+        await commit(heir.offsets, task, first, at(4), number=4)  # a late duplicate
         assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":5}', "")}
         assert await claim(heir.offsets, task, 3) > first
 
@@ -111,7 +111,7 @@ async def test_an_owner_that_was_taken_over_can_neither_grant_nor_commit(
 async def test_a_shard_whose_commit_has_an_unknown_outcome_is_given_up(
     store: CoordinatorStore, monkeypatch: pytest.MonkeyPatch, outcome: str, lost: list[int]
 ) -> None:
-    """It may be in the log or not, and what is decided next must not depend on it."""
+    """The record may be in the log or not; later decisions must not depend on it."""
     task = TaskId("c", 0)
     term = await claim(store.offsets, task)
 
@@ -157,7 +157,7 @@ async def test_a_shard_that_is_not_loaded_serves_nobody(store: CoordinatorStore)
 
 # --- source offsets ----------------------------------------------------------------------------
 
-#: As Kafka Connect 4.3.1 writes it for its FileStreamSource.
+#: The record that Kafka Connect 4.3.1 writes for its FileStreamSource.
 CONNECT_KEY, CONNECT_VALUE = b'["src",{"filename":"/data/in.txt"}]', b'{"position":8}'
 CONNECT_PARTITION = '{"filename":"/data/in.txt"}'
 
@@ -208,7 +208,9 @@ async def test_offsets_of_kafka_connect_are_read_and_go_on_under_the_same_key_an
 async def test_a_new_key_is_where_kafka_connect_would_put_it(
     storage: KafkaStorage, store: CoordinatorStore
 ) -> None:
-    """Java's producer and ``murmur2_random`` choose alike: the other test's record says so too."""
+    """Java's producer and ``murmur2_random`` choose the same partition, as the other test's record
+    shows.
+    """
     task = TaskId("src", 0)
     term = await claim(store.offsets, task)
     await commit(store.offsets, task, term, CommittedOffset(CONNECT_PARTITION, '{"position":8}'))
@@ -363,7 +365,9 @@ async def test_each_commit_of_a_sink_is_seen_right_after_it(
 async def test_positions_are_read_again_once_brokers_are_back(
     mortal_broker: KafkaBroker, topic_prefix: str, lose: str
 ) -> None:
-    """However often they were asked for meanwhile: tasks that were stopped wait for them."""
+    """Any number of reads during the outage does not delay the recovery: stopped tasks wait
+    for it.
+    """
     sink, lines = f"{topic_prefix}sink", f"{topic_prefix}lines"
     await asyncio.to_thread(create_topic, mortal_broker.bootstrap, lines)
     client = KafkaClient(small_storage(mortal_broker.bootstrap, topic_prefix), timeout_s=1)
@@ -388,7 +392,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
     for _ in range(3):
         with raises_reason(Reason.STORAGE_UNAVAILABLE, f"connect-{sink}"):
             await groups.positions(f"connect-{sink}")
-        with suppress(UnavailableError):  # or what it saw a moment ago
+        with suppress(UnavailableError):  # or its last cached result
             await groups.check([f"connect-{sink}"], [lines])
     await asyncio.to_thread(mortal_broker.start)
     await wait_until_async(position_is_found, timeout_s=90)
@@ -400,7 +404,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
 async def test_positions_wait_for_the_transaction_that_commits_some(
     kafka: Kafka, topic_prefix: str, lines: str, config: dict[str, str]
 ) -> None:
-    """Whichever client asks: not all settings are those of both."""
+    """With both clients: some settings are valid for only one of them."""
     group_id = f"{topic_prefix}group"
     storage = replace(small_storage(kafka.bootstrap, topic_prefix), client_config=config)
     client = KafkaClient(storage)
@@ -474,7 +478,7 @@ async def test_a_group_with_live_consumers_refuses_the_commits_of_its_sink(
             assert f"consumer group {group_id} has live members" in results[0].message
 
         async def is_committed() -> bool:
-            """The brokers may hear of a member's leave a moment after it has gone."""
+            """The group coordinator may process a member's leave after a delay."""
             result = await commit(store.offsets, sink, terms[0], sink_at(lines, 5))
             return result.outcome is CommitOutcome.COMMITTED
 

@@ -1,4 +1,4 @@
-"""Topics of a real broker as batches of rows: planned, read and written without Spark."""
+"""Topics of a real broker as record batches: planned, read and written without Spark."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -28,13 +28,13 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def topic(kafka: Kafka, topic_prefix: str) -> Topic:
     topic = Topic.at(kafka.bootstrap, f"{topic_prefix}topic")
-    # a task would try again; here nobody does
+    # a task retries; this test does not
     shared_client(topic.storage).timeout_s = CALL_TIMEOUT_S
     return topic
 
 
 def test_a_record_keeps_all_that_it_has(kafka: Kafka, topic: Topic) -> None:
-    # its time is long past, and the broker looks often for what is due to be removed
+    # its timestamps are old, and the test broker applies retention often
     create_topic(kafka.bootstrap, topic.name, config={"retention.ms": "-1"})
     headers = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}]
     when = datetime(2013, 1, 2, 3, 4, 5, 678_000, UTC)
@@ -156,7 +156,7 @@ def _transaction(producer: Producer, topic: Topic, *values: bytes) -> None:
 
 
 def _wait_for_end(topic: Topic, end: int) -> None:
-    """A transaction is over for readers a moment after it was ended."""
+    """Readers see the end of a transaction shortly after the commit returns."""
     key = (topic.name, 0)
     wait_until(lambda: topic.plane.end_offsets([key])[key] == end, describe=f"the end {end}")
 
@@ -173,7 +173,7 @@ def test_aborted_records_are_not_seen_and_markers_do_not_stop_a_reader(
     _wait_for_end(topic, 6)
     plan = topic.plan({0: 0})
     assert [row["value"] for row in topic.read(plan.ranges)] == [b"1", b"2"]
-    # every cut of the same offsets, those between records included
+    # every split of the same offset range, also at offsets without records
     for cut in range(1, 6):
         parts = [ReadRange(topic.name, 0, 0, cut), ReadRange(topic.name, 0, cut, 6)]
         found = [row["value"] for part in parts for row in topic.read([part])]
@@ -249,7 +249,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
 
 
 def _created(topic: Topic, kafka: Kafka) -> bool:
-    """The name is free a moment after the topic is gone."""
+    """The name is free shortly after the topic is deleted."""
     try:
         create_topic(kafka.bootstrap, topic.name)
     except KafkaException:
@@ -275,7 +275,7 @@ def test_readers_are_woken_by_a_topic_and_by_its_records(topic: Topic) -> None:
 def test_readers_are_woken_on_after_a_restart_of_the_broker(
     mortal_broker: KafkaBroker, topic_prefix: str, lose: str
 ) -> None:
-    """Its partitions have another leader epoch then, and who asks with the old one is refused."""
+    """Its partitions then have a new leader epoch; requests with the old epoch are rejected."""
     topic = Topic.at(mortal_broker.bootstrap, f"{topic_prefix}topic")
     create_topic(mortal_broker.bootstrap, topic.name)
     key = (topic.name, 0)
@@ -319,7 +319,7 @@ def test_all_idle_readers_share_one_request(topic: Topic, monkeypatch: pytest.Mo
         watcher.wait(wake, start, {topic.name: 4})
     before = len(asked)
     wait_until(lambda: len(asked) >= before + 4, describe=lambda: asked)
-    # one request may have been on its way when the last reader came
+    # one request may have been in flight when the last reader arrived
     assert set(asked[before + 1 :]) == {4}, asked
     for wake in wakes:
         watcher.forget(wake)

@@ -1,4 +1,4 @@
-"""Tasks of a real engine on a real broker: what flows, and what deaths on the way do to it."""
+"""Tasks of a real engine on a real broker: the data flow, and kills of its processes."""
 
 import hashlib
 import itertools
@@ -35,7 +35,7 @@ LINES_IN_A_PART = 20_000
 
 
 class Flow:
-    """A file, through a topic of Kafka, into a file."""
+    """A copy from a file through a Kafka topic to a file."""
 
     def __init__(self, engine: Harness, bootstrap: str, directory: Path, name: str) -> None:
         self.engine = engine
@@ -49,7 +49,7 @@ class Flow:
         return self._names[kind]
 
     def grow(self, count: int = LINES_IN_A_PART) -> None:
-        """Add lines of which no two are equal."""
+        """Append unique lines."""
         with self.source.open("ab") as file:
             file.writelines(b"line %d\n" % next(self._numbers) for _ in range(count))
 
@@ -66,7 +66,7 @@ class Flow:
             await self.engine.stop_task(name)
 
     def records(self) -> list[bytes]:
-        """What the topic holds; brokers that are late, or have just come back, are asked again."""
+        """The topic's records; retried while brokers are slow or restarting."""
         found: list[list[bytes]] = []
 
         def is_read() -> bool:
@@ -102,7 +102,9 @@ class Flow:
         )
 
     async def wait_until_settled(self) -> int:
-        """Wait until the whole file is committed and written; how many lines came again."""
+        """Wait until the whole file is committed and written; returns the number of duplicate
+        lines.
+        """
         size = self.source.stat().st_size
         await wait_until_async(
             lambda: (
@@ -116,7 +118,7 @@ class Flow:
         return len(found) - len(wanted)
 
     def lines(self) -> list[bytes]:
-        """Of the target."""
+        """The lines of the target."""
         return self.target.read_bytes().splitlines() if self.target.exists() else []
 
     def offset(self, kind: str) -> Mapping[str, Any]:
@@ -124,7 +126,7 @@ class Flow:
         return json.loads(committed[0].offset_json or "{}") if committed else {}
 
     def tells_its_topic(self, kind: str) -> bool:
-        """Whether the progress of a task names the topic, and no other."""
+        """Whether the progress of a task names this topic and no other."""
         entries = [e for report in self.engine.reports for e in report.task_progress.entries]
         found = [each for each in entries if each.task.connector == self._names[kind]]
         return {topic for each in found for topic in each.topics} == {self.topic}
@@ -190,7 +192,7 @@ async def test_several_partitions_lose_and_double_nothing(flow: Flow, kafka: Kaf
     partitions = [(flow.topic, number) for number in range(3)]
     ends = await flow.engine.end_offsets(*partitions, (flow.topic, 3), (f"{flow.topic}-no", 0))
     assert sorted(ends) == partitions
-    assert sum(ends.values()) >= len(wanted)  # marks of transactions count
+    assert sum(ends.values()) >= len(wanted)  # transaction markers count
 
 
 async def test_offsets_of_kafka_connect_are_gone_on_from(flow: Flow, kafka: Kafka) -> None:
@@ -244,7 +246,7 @@ async def test_a_source_is_not_polled_again_before_its_offsets_are_committed(flo
     await wait_until_async(lambda: flow.engine.waiting_commit_count, timeout_s=CALL_TIMEOUT_S)
     flow.grow(10)
     other = Flow(flow.engine, flow.storage.bootstrap_servers, flow.source.parent, "beside-")
-    await other.start("sink")  # a task that comes up shows that turns were given meanwhile
+    await other.start("sink")  # a task that starts proves that the engine scheduled other tasks
     await other.stop()
     assert len(flow.records()) == 10
     assert flow.engine.waiting_commit_count == 1
@@ -363,7 +365,7 @@ async def test_deaths_of_broker_and_engine_lose_no_line(
         mortal_broker.start()
         await flow.wait_until_settled()
         assert flow.failures() == []
-        # with the source's commits on their way: what it wrote is not in its offsets
+        # with a pending commit: records are written whose offsets are not committed
         engine.coordinator_there = False
         flow.grow()
         await wait_until_async(lambda: engine.waiting_commit_count, timeout_s=CALL_TIMEOUT_S)

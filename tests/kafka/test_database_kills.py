@@ -1,4 +1,4 @@
-"""Tables are copied through topics into others while everything is killed."""
+"""Tables are copied through topics into other tables while processes of every kind are killed."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ SEED = 14
 ROUNDS = 12
 ROWS_A_ROUND = 3_000
 
-#: "inserted" has no key: a row that came twice is there twice.
+#: "inserted" has no key: a redelivered row is there twice.
 TABLES = {
     "postgresql": (
         "CREATE TABLE orders (id BIGSERIAL PRIMARY KEY, price NUMERIC(10, 2) NOT NULL,"
@@ -52,13 +52,13 @@ TABLES = {
 #: Starts a cluster of two workers.
 ClusterStart = Callable[[], AbstractAsyncContextManager[EmbeddedCluster]]
 Database = Postgres | MariaDb
-#: What clients say of a server that is away.
+#: The clients' errors while a server is down.
 AWAY = (psycopg.OperationalError, pymysql.err.OperationalError)
 
 
 @pytest.fixture(params=["embedded", "kafka"])
 def started(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterStart:
-    """On each kind of storage."""
+    """Clusters on each kind of storage."""
     if request.param == "embedded":
         return partial(embedded_cluster, tmp_path)
     bootstrap = request.getfixturevalue("kafka").bootstrap
@@ -69,7 +69,7 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterStart:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A server of the test's own, which is killed, with tables."""
+    """The test's own database server with tables; the test kills it."""
     match request.param:
         case "postgres":
             with running_postgres() as postgres:
@@ -116,7 +116,7 @@ async def test_a_copy_is_equal_whatever_is_killed(
 
 
 async def test_changes_arrive_whatever_is_killed(started: ClusterStart, tmp_path: Path) -> None:
-    """Inserts, updates and deletes: the copies are equal in the end, also those in lakehouses."""
+    """Inserts, updates and deletes: in the end all copies are equal, also those in lakehouses."""
     rng = random.Random(SEED)
     with running_postgres() as postgres:
         postgres.execute(
@@ -145,7 +145,7 @@ async def test_changes_arrive_whatever_is_killed(started: ClusterStart, tmp_path
                     timeout_s=600,
                     describe=read.__name__,
                 )
-            await wait_until_async(  # statuses follow the work by some seconds
+            await wait_until_async(  # statuses lag behind the work by some seconds
                 partial(_tells_lag, cluster), timeout_s=120, describe=lambda: "no figures of lag"
             )
         assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
@@ -169,7 +169,7 @@ def _in_delta(path: Path, wanted: dict[object, object]) -> bool:
 
 
 def _same(found: pa.Table, wanted: dict[object, object]) -> bool:
-    """Whether a copy has these ids and remarks, each once."""
+    """Whether a copy has exactly these ids and remarks, each once."""
     if found.num_rows != len(wanted):
         return False
     pairs = zip(found["id"].to_pylist(), found["remark"].to_pylist(), strict=True)
@@ -281,7 +281,7 @@ async def _create_connectors(cluster: EmbeddedCluster, database: Database) -> No
 
 
 async def _wait_until_copied(database: Database, count: int, table: str) -> None:
-    """Wait until so many rows are there, so that what is killed is killed in the middle."""
+    """Wait until this many rows are copied: the kill comes in the middle of the copy."""
 
     def there() -> bool:
         try:

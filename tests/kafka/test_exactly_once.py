@@ -42,11 +42,11 @@ PARTITION = '{"filename":"/in.txt"}'
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """Raised where the process is killed."""
 
 
 class Mortal(TaskProducer):
-    """It dies after a step, as a process that is killed; ``before`` is called before each."""
+    """A producer that dies after a given step; ``before`` is called before each step."""
 
     dies_after = ""
     little_bytes_max = 16 * 1024
@@ -72,7 +72,7 @@ class MortalBatchProducer(Mortal, BatchProducer):
 
 
 class MortalRecordsFirstProducer(Mortal, BatchProducer):
-    """As if each batch were a large one."""
+    """Handles each batch as a large one: records first."""
 
     held_bytes_max = -1
     little_bytes_max = -1
@@ -84,7 +84,7 @@ class MortalOneRecordProducer(Mortal, OneRecordProducer):
 
 @dataclass
 class Owner:
-    """An engine that runs the task: it has a claim, until somebody else claims."""
+    """An engine that runs the task; it holds the claim until another engine claims."""
 
     world: "World"
     number: int
@@ -108,21 +108,21 @@ class Owner:
             raise FailedPreconditionError(Reason.STALE_CLAIM, f"{self.world.owner} has the task")
 
     def start(self) -> None:
-        """Begin where the offsets say."""
+        """Open the writer and continue at the committed offset."""
         assert self.writer.open()
         committed = self.world.committed()
         self.writer.opened(committed)
         self.next = int(committed[0].offset_json or "0") if committed else 0
 
     def publish_next(self) -> None:
-        """A batch of two lines, again if its outcome is not known."""
+        """Publish a batch of two lines; repeat it if its outcome is unknown."""
         staged = self.world.staged(b"line %d" % self.next, b"line %d" % (self.next + 1))
         self.writer.publish([staged], [offset(self.next + 2)])
         self.next += 2
 
 
 def are_there(staged: StagedFiles) -> bool:
-    """Whether what was staged can be published (again)."""
+    """Whether the staged records exist and can be published again."""
     return all(isinstance(part, bytes) or part.exists() for part in staged.parts)
 
 
@@ -132,7 +132,7 @@ def offset(position: int) -> CommittedOffset:
 
 @dataclass
 class World:
-    """Topics, and the coordinator's word on who has the task."""
+    """Topics, and the task's current claim."""
 
     storage: KafkaStorage
     topic: str
@@ -143,7 +143,7 @@ class World:
     owners: list[Owner] = field(default_factory=list)
 
     def take_over(self) -> Owner:
-        """A later owner, whose claim is durable from now on."""
+        """A later owner, whose claim is durable."""
         self.owner += 1
         self.owners.append(Owner(self, self.owner))
         return self.owners[-1]
@@ -160,7 +160,7 @@ class World:
         return staged_files([row for each in stager(iter([batch])) for row in each.to_pylist()])
 
     def _wait_until_decided(self, topic: str) -> None:
-        """A commit is answered before the brokers have marked its records."""
+        """Wait for the transaction markers: brokers write them after the commit returns."""
         client, place = shared_client(self.storage), [(topic, 0)]
 
         def is_decided() -> bool:
@@ -182,7 +182,7 @@ class World:
         return [(each.key, each.value) for each in found]
 
     def committed(self) -> Sequence[CommittedOffset]:
-        """As the coordinator would fetch it."""
+        """The committed offsets as the coordinator fetches them."""
         records = self.offset_records()
         if not records:
             return ()
@@ -207,7 +207,7 @@ def world(kafka: Kafka, topic_prefix: str, tmp_path: Path, kind: type[Mortal]) -
 def make_world(
     bootstrap: str, prefix: str, directory: Path, kind: type[Mortal], **client: str
 ) -> World:
-    """Topics of a test's own."""
+    """A world with the test's own topics."""
     topics = KafkaTopics(offset=f"{prefix}offsets")
     storage = KafkaStorage(
         bootstrap_servers=bootstrap,

@@ -1,4 +1,6 @@
-"""Exactly once from a file into a file on three brokers, whatever is killed or frozen."""
+"""Exactly once from file to file on three brokers while processes and brokers are killed or
+frozen.
+"""
 
 import asyncio
 import json
@@ -31,10 +33,10 @@ pytestmark = [pytest.mark.timeout(3_600), pytest.mark.faults("kafka")]
 MINUTES = float(os.environ.get("DROVER_TEST_MINUTES", "10"))
 SEED = int(os.environ.get("DROVER_TEST_SEED", "15"))
 PARTITIONS = 3
-#: Leads what the tests write, and the broker that has the transactions, until something happens.
+#: Initial leader of the tests' partitions, and initial transaction coordinator.
 LEADER, COORDINATOR = 2, 3
 COMPACTED = {"cleanup.policy": "compact"}
-#: So that what is away is often away for longer.
+#: Short, so outages often exceed it.
 TRANSACTION_TIMEOUT_MS = 10_000
 THREE_COPIES = {
     "DROVER_STORAGE_REPLICATION_FACTOR": "3",
@@ -136,7 +138,7 @@ def test_what_is_away_for_longer_than_a_transaction_makes_no_aborted_record_visi
     owner.producer.before = goes_away
 
     def is_published() -> bool:
-        """As a runner does, which begins again where the outcome is unknown."""
+        """Publish as a runner does: restart where the outcome is unknown."""
         try:
             if away:
                 owner.start()
@@ -163,7 +165,7 @@ async def _position(cluster: EmbeddedCluster, connector: str) -> int:
 
 
 def _assert_each_once(came_in: list[str], partitions: list[list[str]]) -> None:
-    """All that came in, none doubled, and each partition in order."""
+    """Check that all input was written, no line twice, in order within each partition."""
     counts = Counter(line for lines in partitions for line in lines)
     lost = [line for line in came_in if line not in counts]
     doubled = [line for line, count in counts.items() if count > 1]
@@ -176,7 +178,7 @@ def _assert_each_once(came_in: list[str], partitions: list[list[str]]) -> None:
 
 
 def _as_dealt_out(lines: list[str], partitions: list[list[str]]) -> list[list[str]]:
-    """Lines of a sink, in its order, by the partition that they came from."""
+    """A sink's lines in its order, grouped by source partition."""
     where = {line: number for number, partition in enumerate(partitions) for line in partition}
     dealt: list[list[str]] = [[] for _ in partitions]
     for line in lines:
@@ -187,7 +189,7 @@ def _as_dealt_out(lines: list[str], partitions: list[list[str]]) -> list[list[st
 async def _positions_of_old(
     brokers: KafkaCluster, jars: KafkaJars, options: ConnectOptions
 ) -> list[int]:
-    """Every position that was committed, in order, as long as the topic was not compacted."""
+    """Every committed position, in order; needs an uncompacted topic."""
     found: list[int] = []
     for number in range(options.offset_partitions):
         values = await asyncio.to_thread(

@@ -69,7 +69,7 @@ async def _kill_the_owner(cluster: EmbeddedCluster, connector: str, *, engine_on
     below = psutil.Process(process.pid).children(recursive=True)
     if engine_only:
         for each in below:
-            with suppress(psutil.NoSuchProcess):  # it ended with the one before
+            with suppress(psutil.NoSuchProcess):  # it ended together with the previous one
                 each.kill()
     else:
         process.kill()
@@ -89,8 +89,8 @@ def test_a_broker_that_dies_in_a_transaction_doubles_and_loses_nothing(
     step: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # what waits for the broker gives up sooner, but not the transaction: a broker that comes up
-    # behind a transaction's timeout may forget to write the marker of its abort
+    # Shorter client timeouts, but the same transaction timeout: a broker that restarts after a
+    # transaction's timeout may fail to write the abort marker.
     for module in (batch_producer, one_record_producer):
         monkeypatch.setattr(module, "DELIVERY_TIMEOUT_MS", 3_000)
         monkeypatch.setattr(module, "COMMIT_S", 3.0)
@@ -112,7 +112,7 @@ def test_a_broker_that_dies_in_a_transaction_doubles_and_loses_nothing(
     mortal_broker.start()
 
     def is_published() -> bool:
-        """As a runner does, which begins again where the outcome is unknown."""
+        """Publish as a runner does: restart where the outcome is unknown."""
         try:
             if are_there(staged) and step != "commit":
                 owner.writer.publish([staged], [offset(4)])

@@ -1,4 +1,4 @@
-"""A log in a topic among other writers: claims, transactions, other people's records."""
+"""A log in a topic with other writers: claims, transactions, foreign records."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def first(kafka: Kafka, topic_prefix: str) -> AsyncIterator[LogOnKafka]:
 
 @pytest.fixture
 async def second(first: LogOnKafka, kafka: Kafka, topic_prefix: str) -> AsyncIterator[LogOnKafka]:
-    """Another process on the same topics."""
+    """The log opened by another process on the same topics."""
     async with LogOnKafka.opened(kafka.bootstrap, topic_prefix) as opened:
         yield opened
 
@@ -43,7 +43,7 @@ def raw(kafka: Kafka, first: LogOnKafka) -> "Raw":
 
 
 class Raw:
-    """Somebody else's client."""
+    """A plain client of another program."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.settings = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -74,7 +74,7 @@ async def test_a_later_claim_of_another_process_fences_the_first(
     with raises_reason(Reason.STALE_WRITER_EPOCH, "w2", str(later)):
         await first.log.append([record("b")], earlier)
     with raises_reason(Reason.STALE_WRITER_EPOCH):
-        await first.log.append([record("b")], later)  # it is not this process's
+        await first.log.append([record("b")], later)  # the claim is another process's
     await second.log.append([record("c")], later)
     assert list(await latest_values(first.log)) == [b"a", b"c"]
 
@@ -149,7 +149,7 @@ async def test_two_logs_have_claims_of_their_own(first: LogOnKafka) -> None:
     try:
         epochs = [await log.claim(f"w{n}", Term(n, n)) for n, log in enumerate(logs)]
         assert epochs == [1, 1]
-        # written under its claim alone, a log's offsets of one append have no gaps
+        # with no other writer during the claim, the offsets of one append have no gaps
         ends = await asyncio.gather(
             *(logs[0].append([record(f"{n}-{part}") for part in range(3)], 1) for n in range(50))
         )
@@ -208,7 +208,9 @@ async def test_markers_at_the_end_are_no_records(first: LogOnKafka, second: LogO
 async def test_the_next_claim_ends_a_transaction_that_hangs(
     first: LogOnKafka, second: LogOnKafka, raw: Raw
 ) -> None:
-    """Its writer was killed in it, and with its id it would take ten seconds to time out."""
+    """The writer was killed inside it; without the claim it would end only at its ten-second
+    timeout.
+    """
     killed = await asyncio.to_thread(raw.transactional, first.spec.transactional_id)
     killed.begin_transaction()
     raw.write(killed, b"never", b"v")
@@ -226,7 +228,7 @@ async def test_an_append_is_answered_when_everybody_can_read_it(
         assert await second.log.end_offset() == end
 
 
-# what is appended and brought
+# appends and tailing
 
 
 async def test_a_tail_brings_everybodys_records_in_the_logs_order(
@@ -295,7 +297,7 @@ async def test_a_record_that_is_too_large_fails_alone(
         assert topic.name in str(outcomes[1])
         await log.append([record("d")], epoch)
         kept = {one.record.key for one in await read_all(log)}
-        # without a transaction those before it may stay
+        # without a transaction, earlier records may remain
         assert kept - (set() if privileged else {b"b"}) == {b"a", b"c", b"d"}
 
 
@@ -304,7 +306,7 @@ async def test_a_record_that_is_too_large_fails_alone(
 
 @pytest.fixture
 async def statuses(kafka: Kafka, topic_prefix: str) -> AsyncIterator[list[KafkaLog]]:
-    """Two processes' logs over the five partitions of one topic."""
+    """The logs of two processes over the five partitions of one topic."""
     storage = storage_on(kafka.bootstrap, topic_prefix)
     spec = KafkaLogSpec(topic=storage.topics.status)
 
@@ -389,7 +391,7 @@ async def test_the_same_key_always_goes_to_the_partition_that_java_chooses(
 
 
 def murmur2(key: bytes) -> int:
-    """Java's, made positive as its producer does."""
+    """Java's hash, made positive as its producer does."""
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4

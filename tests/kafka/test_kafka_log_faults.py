@@ -1,4 +1,4 @@
-"""A log while its broker is killed, silent, or not there yet."""
+"""A log while its broker is killed, frozen, or not yet running."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")
 
-#: One call of several steps may wait for each of them as long as its client does.
+#: A call with several steps may wait for the client's timeout in each step.
 RETURN_TIMEOUT_S = 300
 A = LogRecord(b"a", b"v")
 B = LogRecord(b"b", b"v")
@@ -93,7 +93,7 @@ async def test_a_broker_that_comes_back_is_used_again(
         await until_it_works(lambda: log.claim("w", Term(2, 1)))
         await log.append([LogRecord(b"after", b"v")], epoch + 1)
         await wait_until_async(lambda: b"after" in following.keys)
-        # what failed was not written, or is whole
+        # a failed append wrote nothing or everything
         assert [key for key in following.keys if key != b"b"] == [b"a", b"after"]
 
 
@@ -129,7 +129,7 @@ async def test_an_append_to_a_broker_that_is_silent_was_not_written(
             assert "outcome" not in raised.error.metadata
         finally:
             mortal_broker.thaw()
-        # it may not have heard of the transaction either, which costs the claim
+        # the broker may not have seen the transaction at all, which loses the claim
         caller = Caller(log, "after", Term(2, 1))
         await caller.goes_on()
         await caller.stop()

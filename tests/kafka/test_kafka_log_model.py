@@ -1,4 +1,4 @@
-"""Any sequence of appends, claims, crashes and transactions of others leaves what a model says."""
+"""Any sequence of appends, claims, crashes and foreign transactions gives the model's result."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -35,7 +35,7 @@ TERMS = st.builds(Term, st.integers(0, 3), st.integers(0, 2))
 
 
 class Process:
-    """One of several that have the log open, and what its tail has brought."""
+    """One of several processes with the open log, and the records that its tail has delivered."""
 
     def __init__(self, opened: LogOnKafka, stack: AsyncExitStack) -> None:
         self.log = opened.log
@@ -44,7 +44,7 @@ class Process:
 
 
 class KafkaLogModel(RuleBasedStateMachine):
-    """The model: every record that was appended, the claims, and which process holds the last."""
+    """The model: every appended record, the claims, and the process that holds the last claim."""
 
     bootstrap: str
 
@@ -125,7 +125,9 @@ class KafkaLogModel(RuleBasedStateMachine):
 
     @rule(process=PROCESSES, sequence=st.integers(0, 3))
     def a_writer_dies_in_a_transaction(self, process: int, sequence: int) -> None:
-        """Somebody else's with the same id; what he has not committed goes with the next claim."""
+        """Another writer with the same transactional id; the next claim aborts its open
+        transaction.
+        """
         self.raw(f"connect-cluster-{self.prefix}cluster")
         self.holder = None
         last = self.claims[-1][1].generation if self.claims else 0

@@ -1,4 +1,4 @@
-"""Topics that are wrong, gone, cut short, somebody else's or forbidden."""
+"""Topics that are misconfigured, deleted, truncated, owned by another cluster, or forbidden."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -65,7 +65,7 @@ async def opened(kafka: Kafka, topic_prefix: str) -> AsyncIterator[LogOnKafka]:
         yield opened
 
 
-# what topics have to be
+# required topic settings
 
 
 async def test_missing_topics_are_made_once(client: KafkaClient) -> None:
@@ -156,7 +156,7 @@ def test_client_settings_that_cannot_be_are_refused(
         assert word in str(raised.value)
 
 
-# whose topics they are
+# owners of topics
 
 
 async def test_the_first_process_says_whose_the_topics_are(opened: LogOnKafka) -> None:
@@ -206,7 +206,7 @@ async def test_a_claim_that_cannot_be_read_is_told(opened: LogOnKafka, kafka: Ka
     assert await opened.log.claim("w", Term(1, 1)) == 1
 
 
-# records that are gone
+# lost records
 
 
 def do(bootstrap: str, what: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> None:
@@ -220,7 +220,7 @@ async def done(bootstrap: str, what: Callable[[AdminClient], Mapping[Any, Future
 
 
 async def delete_before(kafka: Kafka, topic: str, offset: int) -> None:
-    """Brokers do so only where old records may go at all."""
+    """Brokers delete records only where the cleanup policy permits it."""
     policy = ConfigEntry(
         "cleanup.policy",
         "delete",
@@ -236,7 +236,7 @@ async def delete_before(kafka: Kafka, topic: str, offset: int) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.POLICY_VIOLATION:
                 raise
-            return False  # the new policy is not known yet
+            return False  # the new policy is not effective yet
         return True
 
     await wait_until_async(is_deleted)
@@ -269,7 +269,7 @@ async def test_a_tail_behind_a_truncation_is_told_what_is_gone(
     error = following.task.exception()
     assert getattr(error, "reason", None) is Reason.LOG_CORRUPT
     assert getattr(error, "metadata", {}) == {"topic": topic, "partition": "0", "offset": "3"}
-    # who starts anew reads what is there
+    # a reopened log reads the remaining records
     log = await opened.open()
     assert [one.offset for one in await read_all(log)] == [6, 7, 8, 9]
     assert await log.append([LogRecord(b"k", b"v")]) == 11
@@ -325,7 +325,7 @@ ANY_ACL = AclBindingFilter(
 
 @pytest.fixture
 def guarded(mortal_broker: KafkaBroker, topic_prefix: str) -> KafkaBroker:
-    """A broker where the user ``drover`` may do what a cluster needs, and ``eve`` nothing."""
+    """A broker where user ``drover`` has a cluster's permissions, and ``eve`` has none."""
     broker = mortal_broker
     allowed = [
         (ResourceType.TOPIC, topic_prefix, ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS")),
@@ -367,7 +367,7 @@ async def test_settings_are_passed_through_and_acls_are_heeded(
         await opened.log.append([LogRecord(b"a", b"v")], epoch)
         await opened.log.append([LogRecord(b"b", b"v")])
         await following.brings([b"a", b"b"])
-        # a log whose transactional id nobody has allowed
+        # a log whose transactional id no ACL permits
         spec = replace(opened.spec, transactional_id="forbidden")
         log = await KafkaLog.open(opened.client, opened.control, spec, opened.clock)
         with raises_reason(Reason.STORAGE_MISCONFIGURED, "forbidden", "ACL"):

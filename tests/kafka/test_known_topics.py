@@ -1,4 +1,4 @@
-"""What a source's writer knows of topics, and topics that change meanwhile; without Spark."""
+"""A source writer's cache of topics, and topics that change between batches; without Spark."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 
 
 class _Here(ArrowRows):
-    """Rows that this process reads."""
+    """Rows that this process reads itself."""
 
     def run(
         self, function: Callable[[Iterator[Any]], Iterator[Any]], *, at_once: bool = False
@@ -58,7 +58,7 @@ def test_brokers_are_not_asked_again_for_each_batch(
     ask = KafkaClient.topics_now
 
     def noted(self: KafkaClient, topics: list[str]) -> Any:
-        if any(each.startswith(topic_prefix) for each in topics):  # not those of other tests
+        if any(each.startswith(topic_prefix) for each in topics):  # not topics of other tests
             asked.append(topics)
         return ask(self, topics)
 

@@ -1,4 +1,4 @@
-"""Partitions whose leader dies or is elected anew, under logs, tasks and services that use them."""
+"""Partitions whose leader dies or moves, under the logs, tasks and services that use them."""
 
 import asyncio
 import threading
@@ -32,10 +32,10 @@ from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.store_process import OnKafka, StoreProcess, assert_kept, writing, wrote_more
 from tests.support.waiting import wait_until_async
 
-#: Three brokers have to come up for the first test.
+#: Covers the start of three brokers.
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("leader_moves")]
 
-#: Leads what the tests write, and the broker that has the transactions and consumer groups.
+#: Initial leader of the tests' partitions; initial coordinator of transactions and groups.
 LEADER, COORDINATOR = 2, 3
 COMPACTED = {"cleanup.policy": "compact"}
 TASK = TaskId("files", 0)
@@ -57,9 +57,10 @@ def cluster(
 
 @asynccontextmanager
 async def away(cluster: KafkaCluster, node: int, *topics: str, silent: bool) -> AsyncIterator[None]:
-    """Without this broker, which has led the topics; others lead them then, and afterwards too.
+    """Run the block without this broker, which led the topics; other brokers lead them from then
+    on.
 
-    One that is ``silent`` keeps its connections, as a host that was lost does for its peers.
+    With ``silent``, its connections stay open, as its peers see a lost host.
     """
     broker = cluster.brokers[node]
     others = {*cluster.brokers} - {node}
@@ -75,7 +76,7 @@ async def away(cluster: KafkaCluster, node: int, *topics: str, silent: bool) -> 
 
 
 async def elect(cluster: KafkaCluster, node: int, *topics: str) -> None:
-    """Have the broker lead the topics that were made for it."""
+    """Elect the broker as leader of the topics that prefer it."""
     for topic in topics:
         await asyncio.to_thread(cluster.elect, topic, node)
 
@@ -83,7 +84,7 @@ async def elect(cluster: KafkaCluster, node: int, *topics: str) -> None:
 async def open_log(
     cluster: KafkaCluster, stack: AsyncExitStack, prefix: str, followed: bool
 ) -> LogOnKafka:
-    """A log in a topic of its own, whose leader is chosen, as is that of its control topic."""
+    """A log in its own topic; the leaders of this topic and of its control topic are chosen."""
     storage = storage_on(cluster.bootstrap, prefix)
     for topic in (storage.topics.config, storage.topics.control):
         await asyncio.to_thread(partial(cluster.make_topic, topic, leader=LEADER, config=COMPACTED))
@@ -128,7 +129,7 @@ async def test_nothing_is_lost_while_a_logs_leader_moves(
             await asyncio.gather(*(caller.goes_on() for caller in callers))
             await elect(cluster, node, *moving)
 
-        for each in (shared, own):  # all brokers are there: so long it takes what it takes
+        for each in (shared, own):  # with all brokers up, the timeout may be long
             each.client.timeout_s = CALL_TIMEOUT_S
         await assert_all_kept(shared.log, *plain, *leaders)
         await assert_all_kept(own.log, *owners)
@@ -159,7 +160,7 @@ async def test_tasks_go_on_when_their_topics_leader_moves(
     written: list[bytes] = []
 
     def watch() -> threading.Event:
-        """What a sink waits for that has read everything."""
+        """The wait of a sink that has read everything."""
         woken = threading.Event()
         watcher.wait(woken.set, {(topic.name, 0): len(written)}, {topic.name: 1})
         return woken
@@ -178,13 +179,13 @@ async def test_tasks_go_on_when_their_topics_leader_moves(
             return False
 
     def read() -> list[bytes]:
-        """Nothing where the brokers are late."""
+        """All records; empty where the brokers are slow."""
         with suppress(UnavailableError):
             return topic.values()
         return []
 
     async def goes_on(sleeping: threading.Event) -> None:
-        """The sink is woken by others' records, a source writes, and all of it can be read."""
+        """Other records wake the sink, a source writes, and all records are readable."""
         others = [b"others %d" % (len(written) + number) for number in range(10)]
         written.extend(others)
         bootstrap = cluster.brokers[CONTROLLER].bootstrap
@@ -212,7 +213,7 @@ async def test_tasks_go_on_when_their_topics_leader_moves(
 
 
 class Calls:
-    """Makes numbered calls, one after the other, each until it is answered."""
+    """Makes numbered calls one after another; retries each until it is answered."""
 
     def __init__(self, name: str, call: Callable[[int], Awaitable[object]]) -> None:
         self.done = 0
@@ -243,7 +244,7 @@ class Calls:
             except DroverError as error:
                 self.failures.append(str(error))
                 passes_by = isinstance(error, UnavailableError | DeadlineExceededError)
-                # a coordinator whose lease was not renewed in time serves nobody for a moment
+                # a coordinator whose lease was renewed late serves no group for a moment
                 if not passes_by and error.reason is not Reason.NOT_COORDINATOR:
                     raise
                 await asyncio.sleep(0)

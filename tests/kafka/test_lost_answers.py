@@ -1,4 +1,4 @@
-"""Writers and readers whose requests, or the answers to them, get lost on the way."""
+"""Writers and readers whose requests or responses are lost."""
 
 import itertools
 import random
@@ -37,10 +37,10 @@ from tests.support.kafka.relay import (
 )
 from tests.support.waiting import wait_until_async
 
-#: They have a broker of their own.
+#: The tests share a separate broker.
 pytestmark = pytest.mark.xdist_group("lost_answers")
 
-#: The first one may come before the transaction before is complete.
+#: The first try may come before the previous transaction is complete.
 SEVERAL_TRIES_S = 6.0
 SEEDS = 2
 LOST_COUNT = 100
@@ -48,7 +48,7 @@ LOST_COUNT = 100
 
 @pytest.fixture(scope="module")
 def relay(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
-    """What all clients of a broker go through, and the broker itself too."""
+    """A relay between a broker and all its clients, the broker itself included."""
     (port,) = free_ports(1)
     settings = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
     directory = tmp_path_factory.mktemp("relayed")
@@ -119,7 +119,7 @@ async def test_an_append_that_was_given_up_was_not_written_and_the_claim_stays(
 async def test_a_transaction_that_brokers_never_heard_of_costs_the_claim_and_a_new_one_goes_on(
     relay: Relay, topic_prefix: str
 ) -> None:
-    """librdkafka ends it all the same, is refused, and can do nothing any more."""
+    """librdkafka ends the transaction, the broker rejects that, and the producer is unusable."""
     async with after_one_was_given_up(relay, topic_prefix, ADD_PARTITIONS_TO_TXN, Fate.LOST) as (
         log,
         epoch,
@@ -140,7 +140,9 @@ async def test_a_transaction_that_brokers_never_heard_of_costs_the_claim_and_a_n
 async def after_one_was_given_up(
     relay: Relay, prefix: str, api_key: int, fate: Fate
 ) -> AsyncIterator[tuple[KafkaLog, int]]:
-    """A log and its writer's epoch, after an append of which all requests of one kind were lost."""
+    """A log and its writer's epoch, after an append for which all requests of one kind were
+    lost.
+    """
     async with LogOnKafka.opened(relay.bootstrap, prefix, timeout_s=CALL_TIMEOUT_S) as on_kafka:
         log = on_kafka.log
         epoch = await log.claim("w", Term(1, 1))
@@ -181,7 +183,9 @@ async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
 
 
 class Deaf:
-    """A consumer that hears nothing, as one of librdkafka now and then after a lost connection."""
+    """A consumer that receives no records, as librdkafka's sometimes does after a lost
+    connection.
+    """
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         pass

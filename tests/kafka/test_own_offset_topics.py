@@ -1,4 +1,4 @@
-"""Source offsets in a topic of the connector's own, beside the workers' one (KIP-618)."""
+"""Source offsets in the connector's own topic, in addition to the workers' topic (KIP-618)."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ def at(position: int) -> CommittedOffset:
 
 
 class OwnTopic:
-    """A connector that names a topic for its offsets."""
+    """A connector with its own offsets topic."""
 
     def __init__(self, storage: KafkaStorage, prefix: str, directory: Path) -> None:
         self.storage = storage
@@ -87,7 +87,7 @@ def test_a_task_starts_from_its_own_topic_and_has_the_other_one_catch_up(
     first = own.writer(stack)
     first.opened([])
     first.publish([], [at(1)])
-    # as Kafka Connect leaves it that was killed between its two topics
+    # as left by a Kafka Connect that was killed between the writes to its two topics
     produce(own.storage.bootstrap_servers, own.name, [(KEY, b'{"position":7}')])
     second = own.writer(stack)
     assert list(second.opened([at(1)])) == [at(7)]

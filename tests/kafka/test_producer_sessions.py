@@ -1,4 +1,4 @@
-"""Transactions of a task's producer over a network that counts and loses requests and answers."""
+"""Transactions of a task's producer over a network that counts and drops requests and responses."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ from tests.support.kafka.relay import ADD_PARTITIONS_TO_TXN, PRODUCE, Fate, Outa
 
 __all__ = ["relay"]
 
-#: They have a broker of their own.
+#: The tests share a separate broker.
 pytestmark = pytest.mark.xdist_group("lost_answers")
 
 FIND_COORDINATOR, INIT_PRODUCER_ID, END_TXN = 10, 22, 26
@@ -51,7 +51,7 @@ def test_a_small_batch_goes_with_its_offsets(
 
     with relay.losing(noted):
         owner.publish_next()
-    # the broker asks itself as well whether the partitions were added
+    # the broker itself also verifies that the partitions were added
     assert (asked[ADD_PARTITIONS_TO_TXN], asked[PRODUCE], asked[END_TXN]) == (2, 1, 1)
     assert world.values() == [b"line %d" % number for number in range(4)]
     owner.writer.close()
@@ -77,7 +77,7 @@ def test_each_line_arrives_once_over_a_network_that_loses_requests_and_answers(
     outages = Outages(random.Random(4), chance=0.05, max_lost=4)
 
     def fate_of(api_key: int) -> Fate:
-        """Those who look what was committed are left alone."""
+        """Requests that read committed offsets are never dropped."""
         return outages(api_key) if api_key in OF_SESSIONS else Fate.ANSWERED
 
     owner = world.take_over()
@@ -90,7 +90,7 @@ def test_each_line_arrives_once_over_a_network_that_loses_requests_and_answers(
                     started = True
                 owner.publish_next()
             except UnavailableError:
-                started = False  # as a runner does, which goes on where the offsets say
+                started = False  # restart at the committed offsets, as a runner does
     assert outages.lost_count
     assert world.values() == [b"line %d" % number for number in range(2 * BATCHES)]
     owner.writer.close()

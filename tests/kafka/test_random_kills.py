@@ -1,4 +1,6 @@
-"""The same as on embedded storage, on a real broker; its own consumer counts the lines."""
+"""The random kills of the embedded storage test, on a real broker; its consumer counts the
+lines.
+"""
 
 import asyncio
 from pathlib import Path

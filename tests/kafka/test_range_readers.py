@@ -1,4 +1,4 @@
-"""Ranges of topics of a real broker, by whole fetches and by single messages: the same comes."""
+"""Offset ranges read by whole fetches and by single messages: the results are equal."""
 
 from collections.abc import Iterator
 from typing import Any

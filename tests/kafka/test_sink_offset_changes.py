@@ -1,4 +1,4 @@
-"""Positions of sinks that are changed by hand: in their consumer groups on Kafka."""
+"""Sink offsets changed by an operator: in their consumer groups on Kafka."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def lines(kafka: Kafka, topic_prefix: str) -> str:
 
 @pytest.fixture
 async def sink(store: CoordinatorStore, topic_prefix: str, lines: str) -> TaskId:
-    """Has committed 5 and 8."""
+    """A sink that has committed 5 and 8."""
     task = TaskId(f"{topic_prefix}sink", 0)
     positions = [sink_offset(TopicPartition(lines, each), 5 + 3 * each, "m") for each in (0, 1)]
     result = await commit(store.offsets, task, await claim(store.offsets, task), *positions)
@@ -52,7 +52,7 @@ async def sink(store: CoordinatorStore, topic_prefix: str, lines: str) -> TaskId
 
 
 async def committed(admin: AdminClient, group_id: str, expected: dict[int, int]) -> None:
-    """Waits: what a transaction commits is seen a moment after its end."""
+    """Wait for committed offsets: those of a transaction are visible shortly after its end."""
 
     async def found() -> bool:
         return await asyncio.to_thread(positions_of, admin, group_id) == expected

@@ -1,4 +1,4 @@
-"""Config stores and status stores as processes on a real Kafka, which fail and come back."""
+"""Config stores and status stores as processes on a real Kafka: failures and recovery."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def where(kafka: Kafka, topic_prefix: str) -> OnKafka:
 
 @pytest.fixture
 def new_store(tmp_path: Path) -> Iterator[StartStore]:
-    """Makes stores, which are stopped at the end."""
+    """Makes stores and stops them at the end."""
     made: list[StoreProcess] = []
 
     def make(
@@ -100,7 +100,7 @@ async def test_a_leader_writes_at_one_store_and_the_other_serves_it(
                 batch = await anext(batches)
         assert [event.change.connector.name for event in batch.events] == ["a"]  # type: ignore[union-attr]
         assert batch.end_offset == leader.written["a"] == await reader.get_end_offset()
-        # what needs no claim may be written anywhere
+        # writes that need no claim are valid at any replica
         await reader.put_target_state(name="a", target_state=TargetState.PAUSED)
         end_offset = await writer.get_end_offset()
         entry = (await writer.get_snapshot()).connectors["a"]
@@ -155,7 +155,7 @@ async def test_nothing_is_lost_when_a_store_is_killed(
         watching.cancel()
         await asyncio.wait([watching])
     assert sorted(seen) == sorted(leader.written)
-    # which one had the turn at first is up to the machine, but not both were killed without it
+    # which store gets the first claim depends on timing; at least one kill hit the claim's holder
     assert leader.claims >= 2
     await assert_kept(leader, where, one, two)
 
@@ -192,7 +192,7 @@ async def test_nothing_is_lost_when_the_broker_is_killed(
 
 
 async def pause_once(store: StoreProcess, name: str) -> None:
-    """A write that is not repeated."""
+    """A write without retry."""
     request = pb.PutTargetStateRequest(
         name=name, target_state=TARGET_STATES.encode(TargetState.PAUSED), request_id="once"
     )
@@ -250,7 +250,7 @@ async def test_a_store_listens_before_its_broker_is_there(
     store.assert_unharmed()
 
 
-# what is refused
+# rejected calls
 
 
 async def ended(service: str, where: OnKafka, directory: Path, **environment: str) -> Any:
@@ -281,18 +281,18 @@ async def test_wrong_settings_end_the_start(
     assert_one_clear_line(done, "config-store", *parts, exit_code=2)
 
 
-# logs that are not what they were
+# changed logs
 
 
 @pytest.mark.parametrize("service", ["config-store", "status-store"])
 async def test_a_store_that_has_missed_records_for_good_ends(
     where: OnKafka, new_store: StartStore, service: str
 ) -> None:
-    """It was stopped while the topic went on and was cut off behind it."""
+    """The topic grew and was truncated while the store was paused."""
     store = new_store(where, service)
     topic = where.config_topic if service == "config-store" else where.status_topic
     store.process.freeze()
-    # it has asked for records already, and may get more than the first: no answer brings so many
+    # its pending fetch may return the first records; this many exceed one response
     records = [(b"key %d" % number, bytes(50_000)) for number in range(200)]
     produce(where.bootstrap, topic, records)
     truncate(where.bootstrap, topic)
@@ -322,7 +322,7 @@ async def test_a_store_whose_topic_was_made_again_ends(
 
 
 def truncate(bootstrap: str, topic: str) -> None:
-    """Remove every record that is there, which brokers do only where they may delete."""
+    """Delete all records; brokers require a policy with "delete" for this."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     policy = ConfigEntry(
         "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
@@ -336,7 +336,7 @@ def truncate(bootstrap: str, topic: str) -> None:
         try:
             for done in admin.delete_records(ends, request_timeout=30).values():
                 done.result(30)
-        except KafkaException:  # the new policy is not known yet
+        except KafkaException:  # the new policy is not effective yet
             return False
         return True
 
@@ -344,7 +344,7 @@ def truncate(bootstrap: str, topic: str) -> None:
 
 
 def make_again(bootstrap: str, topic: str) -> None:
-    """Delete it, and make one of the same name."""
+    """Delete the topic, and create one with the same name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=30).topics)

@@ -1,4 +1,4 @@
-"""What the coordinator does about tasks that commit their offsets by producers of their own."""
+"""The coordinator's part for tasks that commit their offsets through their own producers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ async def _write_down(offsets: OffsetStore, task: TaskId, claim: Term) -> Commit
 
 
 class Open:
-    """A task's transaction with a record and an offset, before its commit."""
+    """A task's open transaction with a record and an offset."""
 
     def __init__(self, storage: KafkaStorage, task: TaskId, topic: str, at: int) -> None:
         settings = {
@@ -93,7 +93,7 @@ async def test_offsets_that_a_task_committed_itself_are_fetched(
 async def test_a_fetch_waits_for_transactions_that_are_open(
     storage: KafkaStorage, store: CoordinatorStore, topic: str
 ) -> None:
-    # of the same key, so in front of what is asked for in the same partition
+    # same key, so it precedes the requested offset in the same partition
     open_before = await _opened(storage, TASK, topic, 5)
     behind = await _opened(storage, OTHER, topic, 7)
     await asyncio.to_thread(behind.commit)

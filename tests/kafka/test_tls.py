@@ -1,4 +1,4 @@
-"""Everything of Drover at a broker with TLS, and what those hear whom it does not let in."""
+"""All of Drover's clients at a broker with TLS, and the errors of rejected clients."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from tests.support.store_process import Leader, OnKafka, StoreProcess, at
 from tests.support.waiting import wait_until, wait_until_async
 
 MAX_LOG_LINES = 40
-#: A call tells what it has heard when its time is up; one that came too late is tried again.
+#: A call's timeout: its error then shows the broker's rejection. Late rejections are retried.
 HEARD_S = 1.0
 
 
@@ -42,20 +42,20 @@ def tls(mortal_broker: KafkaBroker) -> Tls:
 
 @pytest.fixture(scope="module")
 def another(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """One that nobody trusts."""
+    """A certificate of an untrusted authority."""
     return make_certificate(kafka_jars, tmp_path_factory.mktemp("certificates"), "another")
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Settings of a client that is not let in there, and a word of what it is told."""
+    """Settings of a client that the broker rejects, and a word of the expected error."""
 
     bootstrap: str
     settings: dict[str, str]
     word: str = "certificate"
 
     def is_told(self, error: DroverError) -> bool:
-        """Not so where a busy machine heard of it after the call had been given up."""
+        """False where the broker's rejection arrived after the call had timed out."""
         assert "guessed" not in error.message
         if error.reason is Reason.STORAGE_UNAVAILABLE:
             return False

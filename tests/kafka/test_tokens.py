@@ -1,4 +1,4 @@
-"""A broker that takes tokens of an identity provider (OAUTHBEARER), which librdkafka fetches."""
+"""A broker with OAUTHBEARER: librdkafka fetches tokens from an identity provider."""
 
 from collections.abc import Iterator
 
@@ -52,7 +52,7 @@ async def test_a_client_whom_the_provider_does_not_know_is_told(
             await client.describe_topic("any")
         assert "guessed" not in caught.value.message
         if caught.value.reason is Reason.STORAGE_UNAVAILABLE:
-            return False  # it came too late for this call
+            return False  # the token came after this call's timeout
         assert caught.value.reason is Reason.STORAGE_MISCONFIGURED
         return "DROVER_KAFKA_CONFIG" in caught.value.message
 

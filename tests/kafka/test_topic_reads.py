@@ -1,4 +1,4 @@
-"""Looking into topics of a real broker."""
+"""Inspecting topics of a real broker."""
 
 import json
 from typing import Any

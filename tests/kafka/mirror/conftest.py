@@ -1,4 +1,4 @@
-"""What tests of mirrored topics need beside a broker: Spark and an embedded store."""
+"""Fixtures for tests of mirrored topics, besides a broker: Spark and an embedded store."""
 
 from tests.spark.conftest import pipeline, spark
 

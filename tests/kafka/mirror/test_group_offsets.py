@@ -1,4 +1,4 @@
-"""Groups of one real Kafka cluster go on in the copies of another: late at most, never ahead."""
+"""Group offsets translated from one real Kafka cluster to another: they may lag, never lead."""
 
 import random
 import time
@@ -18,10 +18,10 @@ from tests.support.waiting import wait_until
 
 PARTITIONS = 3
 RECORDS = 60
-#: Not so long ago that the broker removes it.
+#: Recent enough for the broker's retention.
 START_MS = int(time.time() * 1_000) - 3_600_000
 
-#: The number of a record in its original, and when it is from.
+#: A record's number in the original topic, and its timestamp.
 Record = tuple[int, int]
 
 
@@ -39,7 +39,7 @@ def raw(kafka: Kafka, topic: str, **changed: str) -> dict[str, str]:
 
 
 def sync(kafka: Kafka, topic: str, groups: str) -> int:
-    """Take offsets over; how many were changed."""
+    """Translate offsets; returns the number of changed ones."""
     config = parse_config(KafkaSource, raw(kafka, topic, groups=groups)).require_valid()
     return group_sync_of(config).run({topic: PARTITIONS})
 
@@ -57,7 +57,7 @@ def commit(kafka: Kafka, group: str, topic: str, offsets: Mapping[int, int]) -> 
     positions = [TopicPartition(topic, partition, at) for partition, at in offsets.items()]
     wanted = [ConsumerGroupTopicPartitions(group, positions)]
 
-    def done() -> bool:  # the group's coordinator may be new
+    def done() -> bool:  # the group's coordinator may have just moved
         answer = admin.alter_consumer_group_offsets(wanted)[group].result(30)
         return all(each.error is None for each in answer.topic_partitions or [])
 
@@ -72,7 +72,7 @@ def committed(kafka: Kafka, group: str, topic: str) -> dict[int, int]:
 
 
 def test_a_group_misses_no_record(kafka: Kafka, topic_prefix: str) -> None:
-    """Whatever times records have, however far the copy is, and also with records twice in it."""
+    """Holds for any record timestamps, any progress of the copy, and duplicate records."""
     rng = random.Random(14)
     topic = f"{topic_prefix}orders"
     originals = {
@@ -106,7 +106,7 @@ def test_a_group_misses_no_record(kafka: Kafka, topic_prefix: str) -> None:
             missed = {n for n, _ in copies[partition] if n >= offset} - rest
             assert not missed, (group, partition, offset, found[partition])
             exact += not {n for n in rest if n < offset - 10}
-    assert exact >= 2 * changed // 3  # and does not begin anew
+    assert exact >= 2 * changed // 3  # translation does not reset to the start
     assert sync(kafka, topic, f"{topic_prefix}group-.*") == 0
 
 

@@ -1,4 +1,4 @@
-"""Topics into a real Kafka cluster: each record once, with all that it has."""
+"""Topics written to a real Kafka cluster: each record once, with all its fields."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ from tests.support.kafka.fixtures import USERS
 from tests.support.kafka.tokens import token_issuer
 from tests.support.waiting import wait_until
 
-#: Not now, and not so long ago that the broker removes it.
+#: In the past, but recent enough for the broker's retention.
 SOME_TIME_MS = int(time.time() * 1_000) - 3_600_000
 KILLS = 5
 
@@ -69,7 +69,7 @@ def records(
 
 
 def write(found: Target, *batches: pa.RecordBatch, anew: bool = False) -> int:
-    """``anew`` as another process does."""
+    """Write batches; with ``anew`` as another process."""
     with patch.object(writer, "_lanes", {} if anew else writer._lanes):
         (answer,) = ClusterWriter(found)(batches)
     return int(answer.column("rows")[0].as_py())
@@ -84,7 +84,7 @@ def copied(kafka: Kafka, topic: str, partitions: Sequence[int] = (0,)) -> list[A
         {**settings, "isolation.level": "read_committed", "enable.partition.eof": True}
     )
 
-    def ended() -> bool:  # brokers end transactions after the client was told
+    def ended() -> bool:  # brokers complete a transaction after the client's commit returns
         return all(
             consumer.get_watermark_offsets(each, 30) == whole.get_watermark_offsets(each, 30)
             for each in places
@@ -142,7 +142,7 @@ def test_of_two_writers_of_one_partition_each_goes_on_behind_the_other(
     own = target(kafka, topic)
     write(own, records(topic, 0, 10))
     write(own, records(topic, 10, 10), anew=True)  # another task took over
-    assert write(own, records(topic, 10, 15)) == 5  # the old one goes on
+    assert write(own, records(topic, 10, 15)) == 5  # the old task keeps writing
     assert write(own, records(topic, 15, 20), anew=True) == 10
     assert values(kafka, topic) == list(range(35))
 
@@ -216,7 +216,7 @@ def faults(config: dict[str, str]) -> dict[str, str]:
 def test_a_writer_goes_on_soon_after_its_broker_was_killed(
     mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    """Whatever the client forgot meanwhile."""
+    """The writer recovers although the client lost its state."""
     topic = f"{topic_prefix}rows"
     kafka = Kafka(mortal_broker.bootstrap)
     write = ClusterWriter(target(kafka, topic))
@@ -270,7 +270,7 @@ def test_a_client_of_an_identity_provider_writes(
         found = target(Kafka(mortal_broker.sasl_bootstrap), topic, **login)
 
         def is_written() -> bool:
-            """Not yet while the broker looks for who has the group's offsets."""
+            """Fails while the broker looks up the group's coordinator."""
             with suppress(RetriableError):
                 write(found, records(topic, 0, 3))
                 return True

@@ -1,4 +1,4 @@
-"""Topics of a real Kafka cluster, copied with all that their records have."""
+"""Topics of a real Kafka cluster, copied with all fields of their records."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ from tests.support.kafka.tokens import token_issuer
 from tests.support.waiting import wait_until
 
 Row = dict[str, Any]
-#: Not now, and not so long ago that the broker removes it.
+#: In the past, but recent enough for the broker's retention.
 SOME_TIME_MS = int(time.time() * 1_000) - 3_600_000
 
 
@@ -49,7 +49,7 @@ def send(kafka: Kafka, topic: str, values: Sequence[bytes | None], **more: Any) 
 
 
 class Copy:
-    """One task over what was committed, without an engine."""
+    """One task over committed records, without an engine."""
 
     def __init__(self, config: dict[str, str]) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class Copy:
         self.restart()
 
     def restart(self) -> None:
-        """As after a crash."""
+        """Restart the task as after a crash."""
         connector = KafkaSource()
         values = parse_config(KafkaSource, self._config).require_valid()
         connector.start(ConnectorContext("mirror"), values)
@@ -183,7 +183,7 @@ def test_copies_are_called_as_the_policy_says(kafka: Kafka, topic_prefix: str) -
     for name in ("a", "b", "b.internal"):
         create_topic(kafka.bootstrap, f"{topic_prefix}{name}")
         send(kafka, f"{topic_prefix}{name}", [b"x"])
-    create_topic(kafka.bootstrap, f"east.{topic_prefix}a")  # came from here
+    create_topic(kafka.bootstrap, f"east.{topic_prefix}a")  # it originated here
     pattern = f".*{topic_prefix}.*"
     same = {"replication.policy.class": "IdentityReplicationPolicy", "topics.exclude": ".*b"}
     for changed, wanted in (
@@ -266,7 +266,8 @@ def test_a_login_as_java_has_it(mortal_broker: KafkaBroker, topic_prefix: str) -
     own = of_source(USERS.java_client_settings("drover"))
     guarded = Kafka(mortal_broker.sasl_bootstrap)
     config = {**config_of("kafka-mirror", "east"), **raw(guarded, topic, **own)}
-    assert faults(config) == {"topics": "match no topic of the cluster"}  # it may see none
+    # the user may describe no topic
+    assert faults(config) == {"topics": "match no topic of the cluster"}
     login = config["source.cluster.sasl.jaas.config"].replace("secret-1", "guessed")
     told = faults({**config, "source.cluster.sasl.jaas.config": login})
     assert "check the user, the password" in told["source.cluster.bootstrap.servers"]

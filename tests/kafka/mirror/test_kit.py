@@ -1,4 +1,4 @@
-"""The connectors of other Kafka clusters in the kit: lost where it hurts, and fed again."""
+"""The connectors of other Kafka clusters in the test kit: crashes at each step, and redelivery."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ _HOW = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def drover_spark(spark: SparkSession) -> SparkSession:
-    """That of the kits' fixtures."""
+    """The Spark session of the kits' fixtures."""
     return spark
 
 

@@ -58,7 +58,7 @@ async def _is_all(rows: Callable[[], Awaitable[Counter[int]]]) -> bool:
 
 
 def _rows_back(broker: KafkaBroker, topic: str) -> Counter[int]:
-    """How often each row is in the copy that went back to the broker."""
+    """How often each row is in the copy that was written back to the broker."""
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": "reader",
@@ -150,7 +150,7 @@ def _rows(path: Path) -> Counter[int]:
     try:
         found = ds.dataset(path / "files", format="parquet").to_table()
     except (FileNotFoundError, OSError):
-        return Counter()  # none yet, or one was taken back
+        return Counter()  # none yet, or a file was removed
     if not found.num_rows:
         return Counter()
     return Counter(int(each) for each in found.column("value").to_pylist())
