@@ -14,7 +14,7 @@ from tests.support.compose import (
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeCluster]:
-    """As the guide's three commands make it, with a database and its Prometheus beside it."""
+    """A cluster built with the guide's three commands, with a database and Prometheus."""
     try:
         compose = compose_command()
     except NoEngineError as error:
@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeCluster
     try:
         for command in three_commands():
             made.follow(command)
-        # by its name: there is no package of Debian for the Grafana of the same profile
+        # named explicitly: Debian has no package for the Grafana of the same profile
         made.do("--profile", "observability", "up", "--build", "--detach", "prometheus")
         made.wait_for_workers(2)
         yield made

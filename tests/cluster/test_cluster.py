@@ -1,4 +1,4 @@
-"""The cluster of docker-compose.yml: a database's rows arrive in files, whatever befalls it."""
+"""The cluster of docker-compose.yml: a database's rows reach files under every fault."""
 
 import json
 from collections.abc import Iterator
@@ -162,11 +162,11 @@ def test_nothing_is_lost_while_a_container_is(
         if service != "shop":
             flow.insert()
         if service == "worker" and what != "paused":
-            # statuses say who has its work, and rows go on arriving
+            # statuses name the new owner, and rows keep arriving
             cluster.wait_until_running("capture", "files", not_on=container.host)
             flow.wait_until_all_are_there()
         elif service in ("config-store", "status-store"):
-            flow.wait_until_all_are_there()  # the others work on
+            flow.wait_until_all_are_there()  # the other services keep working
         else:
             outlast_a_session()
     container.wait_until_healthy()
@@ -226,10 +226,10 @@ def test_no_process_told_of_a_bug(cluster: ComposeCluster, flow: Flow) -> None:
 
 
 def tells_of_a_bug(line: str) -> bool:
-    """Whether Drover's own code met an exception that it did not expect.
+    """Whether Drover's own code caught an exception that it did not expect.
 
-    Why a task failed and what Spark says of it has a trace, too, when a database is away. Of a
-    process that was killed the last line may be cut.
+    Traces of task failures and of Spark also occur while a database is down. The last line of a
+    killed process may be truncated.
     """
     if not line.startswith("{"):
         return line.startswith("Traceback")
@@ -245,13 +245,13 @@ def test_every_panel_of_the_dashboards_has_data_in_the_end(
     cluster: ComposeCluster, flow: Flow
 ) -> None:
     prometheus = cluster.prometheus
-    # each process is asked that runs by now, and nobody else
+    # the targets are exactly the running processes
     hosts = [*SERVICES, *(each.ip for each in cluster.containers("worker"))]
     wanted = {f"http://{host}:7500/metrics": "up" for host in hosts}
     wait_until(
         lambda: prometheus.targets() == wanted, timeout_s=WAIT_S, describe=prometheus.targets
     )
-    # a target that is gone is remembered for some scrapes
+    # Prometheus keeps a removed target's series for some scrapes
     wait_until(
         lambda: len(prometheus.query(CERTIFICATE_END.name)) == len(hosts),
         timeout_s=WAIT_S,
@@ -269,7 +269,7 @@ def test_every_panel_of_the_dashboards_has_data_in_the_end(
     left = {query: place for place, query in expressions("1m")}
 
     def fed() -> bool:
-        flow.insert()  # so that rates are of something
+        flow.insert()  # rates need data
         for query in [each for each in left if prometheus.query(each)]:
             del left[query]
         return not left

@@ -1,4 +1,4 @@
-"""The cluster on Kafka, with its executors on a Spark cluster: all in containers."""
+"""The cluster on Kafka, with executors on a Spark cluster: all in containers."""
 
 from collections.abc import Iterator
 
@@ -59,7 +59,7 @@ def test_executors_are_on_the_spark_cluster(on_kafka: ComposeCluster, flow: Flow
 
 
 def executors_in(container: Container) -> int:
-    """There is one for the application of each of Drover's workers."""
+    """The number of executors: one for the Spark application of each Drover worker."""
     return sum(EXECUTOR in each for each in container.commands())
 
 

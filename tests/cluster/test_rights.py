@@ -1,4 +1,4 @@
-"""Nobody calls anything of the cluster of docker-compose.yml without the right to."""
+"""Every RPC of the docker-compose.yml cluster requires authorization."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
 
-#: Where each API is served: by which service, and at which port.
+#: The service and port of each API.
 DOORS: Mapping[str, tuple[str, int]] = {
     "drover.api.connect.v1.ConnectService": ("worker", 7411),
     "drover.api.coordinator.v1.CoordinatorService": ("coordinator", 7401),
@@ -53,7 +53,7 @@ def viewer(cluster: ComposeCluster) -> Certificate:
 def answers(
     cluster: ComposeCluster, own: Certificate | None, *, token: str = "", least: Role = Role.VIEWER
 ) -> Iterator[tuple[str, grpc.StatusCode]]:
-    """What each RPC that needs at least a role says to an empty request, from inside."""
+    """The response of each RPC that requires a role to an empty request, sent from inside."""
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     ca = (cluster.certs / "ca.pem").read_bytes()
     key, cert = (own.key_pem, own.cert_pem) if own else (None, None)

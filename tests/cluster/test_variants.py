@@ -1,4 +1,4 @@
-"""Compose reads every variant of the cluster that deploy/README.md names, with what it adds."""
+"""Compose accepts every variant of the cluster in deploy/README.md, with the services it adds."""
 
 import re
 import subprocess

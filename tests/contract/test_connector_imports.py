@@ -1,4 +1,4 @@
-"""Connectors are built on the authors' API alone: the built-in ones can do what others can."""
+"""Built-in connectors use only the public API: every author has the same means."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.repository import python_files, text_of
 
-#: What authors may import of Drover, besides modules of their own package.
+#: The modules of Drover that authors may import, besides their own package's.
 PUBLIC = ("drover.connector", "drover.connector.records")
 CONNECTORS = [
     path
@@ -19,7 +19,7 @@ CONNECTORS = [
 
 
 def private_imports(program: str) -> Iterator[str]:
-    """The modules of Drover that a program imports and that are not for authors."""
+    """The non-public modules of Drover that a program imports."""
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Import):
             found = [each.name for each in node.names]

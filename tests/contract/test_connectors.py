@@ -1,4 +1,4 @@
-"""What every built-in connector owes its users."""
+"""Requirements for every built-in connector."""
 
 import re
 

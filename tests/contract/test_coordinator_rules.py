@@ -1,4 +1,4 @@
-"""docs/coordinator-rules.md names tests that exist, and families that have one."""
+"""docs/coordinator-rules.md names existing tests, and each family has one."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ NAME = re.compile(r"`(test_\w+(?:\.py)?)`")
 
 
 def families() -> dict[str, list[str]]:
-    """The tests that each family's row names."""
+    """The tests in each family's row."""
     text = text_of(FILE)
     assert text is not None
     section = text.split("## Families of behaviour", 1)[1].split("\n## ", 1)[0]

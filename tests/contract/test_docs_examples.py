@@ -1,6 +1,4 @@
-"""Every definition in the docs and in examples/ is one that Drover takes, and every connector has
-one there.
-"""
+"""Drover accepts every definition in the docs and in examples/, and every connector has one."""
 
 import pytest
 
@@ -10,7 +8,7 @@ from tests.support.docs_examples import configs, examples
 from tests.support.docs_tables import connectors
 from tests.support.offline import offline
 
-#: Connectors of packages of their own that tests/e2e installs: examples/json_files, the tutorial's.
+#: Connectors of separate packages, installed by tests/e2e: examples/json_files, the tutorial's.
 _ELSEWHERE = {"JsonFiles", "JsonFolder", "MyWeatherSink", "StationSource"}
 
 

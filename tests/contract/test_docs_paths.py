@@ -1,4 +1,4 @@
-"""Pages that name places in the code name places that exist."""
+"""Paths to code in docs pages exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.support.repository import REPOSITORY, text_of
 
 PAGES = ("docs/to-change.md", "docs/how-to.md")
-#: Folders that a page may leave out at the start of a path.
+#: Folders that a page may omit at the start of a path.
 ROOTS = (
     *("", "docs", "shared", "shared/drover"),
     *("services/worker", "services/worker/drover_worker"),
@@ -19,7 +19,7 @@ PATH = re.compile(r"[\w.-]+/[\w./-]*|[\w-]+\.(py|md|proto|toml)")
 
 
 def missing(text: str) -> list[str]:
-    """The paths and module names in code spans of a page that no file or folder has."""
+    """The paths and module names in a page's code spans that do not exist."""
     named = re.findall(r"`([^`\n]+)`", text)
     paths = [each for each in named if PATH.fullmatch(each)]
     modules = [each.replace(".", "/") for each in named if DOTTED.fullmatch(each)]

@@ -1,4 +1,4 @@
-"""The tables of docs/*.md that are made of the code are as the code is, and leave nothing out."""
+"""Generated tables in docs/*.md equal the code and are complete."""
 
 from pathlib import Path
 

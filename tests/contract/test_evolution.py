@@ -1,8 +1,8 @@
 """Within v1 nothing is removed, renumbered, retyped or renamed.
 
-``golden/api_v1.txt`` holds a line for everything that a client or a stored record relies on.
-Additions pass. After a change that breaks on purpose, or to take additions in (at a release), run
-this test with ``DROVER_BLESS=1`` and read the diff.
+``golden/api_v1.txt`` has a line for each item that a client or a stored record depends on.
+Additions pass. After an intended breaking change, or to record additions (at a release), run this
+test with ``DROVER_BLESS=1`` and read the diff.
 """
 
 import os
@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from tests.support.descriptors import elements
 
 GOLDEN = Path(__file__).parent / "golden" / "api_v1.txt"
-#: Between two processes of one worker, which are always of the same version.
+#: Between processes of one worker, which always have the same version.
 FREE_PACKAGES = ("drover.api.engine.",)
 
 LABELS = FieldDescriptorProto.Label.Name
@@ -22,7 +22,7 @@ TYPES = FieldDescriptorProto.Type.Name
 
 
 def surface() -> Iterator[str]:
-    """A line for each thing that must stay."""
+    """A line for each stable item."""
     for element in elements():
         name, it = element.name, element.descriptor
         if name.startswith(FREE_PACKAGES):
@@ -57,7 +57,7 @@ def test_nothing_of_v1_is_gone() -> None:
 
 
 def test_a_number_is_used_once() -> None:
-    """A removed field's number may come back only as what it was."""
+    """A removed field's number may be reused only for the same field."""
     golden = dict(_numbers(GOLDEN.read_text().splitlines()))
     for place, name in _numbers(surface()):
         assert golden.get(place, name) == name, f"{place} was {golden[place]}, is {name}"

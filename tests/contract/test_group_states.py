@@ -1,4 +1,4 @@
-"""The transitions of a group are those of the table in docs/group-states.md."""
+"""The transitions of a group equal the table in docs/group-states.md."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""docs/herder-rules.md names tests that exist, and families that have one."""
+"""docs/herder-rules.md names existing tests, and each family has one."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,12 @@ from tests.contract.test_coordinator_rules import NAME, existing
 from tests.support.repository import text_of
 
 FILE = Path("docs/herder-rules.md")
-#: The sections, and at least how many families each has.
+#: The sections, and the minimum number of families in each.
 FAMILIES_MIN = {"Membership": 8, "Assignor": 12, "Herder": 18}
 
 
 def families(section: str) -> dict[str, list[str]]:
-    """The tests that each row of a section names."""
+    """The tests in each row of a section."""
     text = text_of(FILE)
     assert text is not None
     table = re.split(r"\n##", text.split(f"\n### {section}\n", 1)[1], maxsplit=1)[0]

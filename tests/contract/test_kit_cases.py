@@ -1,4 +1,4 @@
-"""Every connector of Drover's has a case in the test kit."""
+"""Every Drover connector has a case in the test kit."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""The contracts that lint-imports checks are there and leave nobody out."""
+"""The import-linter contracts exist and cover every package."""
 
 import tomllib
 from typing import Any

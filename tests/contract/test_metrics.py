@@ -1,4 +1,4 @@
-"""The table of metrics is in order and in the docs, and what is named elsewhere is in it."""
+"""The metrics table is consistent and documented; metrics named elsewhere are in it."""
 
 import re
 from collections import Counter
@@ -12,7 +12,8 @@ from tests.support.repository import REPOSITORY
 
 PAGE = REPOSITORY / "docs/metrics.md"
 UNITS = ("_seconds", "_bytes", "_records", "_total", "_offset", "_info", "_timestamp_seconds")
-#: Attributes of Kafka Connect that are queries here: rates, averages and ratios of what is told.
+#: Kafka Connect's groups of attributes that are queries here: rates, averages and ratios of
+#: metrics.
 GROUPS = {
     "app-info",
     "connector-metrics",

@@ -1,4 +1,4 @@
-"""What every module of the library and the services owes its reader."""
+"""Requirements for every module of the library and the services."""
 
 import ast
 import importlib
@@ -48,7 +48,7 @@ def test_what_a_public_package_exports_is_there(name: str) -> None:
 
 
 def test_the_library_does_not_drag_spark_along() -> None:
-    """Importing what services and tools use starts neither Spark nor its bindings."""
+    """Imports of services and tools load neither Spark nor its bindings."""
     program = (
         "import sys, drover.client, drover.rpc.service, drover.runtime, drover.connector;"
         "print([m for m in ('pyspark', 'py4j', 'pandas') if m in sys.modules])"
@@ -64,7 +64,7 @@ def test_the_library_does_not_drag_spark_along() -> None:
     ["drover.cli.main", "drover_coordinator", "drover_config_store", "drover_status_store"],
 )
 def test_the_command_and_the_control_services_need_neither_arrow_nor_spark(package: str) -> None:
-    """They are installed without what executors need."""
+    """They are installed without the executors' dependencies."""
     program = (
         "import sys, importlib, pkgutil\n"
         "for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'orjson', 'fastavro'):\n"

@@ -1,4 +1,4 @@
-"""Alerts and dashboards name metrics that there are, and each alert has its page and its test."""
+"""Alerts and dashboards name existing metrics; each alert has a docs section and a test."""
 
 import json
 import re
@@ -19,7 +19,7 @@ PARTS = {Kind.SUMMARY: ("_count", "_sum"), Kind.HISTOGRAM: ("_bucket", "_count",
 KNOWN = {f"{each.name}{part}": each for each in METRICS for part in PARTS.get(each.kind, ("",))}
 NAME = re.compile(r"\b(?:drover|process)_[a-z_]+\b")
 WIDTH = 24
-#: Where alerts are seen to fire.
+#: Tests in which alerts fire.
 FIRING = ("e2e/test_alerts*.py", "e2e/test_metrics.py", "kafka/test_alerts*.py")
 
 
@@ -38,7 +38,7 @@ def expressions(path: Any) -> list[str]:
 
 
 def faults_of(expression: str) -> list[str]:
-    """What an expression names that is not there: metrics, and labels of the one it selects by."""
+    """Unknown metrics of an expression, and unknown labels of its selectors."""
     faults = [name for name in NAME.findall(expression) if name not in KNOWN]
     for name, selector in re.findall(r"\b((?:drover|process)_[a-z_]+)\{([^}]*)\}", expression):
         if name in KNOWN:
@@ -98,7 +98,7 @@ def test_a_dashboard_can_be_provisioned(path: Any) -> None:
         assert panel["fieldConfig"]["defaults"]["unit"]
         assert panel["datasource"]["uid"] == "${datasource}"
     places = [panel["gridPos"] for panel in found["panels"]]
-    for left, right in pairwise(places):  # in rows, side by side
+    for left, right in pairwise(places):  # side by side, in rows
         assert right["y"] > left["y"] or right["x"] >= left["x"] + left["w"]
         assert right["x"] + right["w"] <= WIDTH
 
@@ -111,7 +111,7 @@ def test_every_metric_of_tasks_and_workers_is_in_a_dashboard() -> None:
         for name in NAME.findall(each)
     }
     unseen = {each.name for each in METRICS if each not in shown}
-    # they are for alerts, or show what others do
+    # used only by alerts, or redundant with shown metrics
     assert unseen == {
         "drover_serving",
         "drover_storage_serving",

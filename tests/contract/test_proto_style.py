@@ -1,4 +1,4 @@
-"""The rules that the protos are written by; CONTRIBUTING.md says why."""
+"""The style rules of the protos; CONTRIBUTING.md has the reasons."""
 
 import re
 from collections import Counter
@@ -36,14 +36,14 @@ VERBS = {
 }
 #: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the forwarded call.
 LONE_NAMES = {"Heartbeat", "Flush", "Forward"}
-#: Never part of an RPC of their own, so they may leave out what rules of RPCs ask for.
+#: Packages whose messages are in no RPC of their own: rules for RPCs do not apply.
 MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drover.api.common.v1"}
-#: Maps that hold the user's own settings.
+#: Maps with the user's own settings.
 SETTINGS_MAPS = {"config", "applied_config", "connector_config", "task_config", "set"}
 
 REPEATED = FieldDescriptorProto.LABEL_REPEATED
 TYPE_MESSAGE = FieldDescriptorProto.TYPE_MESSAGE
-#: Nouns whose plural is not made with an s, or which are lists by their nature.
+#: Nouns with an irregular plural, and inherent lists.
 PLURALS = {"partition_json", "set", "remove"}
 
 
@@ -87,7 +87,7 @@ def test_every_file_says_what_it_is_for() -> None:
 
 
 def test_other_languages_can_generate_stubs() -> None:
-    """protoc-gen-go refuses a file without go_package; the names follow the proto package."""
+    """protoc-gen-go requires go_package; the names follow the proto package."""
     faults = []
     for file in descriptor_set().file:
         *_, service, version = file.package.split(".")
@@ -240,7 +240,7 @@ def test_reasons_named_in_comments_exist() -> None:
 
 
 def short_names(value: Commented) -> set[str]:
-    """An enum value without its enum's prefix, as comments call it."""
+    """An enum value without its enum's prefix, as comments name it."""
     prefix = screaming(value.name.split(".")[-2]) + "_"
     return {last(value.name).removeprefix(prefix)}
 

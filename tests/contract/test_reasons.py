@@ -1,4 +1,4 @@
-"""The reasons of drover.errors are those of the contract, under the code that it names."""
+"""The reasons of drover.errors equal those in the contract, with the same status codes."""
 
 import re
 

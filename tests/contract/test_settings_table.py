@@ -21,7 +21,7 @@ ROW = re.compile(r"^\| (?P<names>(?:`DROVER_\w+`(?:, )?)+) \| (?P<defaults>[^|]*
 
 
 def told() -> dict[str, str]:
-    """The defaults that the table tells, by variable."""
+    """The table's defaults, by variable."""
     text = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
     defaults: dict[str, str] = {}
     for row in ROW.finditer(text):

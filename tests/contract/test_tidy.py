@@ -137,7 +137,7 @@ def test_no_path_of_one_machine() -> None:
 
 
 def test_no_registry_hosts() -> None:
-    """Where packages and images come from is for the machine to say."""
+    """The environment, not the repository, selects package and image registries."""
     none_of(matches(REGISTRY_HOST, texts()))
 
 

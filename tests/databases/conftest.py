@@ -1,5 +1,5 @@
-"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, MySQL, S3, a catalogue
-of Iceberg, a registry of schemas; and files of SQLite.
+"""Servers for the session: PostgreSQL, MariaDB, MySQL, S3, an Iceberg catalogue, a schema registry;
+and SQLite files.
 """
 
 import os
@@ -26,14 +26,14 @@ from tests.support.s3 import BINARY, S3, running_s3
 
 _numbers = count(1)
 _MYSQL = pytest.param("mysql", marks=pytest.mark.faults("mysql"))
-#: Parameters: both kinds of MySQL; all that are servers; all.
+#: Fixture names: both kinds of MySQL; all servers; all databases.
 OF_MYSQL = ("mariadb", _MYSQL)
 SERVERS = ("postgres", *OF_MYSQL)
 _DATABASES = ("sqlite", *SERVERS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests that lack a server's jars share one line, as they are skipped from here."""
+    """Tests without a server's jars share one skip line, because they are skipped here."""
     for name in {"iceberg_rest", "schema_registry"} & {*getattr(item, "fixturenames", ())}:
         missing = None if os.environ.get("CI") else _missing_jars(name)
         if missing:
@@ -53,7 +53,7 @@ def _missing_jars(name: str) -> str | None:
 
 
 class Database(Protocol):
-    """One that the tests can change beside a connector."""
+    """A database that tests can change beside a connector."""
 
     @property
     def settings(self) -> dict[str, str]: ...
@@ -93,7 +93,7 @@ def postgres_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def postgres(postgres_server: Postgres) -> Postgres:
-    """A database of the test's own."""
+    """The test's own database."""
     name = f"test_{next(_numbers)}"
     postgres_server.execute(f"CREATE DATABASE {name}")
     return Postgres(postgres_server.port, name)
@@ -109,7 +109,7 @@ def mariadb_server() -> Iterator[MariaDb]:
 
 @pytest.fixture
 def mariadb(mariadb_server: MariaDb) -> MariaDb:
-    """A database of the test's own."""
+    """The test's own database."""
     return mariadb_server.created(f"test_{next(_numbers)}")
 
 
@@ -121,13 +121,13 @@ def mysql_server() -> Iterator[MariaDb]:
 
 @pytest.fixture
 def mysql(mysql_server: MariaDb) -> MariaDb:
-    """A database of the test's own."""
+    """The test's own database."""
     return mysql_server.created(f"test_{next(_numbers)}")
 
 
 @pytest.fixture(params=OF_MYSQL)
 def server(request: pytest.FixtureRequest) -> MariaDb:
-    """MariaDB and MySQL in turn."""
+    """MariaDB and MySQL, one after the other."""
     found: MariaDb = request.getfixturevalue(request.param)
     return found
 
@@ -139,14 +139,14 @@ def sqlite(tmp_path: Path) -> Sqlite:
 
 @pytest.fixture(params=["postgres", "sqlite"])
 def database(request: pytest.FixtureRequest) -> Database:
-    """Each kind in turn."""
+    """Each kind of database, one after another."""
     found: Database = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture(params=_DATABASES)
 def every_database(request: pytest.FixtureRequest) -> Database:
-    """All kinds in turn, for modules that take it for their ``database``."""
+    """All kinds of databases, for modules that use it as their ``database``."""
     found: Database = request.getfixturevalue(request.param)
     return found
 
@@ -161,7 +161,7 @@ def s3_server() -> Iterator[S3]:
 
 @pytest.fixture
 def s3(s3_server: S3) -> S3:
-    """A bucket of the test's own."""
+    """The test's own bucket."""
     return s3_server.created(f"test-{next(_numbers)}")
 
 
@@ -173,7 +173,7 @@ def iceberg_rest_server() -> Iterator[IcebergRest]:
 
 @pytest.fixture
 def iceberg_rest(iceberg_rest_server: IcebergRest) -> IcebergRest:
-    """It runs, whatever the tests before have done to it."""
+    """A running catalogue, restarted if an earlier test stopped it."""
     if not iceberg_rest_server.process.is_alive:
         iceberg_rest_server.start()
     return iceberg_rest_server
@@ -187,7 +187,7 @@ def schema_registry_server() -> Iterator[Apicurio]:
 
 @pytest.fixture
 def schema_registry(schema_registry_server: Apicurio) -> Apicurio:
-    """It runs, whatever the tests before have done to it."""
+    """A running registry, restarted if an earlier test stopped it."""
     if not schema_registry_server.process.is_alive:
         schema_registry_server.process.start(ready=schema_registry_server.answers)
     return schema_registry_server
@@ -195,7 +195,7 @@ def schema_registry(schema_registry_server: Apicurio) -> Apicurio:
 
 @pytest.fixture
 def gate(schema_registry: Apicurio) -> Iterator[HttpGate]:
-    """A door before the registry."""
+    """An HTTP proxy in front of the registry."""
     with http_gate(schema_registry.port) as found:
         found.address += "/apis/ccompat/v7"
         yield found

@@ -23,7 +23,7 @@ from tests.support.http_gate import HttpGate, http_gate
 from tests.support.pem import make_pem
 from tests.support.registry_converters import converter_at, schema_id_of, topics
 
-pytestmark = pytest.mark.xdist_group("spark")  # whose process has the registry
+pytestmark = pytest.mark.xdist_group("spark")  # the registry runs in that process
 
 _numbers = count(1)
 _ROW = pa.struct([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
@@ -35,7 +35,7 @@ converter = partial(converter_at, "io.confluent.connect.avro.AvroConverter")
 
 
 def faults(**settings: str) -> dict[str, str]:
-    """What is wrong with settings."""
+    """The faults of settings."""
     raw: dict[str, str | None] = {"value.converter": "AvroConverter"}
     raw |= {f"value.converter.{name.replace('_', '.')}": each for name, each in settings.items()}
     parsed = converter_config_def("value.converter", raw).parse(raw)
@@ -44,7 +44,7 @@ def faults(**settings: str) -> dict[str, str]:
 
 
 def a_topic() -> str:
-    """One that no other test has."""
+    """A unique topic name."""
     return f"avro-{next(_numbers)}"
 
 
@@ -55,13 +55,13 @@ def _rows(found: Decoded) -> list[int]:
 
 def test_records_come_back_with_their_schema(schema_registry: Apicurio) -> None:
     topic = a_topic()
-    # as executors get it
+    # executors receive a pickled copy
     avro: Converter = pickle.loads(pickle.dumps(converter(schema_registry.url)))
     raw = avro.encode(_FIELD, _ROWS, topics(topic, topic))
     (found,) = avro.decode(raw, topics(topic, topic))
     assert found.values.equals(_ROWS)
     assert schema_of(found.field) == schema_of(_FIELD)
-    # the subject has the schema, under the id that the records have
+    # the subject's schema has the id that the records contain
     (registered,) = schema_registry.schemas(f"{topic}-value")
     assert registered["name"] == "ConnectDefault"
     assert schema_id_of(raw[0].as_py()) == schema_id_of(raw[1].as_py())
@@ -124,7 +124,7 @@ def test_a_schema_refers_to_others(schema_registry: Apicurio) -> None:
     (found,) = avro.decode(pa.array([raw]), topics(outer))
     assert found.values.to_pylist() == [{"start": {"city": {"name": "oslo"}},
                                          "end": {"name": "bergen"}}]  # fmt: skip
-    # and values can be written with it
+    # the converter also writes with it
     latest = converter(
         schema_registry.url, auto_register_schemas="false", use_latest_version="true"
     )
@@ -143,7 +143,7 @@ def _record(full_name: str, **fields: Any) -> Any:
 def test_a_union_of_another_writer_comes_back_and_goes_on(
     schema_registry: Apicurio, support: str
 ) -> None:
-    """The other writer and the reader at the end are fastavro's."""
+    """The first writer and the last reader are fastavro's."""
     topic, onward = a_topic(), a_topic()
     wanted = _record("n.Row", choice=["null", "int", "string"])
     number = schema_registry.register(f"{topic}-value", wanted)
@@ -252,7 +252,7 @@ def test_what_the_registry_said_is_not_asked_again(gate: HttpGate) -> None:
     for _ in range(3):
         raw = avro.encode(_FIELD, _ROWS, topics(topic, topic))
         avro.decode(raw, topics(topic, topic))
-    # another one of the same settings in the same process
+    # a second converter with the same settings in the same process
     converter(gate.address).decode(raw, topics(topic, topic))
     assert [each.method for each in gate.seen] == ["POST", "GET"]
 
@@ -269,7 +269,7 @@ def test_a_registry_that_is_down_is_asked_again_later(gate: HttpGate) -> None:
         nobody = f"http://127.0.0.1:{port}"
         with pytest.raises(RetriableError, match="does not answer for the schema with id 1"):
             converter(nobody).decode(raw, topics("t"))
-        # and the next URL is tried
+        # the client tries the next URL
         gate.rule = lambda _: None
         topic = a_topic()
         both = converter(f"{nobody},{gate.address}")

@@ -1,4 +1,4 @@
-"""Rows that are written in bulk are those that would be written one after the other."""
+"""Bulk writes give the same rows as single-row writes."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -44,7 +44,7 @@ TEXTS = [
 ]
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901)
 
-#: Types of fields, columns that they go to, and values.
+#: Field types, the types of their columns, and values.
 CASES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "text": (pa.string(), "TEXT", TEXTS),
     "text to varchar": (pa.string(), "VARCHAR(20)", TEXTS),
@@ -135,7 +135,7 @@ CASES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
 
 @dataclass(frozen=True)
 class Both:
-    """A database in which tables are written in bulk, and one after the other."""
+    """A database whose tables are written in bulk and row by row."""
 
     postgres: Postgres
     address: DatabaseAddress
@@ -173,7 +173,7 @@ class Both:
         return sum(written)
 
     def rows(self, topic: str, columns: str) -> list[Any]:
-        """What is in both tables, which is the same."""
+        """The rows of the tables, which must be equal."""
         found = []
         for each in ("bulk", "single"):
             rows = self.postgres.rows(f"SELECT {columns} FROM {topic}_{each}")
@@ -210,7 +210,7 @@ def test_values_of_every_type(both: Both) -> None:
         }
 
 
-#: Types of keys, columns that they go to, and values; some of those are equal in their column.
+#: Key types, the types of their columns, and values; some values are equal in their column.
 KEYS: list[tuple[pa.DataType, str, list[Any]]] = [
     (pa.int32(), "BIGINT", [1, 2, 3]),
     (pa.string(), "VARCHAR(9)", ["", "a'b", "A"]),
@@ -330,7 +330,7 @@ def test_every_record_that_is_refused_is_answered(both: Both) -> None:
     assert both.postgres.rows(f"SELECT count(*) FROM {topic}") == [(50 - len(places),)]
 
 
-#: Fields of JSON without a schema, and columns that they go to.
+#: JSON fields without a schema, and the types of their columns.
 JSON_CASES: dict[str, tuple[str, list[Any]]] = {
     "text": ("TEXT", TEXTS),
     "uuid": ("UUID", ["123e4567-E89B-12d3-a456-426614174000"]),

@@ -1,4 +1,4 @@
-"""Records are written while others are read: what comes in between holds for all or none."""
+"""Records are written while later ones are still read; the transaction is atomic all the same."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ database = every_database
 
 
 def wait_until_written(postgres: Postgres, table: str = "items") -> None:
-    """A transaction that is not committed yet writes a table."""
+    """Wait until an uncommitted transaction writes a table."""
     query = _LOCKS.format(table=table)
     wait_until(lambda: postgres.rows(query) == [(1,)], describe=f"somebody writes {table}")
 

@@ -1,4 +1,4 @@
-"""COPY gives the same rows as a cursor does, whatever their types and values."""
+"""COPY gives the same rows as a cursor, for all types and values."""
 
 from collections.abc import Generator, Iterator
 from datetime import UTC, date, datetime, time
@@ -20,7 +20,7 @@ from drover.connectors.postgres.copied import copied
 from tests.support.postgres import Postgres
 
 LONG = "x" * 100_000
-#: A type; values as SQL writes them; the same in Arrow, None for those that only have to be equal.
+#: A type; values in SQL; the same in Arrow, or None where only equality of both ways is checked.
 CASES: list[tuple[str, list[str], list[Any] | None]] = [
     ("boolean", ["true", "false"], [True, False]),
     ("smallint", ["-32768", "32767"], [-32768, 32767]),
@@ -93,7 +93,7 @@ def address_of(postgres: Postgres) -> DatabaseAddress:
 
 
 def both(postgres: Postgres, table: str) -> Iterator[pa.Table]:
-    """A table's rows, in order, as COPY and as a cursor give them."""
+    """A table's rows in order, read with COPY and with a cursor."""
     address = address_of(postgres)
     with address.connected() as connection:
         columns = reflected(connection, table, None, "none")
@@ -102,7 +102,7 @@ def both(postgres: Postgres, table: str) -> Iterator[pa.Table]:
     statement = source.rows(relation).order_by(relation.c.n)
     with session(address) as connection:
         yield pa.Table.from_batches(RowsBetween(address, source, statement).copied(connection))
-    # the driver makes objects of what is text here
+    # the driver returns objects for types that are text here
     texts = [
         sa.cast(relation.c[each.name], text_type).label(each.name)
         if (text_type := _text_type(each)) is not None
@@ -143,7 +143,7 @@ def test_every_type_is_the_same_in_both_ways(types: Postgres) -> None:
     assert by_copy.schema == by_cursor.schema
     for number, (kind, values, wanted) in enumerate(CASES):
         found = by_copy[f"c{number}"].to_pylist()
-        # a cast of inet adds the length of the net
+        # a cast of inet appends the prefix length
         assert kind == "inet" or found == by_cursor[f"c{number}"].to_pylist(), kind
         assert found[len(values) :] == [None] * (count - len(values)), kind
         assert wanted is None or found[: len(values)] == wanted, kind
@@ -186,7 +186,7 @@ def test_any_values_are_the_same_in_both_ways(postgres: Postgres, rows: list[Any
 
 
 def test_a_column_of_one_table_is_nothing_or_empty(postgres: Postgres) -> None:
-    """A line of CSV is empty then."""
+    """COPY writes NULL in a single column as an empty line of CSV."""
     postgres.execute("CREATE TABLE t (n text)", "INSERT INTO t VALUES (NULL), (''), ('a')")
     by_copy, by_cursor = both(postgres, "t")
     assert by_copy == by_cursor

@@ -1,4 +1,4 @@
-"""Tables of Delta Lake: each record counts once, whoever writes it."""
+"""Delta Lake tables: each record is written exactly once, with any number of writers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def write(found: DeltaSettings, *batches: pa.RecordBatch, connector: str = "sink
 
 
 def rows(path: Path, order: str = "id") -> list[dict[str, Any]]:
-    """What DuckDB reads of the files that the library says the table has."""
+    """DuckDB's view of the files that the library lists for the table."""
     files = DeltaTable(f"{path}/orders").file_uris()
     found = duckdb.connect().sql(
         f"SELECT * FROM read_parquet({files!r}, hive_partitioning = true, union_by_name = true) "
@@ -76,7 +76,7 @@ def test_of_two_writers_of_the_same_records_one_writes_them(tmp_path: Path) -> N
     opened, calls = delta_table.opened, []
 
     def late(*args: Any) -> Any:
-        """While this writer looks at the table, the other writes."""
+        """Another writer writes while this one reads the table's state."""
         found = opened(*args)
         calls.append(args)
         if len(calls) == 1:
@@ -95,7 +95,7 @@ def test_a_table_that_another_creates_meanwhile(tmp_path: Path) -> None:
     opened, calls = delta_table.opened, []
 
     def late(*args: Any) -> Any:
-        """Once this writer has created the table, another writes the same records to it."""
+        """After this writer creates the table, another one writes the same records to it."""
         calls.append(args)
         if len(calls) == 2:
             with patch.object(delta_table, "opened", opened):

@@ -1,4 +1,4 @@
-"""A disk without room under a database: the error says so, and nothing is lost."""
+"""A full disk under a database: the error names the cause, and no record is lost."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ _COUNT = "SELECT count(*), sum(length(name)) FROM items"
 
 @contextmanager
 def table_on_a_small_disk(database: Postgres | Sqlite, disk: Path) -> Iterator[Postgres | Sqlite]:
-    """The table "items" of two columns is there, in the database that comes of it."""
+    """Yields a database whose table "items" with two columns is on the small disk."""
     columns = "(id BIGINT PRIMARY KEY, name TEXT)"
     match database:
         case Postgres():
@@ -45,12 +45,12 @@ def table_on_a_small_disk(database: Postgres | Sqlite, disk: Path) -> Iterator[P
 
 
 def drop_tablespace(database: Postgres, space: str) -> None:
-    """A server that is killed later looks for it on its disk, unless a checkpoint was made."""
+    """A checkpoint is needed: a server killed later would look for the tablespace at recovery."""
     database.execute("CHECKPOINT", f"DROP TABLESPACE {space}")
 
 
 def incompressible(chars: int) -> str:
-    """Text that a server cannot store in less."""
+    """Text that does not compress."""
     return "".join(random.choices(string.ascii_letters, k=chars))
 
 
@@ -74,7 +74,7 @@ def test_a_sink_goes_on_when_there_is_room(kind: str, request: pytest.FixtureReq
 
 
 def test_a_source_goes_on_when_there_is_room(postgres: Postgres) -> None:
-    """Its rows are sorted in files, for want of an index."""
+    """Without an index, the source's query sorts its rows in temporary files."""
     with disk_of_a_server("32m") as disk:
         space = f"sorted_{postgres.database}"
         postgres.execute(
@@ -96,7 +96,7 @@ def test_a_source_goes_on_when_there_is_room(postgres: Postgres) -> None:
 
 @pytest.mark.faults("connectors")
 def test_a_server_that_ended_for_want_of_room_is_waited_for() -> None:
-    """A PostgreSQL whose log has no room ends, and does not come up before there is some."""
+    """A PostgreSQL whose WAL disk is full shuts down, and starts only once there is room."""
     with (
         disk_of_a_server("48m") as disk,
         running_postgres(log_directory=disk / "log") as server,
@@ -105,7 +105,7 @@ def test_a_server_that_ended_for_want_of_room_is_waited_for() -> None:
         write(address, records(item(0, "a")))
         rows = [item(number, incompressible(_ROW_CHARS)) for number in range(1, _ROWS + 1)]
         filler = fill(disk)
-        for _ in range(2):  # as it ends, and when it has
+        for _ in range(2):  # while it shuts down, and after that
             with pytest.raises(RetriableError, match="writing at"):
                 write(address, records(*rows, start=1))
         filler.unlink()

@@ -1,4 +1,4 @@
-"""Requests to a real HTTP server: logged in, repeated, refused."""
+"""Requests to a real HTTP server: authentication, retries, rejections."""
 
 from collections.abc import Callable
 from dataclasses import replace

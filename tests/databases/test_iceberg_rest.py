@@ -1,4 +1,6 @@
-"""Tables of Apache Iceberg by a real REST catalogue: each record counts once, whatever it says."""
+"""Iceberg tables in a real REST catalogue: each record is written once, with any server
+response.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +33,7 @@ UPSERT = {
 
 @dataclass(frozen=True)
 class Sink:
-    """A sink into the table of orders in a namespace of the test's own."""
+    """A sink to the orders table in the test's own namespace."""
 
     config: dict[str, str]
     namespace: str
@@ -125,7 +127,7 @@ def test_a_writer_that_another_was_before_looks_again(
         sink.write(keyed(0, range(1)))
 
         def rule(request: Request) -> None:
-            """The other commits once the commit of this one is on its way."""
+            """The other writer commits while this one's commit is in flight."""
             if is_commit(request) and not other:
                 other.append(request)
                 sink.write(keyed(1, range(1, 6)))
@@ -144,7 +146,7 @@ def test_what_a_catalogue_in_trouble_answers_is_tried_again(iceberg_rest: Iceber
             gate.once(status, "POST", "/tables/orders")
             with pytest.raises(RetriableError, match=r"table own_\d+\.orders: "):
                 sink.write(orders(5 * n, 5))
-            # of an answer that got lost nobody knew, and the records are there
+            # after a lost response the writer retries, although the records are committed
             assert sink.write(orders(5 * n, 5)) == (0 if status == LOST else 5)
             assert sink.ids() == list(range(5 * n + 5))
         for method, path in (("GET", "/v1/config"), ("GET", "/tables/orders")):
@@ -168,7 +170,7 @@ def test_a_commit_that_a_proxy_repeats_is_no_other_writer(
 
 
 def test_who_may_not_write_is_told_so(iceberg_rest: IcebergRest) -> None:
-    """The catalogue of the tests asks nobody, so the gate does."""
+    """The tests' catalogue has no authentication; the proxy adds it."""
 
     def rule(request: Request) -> int | None:
         if request.path.endswith("/oauth/tokens"):

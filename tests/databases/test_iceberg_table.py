@@ -1,4 +1,4 @@
-"""Tables of Apache Iceberg: each record counts once, whoever writes it."""
+"""Iceberg tables: each record is written exactly once, with any number of writers."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
@@ -66,8 +66,8 @@ def table(found: IcebergSettings) -> Any:
 
 
 def rows(found: IcebergSettings, order: str = "id") -> list[dict[str, Any]]:
-    """What DuckDB reads of the data files, which nothing deletes from: it sees what the library
-    does.
+    """The rows of a scan, sorted; without delete files, DuckDB must count as many in the data
+    files.
     """
     own = table(found)
     seen = own.scan().to_arrow().sort_by(order)
@@ -120,7 +120,7 @@ def test_of_two_writers_of_the_same_records_one_writes_them(
     look, calls = iceberg_table.opened, []
 
     def late(*args: Any) -> Any:
-        """While this writer looks at the table, the other writes."""
+        """Another writer writes while this one reads the table's state."""
         found = look(*args)
         calls.append(args)
         if len(calls) == 1:
@@ -140,7 +140,9 @@ def test_a_table_that_several_create_has_the_offsets_of_all(tmp_path: Path) -> N
     look, calls = iceberg_table.opened, []
 
     def late(*args: Any) -> Any:
-        """Once this writer has created the table, another writes to it before it is looked at."""
+        """After this writer creates the table, another one writes to it before this one reads
+        it.
+        """
         calls.append(args)
         if len(calls) == 2:
             with patch.object(iceberg_table, "opened", look):

@@ -1,4 +1,4 @@
-"""What is wrong with a config of JdbcSink, the server's word included."""
+"""Validation of JdbcSink configs, including the server's checks."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_keys_that_a_table_made_by_hand_has_not(database: Database) -> None:
 
 
 def as_user(database: Postgres | MariaDb, *grants: str) -> dict[str, str]:
-    """Settings of a user who has only these rights."""
+    """Settings of a user that has only these privileges."""
     name = f"u_{database.database}"
     if isinstance(database, MariaDb):
         database.execute(f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY 'x'")
@@ -125,7 +125,7 @@ def test_rights_that_are_missing_on_mysql(server: MariaDb) -> None:
     config = {**BASE, **settings, "insert.mode": "upsert", "pk.mode": "record_key"}
     config |= {"pk.fields": "id", "delete.enabled": "true"}
     missing = ["UPDATE at table 'orders'", "DELETE at table 'orders'"]
-    if server.kind == "mariadb":  # MySQL says that there is no such table
+    if server.kind == "mariadb":  # MySQL reports a missing table instead
         missing.append("access or CREATE table 'drover_offsets'")
     assert faults(config) == {
         "connection.user": "; ".join(f"has no right to {each}: grant it" for each in missing)

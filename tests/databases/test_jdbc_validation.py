@@ -1,4 +1,4 @@
-"""What is wrong with a config of JdbcSource, the server's word included, all at once."""
+"""Validation of JdbcSource configs, including the server's checks, all faults at once."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""MariaDB's and MySQL's own: types, zones, queries, cursors."""
+"""Reading from MariaDB and MySQL: types, time zones, queries, cursors."""
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -10,7 +10,7 @@ from drover.connectors.jdbc.columns import ColumnError
 from tests.support.mariadb import MariaDb
 from tests.support.table_reading import TableReader, ids_of, rows_of
 
-#: A type; a value as SQL writes it; the same in Arrow.
+#: A type; a value in SQL; the same in Arrow.
 CASES: list[tuple[str, str, Any]] = [
     ("decimal(38, 10)", "1234567890123456789012345678.0123456789",
      Decimal("1234567890123456789012345678.0123456789")),
@@ -33,7 +33,7 @@ CASES: list[tuple[str, str, Any]] = [
     ("time(6)", "'23:59:59.999999'", time(23, 59, 59, 999_999)),
     ("datetime", "'2026-01-02 03:04:05'", datetime(2026, 1, 2, 3, 4, 5)),
     ("datetime(6)", "'2026-01-02 03:04:05.000006'", datetime(2026, 1, 2, 3, 4, 5, 6)),
-    # of the session, which is five hours behind
+    # in the session's time zone, which is five hours behind
     ("timestamp(6)", "'2026-01-02 03:04:05.000006'",
      datetime(2026, 1, 2, 8, 4, 5, 6, tzinfo=UTC)),
     ("json", "'{\"b\": 1.10,  \"a\":null}'", '{"b": 1.10,  "a":null}'),
@@ -62,7 +62,7 @@ def test_every_type(server: MariaDb) -> None:
         f"INSERT INTO items VALUES (1, {values})",
         "INSERT INTO items (id) VALUES (2)",
     )
-    # MariaDB has JSON as it was written
+    # MariaDB returns JSON text as it was written
     of_mysql = {"json": '{"a": null, "b": 1.1}'} if server.kind == "mysql" else {}
     full, empty = rows(TableReader(server, "bulk"))
     for number, (kind, _, wanted) in enumerate(CASES):
@@ -86,7 +86,7 @@ def test_what_has_no_place_is_told_with_its_column(server: MariaDb, kind: str, v
 @pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
 @pytest.mark.parametrize("kind", ["timestamp(6)", "timestamp", "datetime(3)"])
 def test_rows_are_found_by_time_in_every_zone(server: MariaDb, mode: str, kind: str) -> None:
-    """The server's zone is not UTC: a TIMESTAMP is a moment, a DATETIME what a clock shows."""
+    """The server's zone is not UTC: a TIMESTAMP is an instant, a DATETIME a local time."""
     server.execute(
         f"CREATE TABLE items (id INT PRIMARY KEY, changed {kind} NOT NULL)",
         "INSERT INTO items VALUES (1, now() - INTERVAL 1 HOUR), (2, now() - INTERVAL 1 MINUTE),"

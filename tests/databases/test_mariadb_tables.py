@@ -1,4 +1,4 @@
-"""What JdbcSink's rows are in MariaDB and MySQL."""
+"""Tables and rows that JdbcSink writes to MariaDB and MySQL."""
 
 import json
 from datetime import UTC, date, datetime, time

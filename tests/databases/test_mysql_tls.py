@@ -1,4 +1,4 @@
-"""Connections to MySQL and MariaDB: whether they are encrypted, and whom they trust."""
+"""Connections to MySQL and MariaDB: encryption, and trusted certificates."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ def settings(server: MariaDb, host: str = "127.0.0.1", **parameters: str) -> dic
 
 
 def cipher(config: Mapping[str, str]) -> str:
-    """What a connection is encrypted by; nothing where it is not."""
+    """A connection's cipher; empty without encryption."""
     given = (config["connection.url"], config["connection.user"], config["connection.password"])
     with parse_address(*given).connected() as connection:
         row = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Ssl_cipher'").one()

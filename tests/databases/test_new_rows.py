@@ -1,4 +1,4 @@
-"""Rows that are upserted into PostgreSQL and are tried as new ones."""
+"""Upserts into PostgreSQL that are first tried as inserts of new rows."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def address(postgres: Postgres) -> DatabaseAddress:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the rows of each attempt were new; they are tried however few they are."""
+    """For each attempted insert, whether all rows were new; one row is enough for an attempt."""
     found: list[bool] = []
     inserted = BulkTable._inserted
 
@@ -42,13 +42,13 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.fixture
 def tried_by_two(tried: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """The same of two rows at a time."""
+    """The same with two rows per attempt."""
     monkeypatch.setattr(table_writer, "_CHUNK_ROWS", 2)
     return tried
 
 
 def upsert(address: DatabaseAddress, *rows: tuple[Any, Any]) -> None:
-    """Write rows in one transaction, of which the first one shows that there is a key."""
+    """Write rows in one transaction; its first row shows that the table has a key."""
     write(address, records(*rows), ledger=None)
 
 

@@ -1,4 +1,4 @@
-"""Files in a real S3 server: each counts once, whoever is suspended or killed on the way."""
+"""Files on a real S3 server: each counts once, also when a writer is paused or killed."""
 
 import threading
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def directory(s3: S3, claim: int) -> ObjectDirectory:
 def staged(
     owner: ObjectDirectory, name: str, start: int, end: int, *, below: str = ""
 ) -> StagedFile:
-    """A file of lines from offset ``start`` to ``end`` - 1, uploaded."""
+    """Upload a file of lines from offset ``start`` to ``end`` - 1."""
     staging = owner.staged()
     with staging.create("orders", 0, name) as file:
         file.write("".join(f"{n}\n" for n in range(start, end)).encode())
@@ -54,7 +54,7 @@ def staged(
 
 
 def lines(s3: S3) -> list[int]:
-    """All that a reader sees, in order."""
+    """All lines that a reader sees, in order."""
     names = s3.names("a b")
     data = (bytes(obstore.get(s3.store(), each).bytes()).decode() for each in names)
     return sorted(int(line) for each in data for line in each.splitlines())
@@ -95,7 +95,7 @@ def test_a_suspended_owner_puts_nothing_in_place(s3: S3) -> None:
     with pytest.raises(FailedPreconditionError, match="was taken over by another task"):
         first.publish([file, late])
     assert lines(s3) == []
-    for n in range(3):  # its numbers are removed, so that they are free
+    for n in range(3):  # its file numbers were removed and are free again
         second.publish([staged(second, f"y{n}", n, n + 1)])
     with pytest.raises(FailedPreconditionError, match="was taken over by another task"):
         first.publish([staged(first, "much later", 0, 10)])
@@ -107,7 +107,7 @@ def test_a_store_that_tells_of_missing_objects_changes_nothing(s3: S3) -> None:
     delete = obstore.delete
 
     def telling(store: Any, paths: str | list[str]) -> None:
-        """As Google's store and Azure's do, who stop at the first one."""
+        """Delete as Google's and Azure's stores do: stop at the first missing object."""
         for each in [paths] if isinstance(paths, str) else paths:
             obstore.head(store, each)
             delete(store, each)
@@ -153,7 +153,7 @@ def test_an_answer_that_was_lost_is_no_other_owner(s3: S3) -> None:
     put, calls = obstore.put, []
 
     def twice(*args: object, **options: object) -> object:
-        """As when the request is repeated after its answer was lost."""
+        """As when a request is repeated after its response was lost."""
         calls.append(options)
         put(*args, **options)  # type: ignore[arg-type]
         return put(*args, **options)  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_a_config_is_tried_at_the_store(s3: S3) -> None:
 
 @contextmanager
 def answering(status: int, code: str = "") -> Iterator[tuple[str, list[str]]]:
-    """A server that says the same to everybody; its address, and the requests."""
+    """A server with one response to all requests; yields its address and the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -74,7 +74,7 @@ def test_rows_of_objects_arrive_once_though_tasks_are_restarted(s3: S3, kind: st
     put(s3, f"in/deeper/c.{kind}", MAKERS[kind](0, 5))
     run = run_of(s3, "in", **{"batch.max.records": "4000"})
     while run.start().step():
-        pass  # each batch is a task's first
+        pass  # each batch is the first of a new task
     assert [each["n"] for each in run.rows] == list(range(COUNT + 10))
     assert run.rows[5]["text"] == "row 5"
     assert run.origins[0].startswith(f"s3://{s3.bucket}/in/a b.{kind}:")

@@ -1,4 +1,4 @@
-"""What is wrong with a config of PostgresCdcSource, the server's word included, all at once."""
+"""Validation of PostgresCdcSource configs, including the server's checks, all faults at once."""
 
 import pytest
 

@@ -18,7 +18,7 @@ from tests.support.apicurio import Apicurio
 from tests.support.http_gate import HttpGate
 from tests.support.registry_converters import converter_at, schema_id_of, topics
 
-pytestmark = pytest.mark.xdist_group("spark")  # whose process has the registry
+pytestmark = pytest.mark.xdist_group("spark")  # the registry runs in that process
 
 _numbers = count(1)
 _ROW = pa.struct(
@@ -43,7 +43,7 @@ converter = partial(converter_at, "io.confluent.connect.protobuf.ProtobufConvert
 
 
 def a_topic() -> str:
-    """One that no other test has."""
+    """A unique topic name."""
     return f"proto-{next(_numbers)}"
 
 
@@ -53,7 +53,7 @@ def framed(schema_id: int, indexes: bytes, body: bytes) -> bytes:
 
 def test_records_come_back_with_their_schema(schema_registry: Apicurio) -> None:
     topic = a_topic()
-    # as executors get it
+    # executors receive a pickled copy
     proto: Converter = pickle.loads(pickle.dumps(converter(schema_registry.url)))
     raw = proto.encode(_FIELD, _ROWS, topics(topic, topic))
     (found,) = proto.decode(raw, topics(topic, topic))
@@ -141,7 +141,7 @@ def test_a_schema_refers_to_others(schema_registry: Apicurio) -> None:
     raw = framed(schema_id, b"\x00", b"\x0a\x06\x0a\x04oslo")
     (found,) = converter(schema_registry.url).decode(pa.array([raw]), topics(outer))
     assert found.values.to_pylist() == [{"end": {"name": "oslo"}}]
-    # and values can be written with it
+    # the converter also writes with it
     latest = converter(
         schema_registry.url, auto_register_schemas="false", use_latest_version="true"
     )

@@ -1,4 +1,4 @@
-"""Rows by number are never passed over, in whatever order transactions are committed."""
+"""Reading by increasing id never skips rows, in any order of commits."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ ADD = b"INSERT INTO items DEFAULT VALUES RETURNING id"
 
 
 class Reader:
-    """What a task does, batch by batch."""
+    """A task's reads, batch by batch."""
 
     def __init__(self, database: Database, **options: Any) -> None:
         found = database.settings
@@ -61,7 +61,7 @@ Begin = Callable[[], psycopg.Connection[Any]]
 
 @pytest.fixture
 def begin(postgres: Postgres) -> Iterator[Begin]:
-    """Gives sessions, each in a transaction of its own."""
+    """Opens sessions, each in its own transaction."""
     with ExitStack() as sessions:
 
         def begun() -> psycopg.Connection[Any]:
@@ -205,7 +205,7 @@ def test_a_gap_is_waited_for_where_writers_cannot_be_seen(
 ) -> None:
     now_s = 100.0
     options = {"gap_delay_ms": 5_000} if kind == "sqlite" else {}
-    # a standby is a PostgreSQL that does not tell
+    # a standby is simulated by a PostgreSQL that does not show its writers
     monkeypatch.setattr(table_plan, "writers_are_seen", lambda _: False)
     database: Database = request.getfixturevalue("postgres" if kind == "standby" else kind)
     database.execute(

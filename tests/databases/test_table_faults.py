@@ -1,4 +1,4 @@
-"""What JdbcSink's writer makes of large rows, locks, and servers and tables that go away."""
+"""JdbcSink's writer with large rows, locks, lost servers and dropped tables."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ def address(database: Database) -> DatabaseAddress:
 
 @contextmanager
 def locked(address: DatabaseAddress, database: Database) -> Iterator[None]:
-    """The rows of the table "items" are locked by another session."""
+    """Another session locks the rows of the table "items"."""
     with address.connected() as connection:
         if isinstance(database, Sqlite):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -49,18 +49,19 @@ def locked(address: DatabaseAddress, database: Database) -> Iterator[None]:
 def locked_until_dead(
     address: DatabaseAddress, database: Postgres | MariaDb
 ) -> Iterator[Callable[[], bool]]:
-    """The rows of "items" are locked by a session that may lose its server; says whether another
-    one waits for them.
+    """Another session, which may lose its server, locks the rows of "items".
+
+    Yields a function that returns whether a session waits for the lock.
     """
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     if isinstance(database, MariaDb):
-        # Its table of lock waits is a copy that frequent looks keep from being refreshed.
+        # The table of lock waits is cached, and frequent queries prevent its refresh.
         waiting = "SHOW GLOBAL STATUS LIKE 'innodb_row_lock_current_waits'"
     failure: AssertionError | None = None
     with suppress(sa.exc.OperationalError), locked(address, database):
         try:
             yield lambda: int(str(database.rows(waiting)[0][-1])) > 0
-        except AssertionError as error:  # which the end of the lost session would hide
+        except AssertionError as error:  # the lost session's own error would hide it
             failure = error
     if failure is not None:
         raise failure
@@ -89,7 +90,7 @@ def test_a_lock_is_waited_for_within_bounds(database: Database, address: Databas
     ("number", "told"), [(1021, "No space left on device"), (1114, "The table is full")]
 )
 def test_a_full_disk_of_mysql_is_waited_for(server: MariaDb, number: int, told: str) -> None:
-    """As the server's error tells it: nothing is written, and all of it once there is room."""
+    """With the server's own error: nothing is written, and everything once there is room."""
     address = address_with_ledger(server.settings)
     write(address, records(item(1, "a")))
     again = records(item(2, "b"), item(3, "c"), start=1)

@@ -1,4 +1,4 @@
-"""Which rows of a table come next, whatever is inserted, changed and deleted meanwhile."""
+"""The next rows of a table, under concurrent inserts, updates and deletes."""
 
 import pickle
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ database = every_database
 @pytest.fixture
 def address(database: Database) -> DatabaseAddress:
     settings = database.settings
-    # a TIMESTAMP of MariaDB is of the session's zone
+    # MariaDB's TIMESTAMP is in the session's time zone
     kind = "DATETIME(6)" if isinstance(database, MariaDb) else "TIMESTAMP"
     database.execute(
         f"CREATE TABLE items (id INTEGER NOT NULL, name VARCHAR(20), changed {kind} NOT NULL)"
@@ -72,14 +72,14 @@ def planner(
         timestamps=("changed",) if mode in (TIMESTAMP, BOTH) else (),
         zone=zone,
     )
-    # numbers have gaps here, and nobody writes meanwhile
+    # ids have gaps here, and there is no concurrent writer
     return TablePlanner(address, source, mode, offset or {}, gap_delay_ms=0, **options)
 
 
 def step(
     address: DatabaseAddress, planner: TablePlanner, rows_max: int = 100, parallel: int = 1
 ) -> list[Any] | None:
-    """The ids of the next batch, read twice, as a task whose Spark job is repeated would."""
+    """The ids of the next batch, read twice, as when a task's Spark job is repeated."""
     with session(address) as connection:
         plan = planner.plan(connection, rows_max, parallel)
     if plan is None:
@@ -278,7 +278,7 @@ def test_a_server_that_is_away_may_be_back_later() -> None:
 
 
 def test_how_large_rows_are_is_what_the_database_knows(postgres: Postgres) -> None:
-    """Of a table's parts as well, and of values that are stored out of line."""
+    """Also for a partitioned table's partitions, and for values stored out of line."""
     postgres.execute(
         "CREATE TABLE items (id INTEGER, note TEXT) PARTITION BY RANGE (id)",
         "ALTER TABLE items ALTER COLUMN note SET STORAGE EXTERNAL",

@@ -1,4 +1,4 @@
-"""Records of topics as rows: keys, deletions, order, types, and what comes again."""
+"""Topic records as table rows: keys, deletions, order, types, and redelivery."""
 
 import json
 from typing import Any

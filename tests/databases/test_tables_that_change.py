@@ -1,4 +1,4 @@
-"""What happens when tables are dropped, changed, locked, or have odd names and rows."""
+"""Tables that are dropped, altered or locked, or that have unusual names and rows."""
 
 import logging
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.support.postgres import Postgres
 from tests.support.slow_door import slow_door
 from tests.support.table_reading import TableReader, ids_of, rows_of
 
-#: What a column was, what it is now, and a value of that.
+#: A column's former type, its current type, and a value of that.
 CHANGED_TYPES = [
     ("integer", "text", "'x'"),
     ("integer", "bigint", "3000000000"),
@@ -122,7 +122,7 @@ def test_a_clock_that_went_back_loses_nothing(
     assert "went back by 35" in caplog.text
     database.execute(f"INSERT INTO items VALUES (1, {now})")
     found: list[int] = []
-    while not found:  # until the clock is behind the row's time
+    while not found:  # until the clock has passed the row's time
         found = reader.ids()
     assert found == [1]
     assert reader.plan() is None

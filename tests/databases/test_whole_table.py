@@ -1,4 +1,4 @@
-"""All of a table, in batches and parts: each row once, as it was at one moment."""
+"""A whole table, read in batches and partitions: each row once, from one snapshot."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""In whatever order claims come: one set of task configs commits, by one owner of each task."""
+"""In any order of claims, only one task set commits, and each of its tasks has one owner."""
 
 import tempfile
 from pathlib import Path
@@ -33,9 +33,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.store = self.open_store()
         self.request_count = 0
-        #: Every claim with its request and its set, in the order of granting.
+        #: Every granted claim with its request and its task set, in order.
         self.granted: list[tuple[TaskId, Term, str, int]] = []
-        #: The claims that count, and what they were asked with.
+        #: The current claims, and the requests that obtained them.
         self.counting: dict[TaskId, Term] = {}
         self.newest: tuple[int, int] | None = None
         self.generations: dict[TaskId, int] = {}
@@ -117,7 +117,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
 
 class FoldedClaimsMachine(ClaimsMachine):
-    """The same on what is kept on Kafka."""
+    """The same rules on the state that is kept on Kafka."""
 
     def open_store(self) -> EmbeddedStore | FoldedStore:
         return FoldedStore()

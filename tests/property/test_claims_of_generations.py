@@ -1,9 +1,8 @@
 """Members of several generations claim and commit in any order, through two coordinators.
 
-Each coordinator has a store of its own on the one data.db, and believes in a generation that may be
-behind the other's: it was stopped, or its shard has moved. The model is what must hold of a task:
-its claims only grow, one of the latest generation is never followed by an older one, and exactly
-the last one commits.
+Each coordinator has its own store on the one data.db. Its generation may be behind the other's: it
+was paused, or its shard has moved. The model's rules for a task: its claims only grow, no claim of
+an older generation follows one of the latest generation, and exactly the last claim commits.
 """
 
 import tempfile
@@ -25,7 +24,7 @@ STORES = st.integers(0, 1)
 
 
 class Generations(RuleBasedStateMachine):
-    """Workers that start slowly, retry, and go on committing under what they hold."""
+    """Workers that start slowly, retry, and keep committing under the claims they hold."""
 
     @initialize()
     def open(self) -> None:
@@ -36,11 +35,11 @@ class Generations(RuleBasedStateMachine):
             store._database._writer.execute("PRAGMA synchronous = OFF")
         self.generation = 1
         self.request_count = 0
-        #: claims that were asked for and are not carried out yet
+        #: claims that are requested and not yet executed
         self.on_the_way: list[ClaimRequest] = []
-        #: of each task, every claim in the order of granting
+        #: every granted claim of each task, in order
         self.granted: dict[TaskId, list[tuple[ClaimRequest, Term]]] = {}
-        #: what each member believes to hold
+        #: the claim that each member believes to hold
         self.held: dict[tuple[str, TaskId], Term] = {}
         self.position = 0
         self.committed: dict[TaskId, int] = {}
@@ -57,7 +56,9 @@ class Generations(RuleBasedStateMachine):
 
     @rule(member=MEMBERS, task=TASKS, behind=st.integers(0, 2))
     def a_member_asks(self, member: str, task: int, behind: int) -> None:
-        """In a generation that it was in; the coordinator that let it pass may be behind too."""
+        """Request a claim in a past or present generation; the coordinator may be behind as
+        well.
+        """
         self.request_count += 1
         generation = max(1, self.generation - behind)
         request = ClaimRequest(
@@ -68,7 +69,9 @@ class Generations(RuleBasedStateMachine):
     @precondition(lambda self: self.on_the_way)
     @rule(data=st.data(), store=STORES, repeated=st.booleans())
     def claims_arrive(self, data: st.DataObject, store: int, repeated: bool) -> None:
-        """Some of those on their way, in any order, in one transaction; some will come again."""
+        """Execute some pending requests in any order, in one transaction; some are repeated
+        later.
+        """
         picked = data.draw(
             st.lists(st.sampled_from(self.on_the_way), min_size=1, max_size=4, unique=True)
         )

@@ -61,7 +61,7 @@ from drover_config_store.core.machine import ConfigMachine
 from tests.support.naive_configs import VERSIONS_MAX, Mirror, ModelConnector, ModelHistory
 from tests.support.waiting import wait_until_async
 
-#: names that could be taken for each other's tasks
+#: names that are ambiguous in task keys
 NAMES = st.sampled_from(["a", "a-0", "a-0-1"])
 CONFIGS = st.dictionaries(st.sampled_from("kl"), st.sampled_from(["1", "ü"]), max_size=2)
 TASK_CONFIGS = st.lists(CONFIGS, max_size=3)
@@ -70,7 +70,7 @@ AUTHORS = st.sampled_from(["", "anna@host", "bén"])
 
 
 def _comparable(entry: ConnectorEntry) -> ConnectorEntry:
-    """No event tells that tasks were fenced."""
+    """Ignore the fencing fields: no event carries them."""
     return dataclasses.replace(entry, fenced_task_count=None, fencing_pending=False)
 
 
@@ -81,7 +81,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.patch = pytest.MonkeyPatch()
-        # compaction may take all but a few records, so that it matters in a short run
+        # compaction keeps only a few records, which makes it matter in a short run
         self.patch.setattr(memory, "KEPT_RECORD_COUNT", 5)
         self.ids = itertools.count()
         self.clock = ManualClock()
@@ -212,7 +212,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
     def crash_in_the_middle_of_a_write(
         self, name: str, configs: list[ConfigMap], survives: bool
     ) -> None:
-        """Nobody hears an answer; after the restart the write is there as a whole or not at all."""
+        """Crash without a response; after the restart the write is complete or absent."""
         if name in self.model:
             tasks = [(TaskId(name, index), config) for index, config in enumerate(configs)]
             event: ConfigRequest = PutTaskConfigs(**self._ids(), connector=name, task_configs=tasks)
@@ -250,7 +250,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
         self.last = None
         self._crash()
 
-    # what must hold
+    # invariants
 
     @invariant()
     def the_store_holds_what_the_model_says(self) -> None:
@@ -330,7 +330,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
         self._run(self.runtime.load())
 
     def _reopen(self) -> None:
-        # a small history, so that watchers fall out of it
+        # a small history: watchers fall behind it
         self.machine = ConfigMachine(ChangeBuffer(max_events=8), versions_max=VERSIONS_MAX)
         self.runtime: Runtime[records.ConfigRecord] = Runtime(
             self.machine,
@@ -371,7 +371,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
         return self._noted(event)
 
     def _noted(self, event: ConfigRequest) -> WriteAnswer:
-        """Submit an event that was decided at this very time, perhaps before a crash."""
+        """Submit an event at the current time, and apply it to the model."""
         answer = self._submit(event)
         assert answer.end_offset == self.machine.end_offset
         self.last = (event, answer)

@@ -1,4 +1,4 @@
-"""Compaction of a group log changes nothing that loading it says, whatever the log holds."""
+"""Loading a compacted group log gives the same state, for any log."""
 
 import asyncio
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def offset_records(draw: st.DrawFn) -> OffsetRecord:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[LogValue]:
-    """Records in any order; only floors rise, as they do."""
+    """Records in any order; floors only rise."""
     records = draw(
         st.lists(group_records | offset_records() | st.just(FloorRecord(0)), max_size=30)
     )

@@ -1,15 +1,15 @@
-"""Random lives of a group against a naive model of membership.
+"""Random histories of a group, checked with a simple model of membership.
 
-The model knows no states, timers or parked calls of the machine. It keeps, from outside, who asked
-for what and when a member was last heard of, and says what must hold:
+The model has none of the machine's states, timers or parked calls. From outside it tracks each
+member's requests and last contact, and checks:
 
-- a generation consists of exactly those whose joins were waiting when it was stored;
-- a member goes only because it left, was silent for its session, missed a rebalance or a sync;
-- a static member's place keeps its share, and leads if it led, whichever process has it;
-- one that was told that it is fenced is never again a member, also across restarts;
-- a generation has no more members than the group may have;
-- generations never go back, each has one leader, and an assignment is told only under its own;
-- every call is answered at most once (the harness sees to that), also across restarts.
+- a generation consists of exactly the members whose joins were parked when it was stored;
+- a member is removed only because it left, exceeded its session, or missed a rebalance or a sync;
+- a static member's place keeps its assignment, and its leadership, whichever process holds it;
+- a member that received FENCED_INSTANCE_ID is never a member again, also across restarts;
+- a generation has no more members than the group's maximum;
+- generations never decrease, each has one leader, and an assignment is sent only in its own;
+- every call is answered at most once (the harness checks this), also across restarts.
 """
 
 from hypothesis import settings
@@ -41,7 +41,7 @@ picks = st.integers(0, 1_000)
 
 
 class GroupLife(RuleBasedStateMachine):
-    """Members that come and go, a coordinator that crashes, a disk that fails."""
+    """Members that join and leave, a coordinator that crashes, a disk that fails."""
 
     @initialize(
         delay_ms=st.sampled_from([0, 3_000]),
@@ -54,15 +54,15 @@ class GroupLife(RuleBasedStateMachine):
                 initial_rebalance_delay_ms=delay_ms,
                 disconnect_grace_ms=GRACE_MS,
                 group_max_size=max_size,
-                offsets_retention_check_ms=30_000,  # an empty group is soon removed
+                offsets_retention_check_ms=30_000,  # an empty group is removed quickly
             )
         )
         self.ids: list[str] = []
         self.waiting: list[Call] = []
-        self.generation_of: dict[str, int] = {}  # as the member believes
+        self.generation_of: dict[str, int] = {}  # as each member believes
         #: by place: the instance id of a static member, the member id of another
         self.leaders: dict[int, str] = {}
-        #: the places of a generation, and who had each when the leader was told
+        #: by generation: its places, and the holder of each when the leader received the members
         self.members_told: dict[int, dict[str, str]] = {}
         self.instances: dict[str, str] = {}
         self.fenced: set[str] = set()
@@ -89,7 +89,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule()
     def newcomer_joins(self) -> None:
-        """Both steps at once, which random steps seldom bring about."""
+        """Both joins in one step: random steps seldom produce the sequence."""
         known = len(self.ids)
         self.newcomer()
         if len(self.ids) > known:
@@ -114,7 +114,7 @@ class GroupLife(RuleBasedStateMachine):
     @precondition(lambda self: self.instances)
     @rule(pick=picks)
     def static_member_beats(self, pick: int) -> None:
-        """With its instance id, so that it may hear that it is fenced."""
+        """With its instance id: the response may be FENCED_INSTANCE_ID."""
         member_id = sorted(self.instances)[pick % len(self.instances)]
         generation = self.group.describe().generation
         instance_id = self.instances[member_id]
@@ -131,7 +131,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Everyone who is there does what it should, so that a stable group comes of it."""
+        """Each member does what the protocol requires, until the group is stable."""
         for _ in range(4):
             members = self.group.describe()
             waits = {self.caller(call) for call in self.waiting}
@@ -205,14 +205,14 @@ class GroupLife(RuleBasedStateMachine):
         call = self.waiting[pick % len(self.waiting)]
         self.group.abandon(call)
         if isinstance(call.event, SyncGroup):
-            self.waiting.remove(call)  # nobody hears an answer
+            self.waiting.remove(call)  # the caller gets no response
         self.heard(self.caller(call))
         self.look()
 
     @precondition(lambda self: self.generation_of)
     @rule(pick=picks)
     def one_misses_a_rebalance(self, pick: int) -> None:
-        """It lives but does not join, until time is up."""
+        """A live member does not join before the rebalance timeout."""
         absent = self.pick_member(pick)
         self.newcomer_joins()
         for member_id in self.group.member_ids():
@@ -252,7 +252,7 @@ class GroupLife(RuleBasedStateMachine):
             }
             for member in metadata.members:
                 self.heard_ms[member.member_id] = self.group.now_ms
-                self.left.discard(member.member_id)  # it left a generation that still stands
+                self.left.discard(member.member_id)  # it left a generation that is still current
         self.look()
 
     # --- the model ---------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @staticmethod
     def caller(call: Call) -> str:
-        """The member whose call it is; a static one's first join is that of its new id."""
+        """The member of a call; the first join of a static member belongs to its new id."""
         event = call.event
         if isinstance(event, JoinGroup) and event.instance_id is not None:
             return event.member_id or event.new_member_id
@@ -281,7 +281,7 @@ class GroupLife(RuleBasedStateMachine):
         return call
 
     def look(self) -> None:
-        """Take in what has become durable and what was answered, in that order."""
+        """Process durable records first, and responses second."""
         joining = {
             self.caller(call)
             for call in self.waiting
@@ -320,7 +320,7 @@ class GroupLife(RuleBasedStateMachine):
             self.answered(call)
 
     def is_handed_over(self, last: GroupMetadata, metadata: GroupMetadata) -> bool:
-        """It only says who has a place now, and the place keeps all else."""
+        """Whether only the holder of a place changed; everything else must be the same."""
         if (last.generation, last.assigned) != (metadata.generation, metadata.assigned):
             return False
         places = [(self.place(each.member_id), each.assignment) for each in last.members]
@@ -375,7 +375,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def nobody_goes_without_a_reason(self) -> None:
-        """In a stable group, whoever was in its generation and is no more was silent or left."""
+        """In a stable group, each removed member had left or had exceeded its session."""
         if not hasattr(self, "group"):
             return
         description = self.group.describe()
@@ -389,7 +389,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def nobody_silent_stays(self) -> None:
-        """A member of whom nothing was heard for a session, and who waits for nothing, is out."""
+        """A member without contact for a session and without a parked call is removed."""
         if not hasattr(self, "group"):
             return
         waits = {self.caller(call) for call in self.waiting}

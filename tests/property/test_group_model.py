@@ -1,11 +1,11 @@
-"""The group machine against a naive model of membership: the same answers, members and states.
+"""The group machine against a simple model of membership: same responses, members and states.
 
-Everything that members and the world can do is done to both, in any order: dynamic and static
-joins, syncs, heartbeats, leaves by either id, callers that go away, time, refused appends, crashes.
-After each step every answer given so far, and what an operator sees, has to be the same.
+Both execute every action of members and environment in any order: dynamic and static joins, syncs,
+heartbeats, leaves by either id, cancelled calls, time, failed appends, crashes. After each step all
+responses so far, and the operator's view of the group, must be equal.
 
-Two timers of one moment may fire in either order, so such a course is given up; durations are so
-that this is rare: multiples of 128 ms, each plus a power of two of its own.
+Two timers with the same deadline may fire in either order, so such a run is rejected. The durations
+make this rare: each is a multiple of 128 ms plus its own power of two.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ coins = st.integers(0, 1)
 
 
 class GroupAgainstModel(RuleBasedStateMachine):
-    """Does everything twice, and compares."""
+    """Executes every action on both, and compares."""
 
     @initialize(delayed=st.booleans(), max_size=st.sampled_from([2, 3, 100]))
     def start(self, delayed: bool, max_size: int) -> None:
@@ -68,9 +68,9 @@ class GroupAgainstModel(RuleBasedStateMachine):
         )
         self.model = NaiveGroup(delay_ms=delay_ms, max_size=max_size, session_min_ms=SESSION_MIN_MS)
         self.model.now = START_MS
-        #: every id that was given to a call, and the instance id it was to have
+        #: every member id passed to a call, with its intended instance id
         self.names: dict[str, str | None] = {}
-        #: what each was told to be its generation
+        #: the last generation that each member received
         self.generations: dict[str, int] = {}
         self.open: dict[str, Call] = {}
 
@@ -83,7 +83,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
 
     @rule(offers=often_first, session=coins, rebalance=coins)
     def newcomer_enters(self, offers: int, session: int, rebalance: int) -> None:
-        """Both joins, which random steps seldom bring about."""
+        """Both joins in one step: random steps seldom produce the sequence."""
         name = self.new_name(None)
         self.join("", name, None, (offers, session, rebalance, 1))
         self.join(name, "", None, (offers, session, rebalance, 1))
@@ -171,7 +171,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: any(self.names.values()))
     @rule(pick=picks, what=st.sampled_from(["heartbeat", "sync", "join", "leave"]))
     def one_that_may_be_fenced_shows_up(self, pick: int, what: str) -> None:
-        """A process of a static member, of which there may be a later one."""
+        """A call by a static member that a later process may have fenced."""
         names = [name for name, instance in self.names.items() if instance is not None]
         name = names[pick % len(names)]
         instance, generation = self.names[name], self.generation(name, 1)
@@ -209,7 +209,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
 
     @rule(step_ms=st.sampled_from(STEPS_MS[:5]))
     def time_passes_with_heartbeats(self, step_ms: int) -> None:
-        """Somebody has to live for longer than a session."""
+        """Two members send heartbeats and outlive their session timeout."""
         self.time_passes(step_ms)
         for name in list(self.model.people)[:2]:
             generation = self.generation(name, 1)
@@ -239,13 +239,13 @@ class GroupAgainstModel(RuleBasedStateMachine):
         return name
 
     def pick(self, pick: int) -> str:
-        """Rather somebody who is there than somebody who was."""
+        """A name; present members are more likely than past ones."""
         present = sorted(self.model.people)
         names = present if present and pick % 3 else sorted(self.names)
         return names[pick // 3 % len(names)]
 
     def generation(self, name: str, stale: int) -> int:
-        """What a member believes, or the present one; seldom one that never was."""
+        """The member's own generation or the current one; sometimes an invalid one."""
         present = self.model.log.generation if self.model.log else 0
         return self.generations.get(name, 0) if stale == 0 else present - (stale == 3)
 
@@ -287,7 +287,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
 
 
 def answer(call: Call) -> Answer | None:
-    """What a call was answered, in the model's words."""
+    """A call's response in the model's terms."""
     if call.waits:
         return None
     if call.errors:
@@ -326,7 +326,7 @@ def left(result: LeaveResult) -> tuple[str, str]:
 
 
 def seen(group: GroupHarness) -> dict[str, Any]:
-    """The group as an operator sees it, in the model's words."""
+    """The group as an operator sees it, in the model's terms."""
     described = group.describe()
     if described.state is GroupState.DEAD:
         return {"state": "DEAD"}

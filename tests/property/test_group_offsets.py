@@ -1,7 +1,7 @@
 """Random commits, deletions, expiry, restarts, compactions and failed appends against a dict.
 
-The model knows what was acknowledged and when: positions by group and partition, which groups there
-are, and the highest generation that any group of a name ever had.
+The model tracks acknowledgements and their times: positions by group and partition, the existing
+groups, and the highest generation of each group id.
 """
 
 from hypothesis import settings
@@ -34,7 +34,7 @@ positions = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 5), min_
 
 
 class OffsetsLife(RuleBasedStateMachine):
-    """Groups that come and go, with offsets."""
+    """Groups that are created and deleted, with offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class OffsetsLife(RuleBasedStateMachine):
     # --- the model ---------------------------------------------------------------------------
 
     def look_for_what_expired(self) -> None:
-        """Take out what is gone by right; that nothing else is gone the invariant says."""
+        """Drop expired offsets from the model; the invariant checks that all others still exist."""
         for group_id, committed in self.committed.items():
             present = self.group.offsets(group_id)
             for at in [each for each in committed if each not in present]:
@@ -201,7 +201,7 @@ class OffsetsLife(RuleBasedStateMachine):
             self.highest[each.group_id] = each.generation
 
     def teardown(self) -> None:
-        """In the end everything expires, and every group without members goes."""
+        """Finally every offset expires, and every group without members is removed."""
         self.group.append_error = None
         for group_id in GROUPS[1:]:
             self.everybody_leaves(group_id)

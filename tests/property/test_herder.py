@@ -1,4 +1,4 @@
-"""A herder in a world that does whatever it may, in any order: its promises hold all the same."""
+"""A herder in an environment that acts in any order: its guarantees always hold."""
 
 import random
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ FAULTS = (
 
 
 class World:
-    """Everything around one herder; ``engine`` is what really runs in the engine now."""
+    """The environment of one herder; ``engine`` holds what runs in the engine."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -49,7 +49,7 @@ class World:
         self.stops_asked: set[int] = set()
         self.generation = 0
         self.asked: set[str] = set()
-        #: Connectors whose next set of task configs will not be whole.
+        #: Connectors whose next task set will be incomplete.
         self.spoiled: set[str] = set()
         self.driver.observer = self._check
         self.driver.step(events.StatusesLoaded(StatusSnapshot(0, {})))
@@ -60,7 +60,7 @@ class World:
         assert set(self.driver.answers) <= self.asked
 
     def _check(self, instruction: HerderInstruction) -> None:
-        """What the engine would never be told by a sound herder."""
+        """Check an instruction: a correct herder never sends some of them to the engine."""
         herder = self.driver.herder
         match instruction:
             case instructions.StartTask(task, run_id):
@@ -83,7 +83,7 @@ class World:
             case instructions.WriteConnectorConfig() | instructions.RemoveConnector():
                 assert herder.membership.leads
 
-    # What may happen next
+    # Possible next actions
 
     def act(self) -> None:
         if self.driver.todo and self.rng.random() < 0.7:
@@ -111,7 +111,7 @@ class World:
             self.step(events.EngineReady())
 
     def _starved(self) -> list[StatusKey] | None:
-        """Some of what the worker holds, or None."""
+        """Some of the worker's connectors and tasks, or None."""
         held = self.driver.herder.work.held
         return self.rng.sample(held, min(len(held), 2)) if self.rng.random() < 0.5 else None
 
@@ -165,7 +165,7 @@ class World:
         )
 
     def _report(self) -> None:
-        """The engine says something of what runs, or of what ran once."""
+        """The engine reports about a current or former run."""
         run_id = self.rng.randrange(1, 200)
         task = TaskId(self.rng.choice(NAMES), self.rng.randrange(3))
         present = self.driver.herder.work.tasks.get(task)
@@ -221,7 +221,7 @@ class World:
                 return self._engine_outcome(instruction)
 
     def _write_task_configs(self, name: str, configs: Sequence[ConfigMap]) -> None:
-        """Whoever leads writes them, and they may not come whole into the log."""
+        """The leader writes a task set, sometimes an incomplete one."""
         if name not in self.driver.herder.context.view.connectors:
             return
         if self.rng.random() < 0.3 or name in self.spoiled:
@@ -235,7 +235,7 @@ class World:
         match instruction:
             case instructions.StartTask(task, run_id):
                 if self.engine.get(str(task)) != run_id:
-                    return []  # its engine is gone, or it was stopped before
+                    return []  # its engine ended, or it was stopped before
                 if fails:
                     return [events.TaskFailed(task, run_id, "start() raised")]
                 return [events.TaskStarted(task, run_id)]
@@ -314,7 +314,7 @@ class World:
 
 
 def calm_down(world: World) -> None:
-    """Everything works from now on; the herder has to come to rest."""
+    """All faults end; the herder must become idle."""
     driver = world.driver
     world.engine_up = True
     world.step(events.EngineReady())
@@ -343,7 +343,7 @@ def _good_outcome(world: World, instruction: HerderInstruction) -> list[events.H
 
 
 class _Kind(random.Random):
-    """Nothing fails, this worker leads, every connector makes the tasks it has."""
+    """No fault, this worker leads, and every connector returns its current tasks."""
 
     def random(self) -> float:
         return 0.5
@@ -360,7 +360,7 @@ def test_whatever_happens_nothing_runs_twice_or_unassigned_and_everyone_is_answe
     world = World(random.Random(seed))
     for _ in range(length):
         world.act()
-    # every caller hears something by its deadline, whatever else happens
+    # every caller gets a response by its deadline, whatever else happens
     world.driver.advance(25_000)
     assert set(world.driver.answers) == world.asked
     assert len(world.driver.herder.requests) == 0

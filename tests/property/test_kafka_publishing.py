@@ -1,7 +1,7 @@
-"""Every course of two owners of a task that publishes into Kafka, and of what is sent late.
+"""Every interleaving of two owners of a task that publishes to Kafka, including late requests.
 
-The world is a broker that knows one transactional id, a coordinator that knows claims, and owners
-that do their steps in any order, suspended at any of them for as long as it takes.
+The model has a broker with one transactional id, a coordinator with claims, and owners that execute
+their steps in any order; an owner may pause at any step for any time.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _STEPS_MAX = 14
 
 
 class NoSecondCheck(TaskProtocol):
-    """Planted: who has begun publishes without a look at the claim."""
+    """Planted: an initialized producer publishes without checking the claim."""
 
     def ended(self, how: Ended) -> None:
         super().ended(how)
@@ -26,7 +26,7 @@ class NoSecondCheck(TaskProtocol):
 
 
 class FencedIsVerdict(TaskProtocol):
-    """Planted: who is fenced believes that somebody else has the task."""
+    """Planted: a fenced producer concludes that another owner has the task."""
 
     def ended(self, how: Ended) -> None:
         super().ended(how)
@@ -35,7 +35,7 @@ class FencedIsVerdict(TaskProtocol):
 
 
 class CommitAgain(TaskProtocol):
-    """Planted: a commit without an answer is taken for none."""
+    """Planted: a commit without a response counts as failed."""
 
     def ended(self, how: Ended) -> None:
         was_commit = self.step is Step.COMMIT
@@ -46,12 +46,12 @@ class CommitAgain(TaskProtocol):
 
 @dataclass
 class Owner:
-    """One that was granted the task, and what its producer is about to do."""
+    """An owner that was granted the task, and its producer's next action."""
 
     number: int
     protocol: TaskProtocol
     epoch: int = -1
-    #: The record that it publishes next.
+    #: The record to publish next.
     next: int = -1
     open: list[int] = field(default_factory=list)
     stale: bool = False
@@ -59,7 +59,9 @@ class Owner:
 
 @dataclass
 class World:
-    """``offsets_apart`` is planted: offsets are committed behind the transaction, not in it."""
+    """``offsets_apart`` is a planted bug: offsets are committed after the transaction, not in
+    it.
+    """
 
     owners: list[Owner]
     offsets_apart: bool = False
@@ -71,7 +73,7 @@ class World:
     takeovers: int = 0
 
     def moves(self) -> Iterator[tuple[str, int]]:
-        """What can happen next."""
+        """The possible next actions."""
         if self.takeovers < len(self.owners):
             yield "claim", self.takeovers
         for each in self.owners[: self.takeovers]:
@@ -129,7 +131,7 @@ class World:
         owner.open = []
 
     def fault(self) -> str | None:
-        """What must never be."""
+        """The violated invariant, if any."""
         if self.published != list(range(len(self.published))):
             return f"published {self.published}"
         rightful = self.owners[self.claim] if self.claim >= 0 else None
@@ -139,7 +141,7 @@ class World:
 
 
 def explored(kind: type[TaskProtocol], *, offsets_apart: bool = False) -> str | None:
-    """The first fault of any course, and how it came about; None when there is none."""
+    """The first violation in any interleaving, with its steps; None without one."""
     start = World([Owner(number, kind()) for number in range(2)], offsets_apart=offsets_apart)
     seen: set[str] = set()
     stack: list[tuple[World, tuple[str, ...]]] = [(start, ())]

@@ -1,4 +1,4 @@
-"""Any sequence of appends, claims, compactions and crashes leaves what a simple model says."""
+"""Any sequence of appends, claims, compactions and crashes gives the result of a simple model."""
 
 import asyncio
 import shutil
@@ -47,7 +47,7 @@ class FixedClock:
 
 
 class LogModel(RuleBasedStateMachine):
-    """The model: every record ever appended, the offsets that compaction took, the claim."""
+    """The model: every appended record, the compacted offsets, the claim."""
 
     log: Log
 
@@ -189,7 +189,7 @@ class SqliteLogModel(LogModel):
 
     @rule()
     def crash(self) -> None:
-        """Go on with the files as they are on disk at this moment, WAL and all."""
+        """Continue with the files as they are on disk at this moment, WAL included."""
         crashed = Path(tempfile.mkdtemp())
         for file in self.directory.iterdir():
             if not file.name.endswith("-shm"):

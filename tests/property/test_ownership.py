@@ -1,4 +1,4 @@
-"""Shards among coordinators that crash, freeze and stop: never two owners, and one again soon."""
+"""Shards of coordinators that crash, freeze and stop: never two owners, and soon one again."""
 
 from collections import Counter
 from functools import partial
@@ -11,12 +11,12 @@ from drover_coordinator.core.ownership.machine import spread, takeover_delay_ms
 from tests.support.ownership_world import LEASE_MS, OwnershipWorld
 
 FAULTS_UNTIL_MS = 30_000
-#: A claim that was lost with its claimer, another one after it, hand-overs, and the way to each.
+#: Covers a lost claim of a crashed owner, a second claim, and hand-overs with their delays.
 SETTLED_WITHIN_MS = 4 * takeover_delay_ms(LEASE_MS)
 
 
 def trouble(world: OwnershipWorld) -> None:
-    """Appends all the while; nodes are killed, frozen for any time, stopped, and started again."""
+    """Append throughout, while nodes are killed, frozen, stopped and restarted."""
     dice = world.random
     for node in world.nodes:
         world.after(dice.randint(0, 2_000), node.start)

@@ -1,8 +1,8 @@
-"""Two config stores on one log, in any order of what may happen to them.
+"""Two config stores on one log, with events in any order.
 
-Writers come and go at either store, strangers write to the topic, appends fail (though they were
-written, perhaps), records come late, stores die and read again. In the end both know what the log
-says, as a naive reader of its records has it; what was acknowledged is there, and once.
+Writers move between the stores, other programs append to the topic, appends fail (with or without
+being written), records arrive late, stores crash and reload. In the end both stores have the state
+that a simple reader of the log has, and each acknowledged write is in it exactly once.
 """
 
 import asyncio
@@ -43,20 +43,20 @@ STORES = st.sampled_from((0, 1))
 
 @dataclass
 class Asked:
-    """A request as often as it was made, and what was answered last."""
+    """A request with all its attempts and their responses."""
 
     event: ConfigRequest
     calls: list["asyncio.Task[object]"] = field(default_factory=list)
 
     @property
     def answers(self) -> list[WriteAnswer]:
-        """What was acknowledged."""
+        """The acknowledged results."""
         found = [call.result() for call in self.calls if not call.exception()]
         return [answer for answer in found if isinstance(answer, WriteAnswer)]
 
 
 class Store:
-    """One of the processes."""
+    """One store process."""
 
     def __init__(self, log: TopicLikeLog) -> None:
         self.log = log
@@ -96,7 +96,7 @@ class SharedConfigLog(RuleBasedStateMachine):
             self._run(store.runtime.close())
         self.runner.close()
 
-    # what may happen
+    # actions
 
     @rule(at=STORES)
     def claim(self, at: int) -> None:
@@ -149,7 +149,7 @@ class SharedConfigLog(RuleBasedStateMachine):
 
     @rule(at=STORES, which=st.integers(0, 5))
     def ask_again(self, at: int, which: int) -> None:
-        """As a client that was not answered does, with the epoch that it has by then."""
+        """Retry as a client without a response does, with the store's current epoch."""
         privileged = [asked for asked in self.asked if isinstance(asked.event, PrivilegedWrite)]
         if which >= len(privileged):
             return
@@ -163,7 +163,7 @@ class SharedConfigLog(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 9))
     def stranger(self, name: str, number: int) -> None:
-        """Another program writes to the topic."""
+        """Another program appends to the topic."""
         value = json.dumps({"properties": {"stranger": str(number)}}).encode()
         self._run(self.log.append([LogRecord(f"connector-{name}".encode(), value)]))
 
@@ -189,7 +189,7 @@ class SharedConfigLog(RuleBasedStateMachine):
 
     @rule(at=STORES, name=st.sampled_from(NAMES))
     def lose_an_answer(self, at: int, name: str) -> None:
-        """The record is there, and comes late."""
+        """The record is written and is delivered late."""
         self.stores[at].log.hold_tail()
         self.stores[at].log.fail_next_append(written=True)
         self.put(at, name, False)
@@ -236,7 +236,7 @@ class SharedConfigLog(RuleBasedStateMachine):
             assert len(set(asked.answers)) <= 1, asked
             for answer in asked.answers:
                 assert answer.end_offset == offsets[-1] + 1
-            # each request is written once: a whole one
+            # each request is written exactly once
             count_expected = 2 if isinstance(asked.event, DeleteConnector) else 1
             assert len(offsets) in (0, count_expected), (asked, offsets)
 

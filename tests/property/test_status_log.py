@@ -45,7 +45,7 @@ Statuses = dict[StatusKey, Status]
 
 
 def apply_rules(statuses: Statuses, write: StatusWrite) -> WriteOutcome:
-    """The rules once more, in the words of the API."""
+    """A second formulation of the rules, in the API's terms."""
     new, old = write.status, statuses.get(write.status.key)
     newer_elsewhere = (
         old is not None and old.worker_id != new.worker_id and old.generation > new.generation

@@ -1,4 +1,4 @@
-"""Replicas of a status store on a log of several partitions: they come to the same in the end."""
+"""Replicas of a status store on a log with several partitions converge to the same state."""
 
 import itertools
 import zlib
@@ -41,7 +41,7 @@ LATENESS = st.integers(0, 2)
 
 
 def what_counts(history: list[LogRecord], connector: str) -> Status | None:
-    """The rules for a connector's status once more, in other words."""
+    """A second formulation of the rules for a connector's status."""
     held: StatusRecord | None = None
     for written in history:
         record = marked(decode(written.key, written.value), written.request_id)
@@ -64,7 +64,9 @@ def what_counts(history: list[LogRecord], connector: str) -> Status | None:
 
 
 class Topic:
-    """Partitions of records, which gaps may come into; ``history`` has all that there ever was."""
+    """Partitions of records, with gaps after compaction; ``history`` has every record ever
+    written.
+    """
 
     def __init__(self) -> None:
         self.history: list[LogRecord] = []
@@ -72,14 +74,14 @@ class Topic:
         self.ends = [0] * PARTITION_COUNT
 
     def append(self, record: LogRecord) -> None:
-        """In the partition of its key."""
+        """Append to the partition of the record's key."""
         self.history.append(record)
         partition = zlib.crc32(record.key) % PARTITION_COUNT
         self.partitions[partition][self.ends[partition]] = record
         self.ends[partition] += 1
 
     def compact(self, partition: int, below: int) -> None:
-        """As brokers do, in what every reader has read."""
+        """Compact as brokers do, below an offset that every replica has read."""
         records = self.partitions[partition]
         last = {record.key: offset for offset, record in records.items() if offset < below}
         self.partitions[partition] = {
@@ -91,17 +93,17 @@ class Topic:
 
 @dataclass
 class Replica:
-    """A process of the store: what it has read of the topic is its driver's log."""
+    """A store process; its driver's log holds the records that it has read."""
 
     topic: Topic
     driver: StatusDriver = field(default_factory=StatusDriver)
     positions: list[int] = field(default_factory=lambda: [0] * PARTITION_COUNT)
     in_flight: Outcome[AnyRecord] | None = None
-    #: whether it has read every record that there ever was
+    #: whether it has read every record ever written
     saw_all: bool = True
 
     def read(self, partition: int, count: int) -> None:
-        """The next records of a partition."""
+        """Read the next records of a partition."""
         offsets = sorted(self.topic.partitions[partition])
         wanted = [each for each in offsets if each >= self.positions[partition]][:count]
         for offset in wanted:
@@ -110,13 +112,13 @@ class Replica:
         self.driver.read()
 
     def read_all(self, order: list[int]) -> None:
-        """Everything, one partition after the other."""
+        """Read everything, one partition after another."""
         for partition in order:
             self.read(partition, 1_000_000)
             self.positions[partition] = self.topic.ends[partition]
 
     def write(self, outcome: Outcome[AnyRecord]) -> None:
-        """Append what was decided, and read it back."""
+        """Append the decided records, and read them back."""
         before = len(self.driver.log)
         self.driver.append(outcome)
         records = self.driver.log[before:]
@@ -127,7 +129,7 @@ class Replica:
 
 
 class StatusReplicas(RuleBasedStateMachine):
-    """Two replicas write and read as they like."""
+    """Two replicas that write and read in any order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from tests.spark.pipeline import Pipeline
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Spark's own setting for this counts only for spark-submit
+    # Spark's own setting for this works only with spark-submit
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def drover_spark(spark: SparkSession) -> SparkSession:
-    """That of the kits' fixtures."""
+    """The Spark session of the kits' fixtures."""
     return spark
 
 

@@ -139,7 +139,7 @@ class RunningSink:
 
 
 class Pipeline:
-    """A store and the tasks over it."""
+    """A store and its tasks."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark

@@ -1,4 +1,4 @@
-"""The tests of the example packages, whose pages have people run them in their folders."""
+"""The tests of the example packages; the docs run them in the packages' folders."""
 
 import ast
 import inspect
@@ -37,7 +37,7 @@ def cases() -> Iterator[ParameterSet]:
 def module(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(package))
     found = import_module(f"test_{package.name}")
-    # executors of the session that is there were started without the folder
+    # executors of the existing session were started without the folder on their path
     cloudpickle.register_pickle_by_value(sys.modules[package.name])  # type: ignore[no-untyped-call]
     yield found
     cloudpickle.unregister_pickle_by_value(sys.modules[package.name])  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""As the image of Apache Kafka starts: KAFKA_LOG_DIRS in its environment is its log.dirs."""
+"""Starts as Apache Kafka's image does: KAFKA_LOG_DIRS of the environment becomes log.dirs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What tests of change capture share."""
+"""Helpers for tests of change capture."""
 
 import json
 from contextlib import suppress
@@ -14,9 +14,9 @@ from tests.support.waiting import wait_until
 
 
 def dropped(postgres: Postgres, slot: str) -> bool:
-    """Whether a slot is gone; ends its session, and drops it."""
+    """End a slot's session and drop the slot; returns whether it is gone."""
     where = f"FROM pg_replication_slots WHERE slot_name = '{slot}'"
-    # each time: a session that is just beginning has the slot only later
+    # each time: a session that is just starting acquires the slot later
     postgres.execute(f"SELECT pg_terminate_backend(active_pid) {where} AND active")
     with suppress(psycopg.errors.ObjectInUse):
         postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {where} AND NOT active")
@@ -24,14 +24,14 @@ def dropped(postgres: Postgres, slot: str) -> bool:
 
 
 def raw_of(postgres: Postgres, **changes: str) -> dict[str, str]:
-    """A config, with changes: dots of names are underscores."""
+    """A config with changes; an underscore in a name replaces a dot."""
     changed = {key.replace("_", "."): value for key, value in changes.items()}
     slot = {"slot.name": f"slot_{postgres.database}"}
     return {"name": "cdc", **postgres.cdc_settings, "topic.prefix": "db", **slot, **changed}
 
 
 def run_until(source: RunningSource, count: int) -> None:
-    """Move batches until so many records were moved, and no more come at once."""
+    """Move batches until ``count`` records are moved and no batch is left."""
     moved = 0
 
     def there() -> bool:

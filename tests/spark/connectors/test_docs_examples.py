@@ -1,4 +1,4 @@
-"""The definitions of the docs pages, run as they stand there but for places and logins."""
+"""The definitions of the docs pages, run as documented except for addresses and logins."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(pipeline: Pipeline) -> Run:
-    """Runs a page's definition until records were moved; returns how many."""
+    """Runs a page's definition until it has moved records; returns their number."""
 
     def until_moved(page: str, name: str, **changed: str) -> int:
         here = pipeline.directory.as_posix()
@@ -134,6 +134,6 @@ def test_change_capture(run: Run, postgres: Postgres) -> None:
             f"CREATE TABLE {table} (id BIGINT PRIMARY KEY)",
             f"INSERT INTO {table} SELECT generate_series(1, 9)",
         )
-    # as tests/e2e/test_examples.py follows changes
+    # tests/e2e/test_examples.py follows the changes
     once = {"snapshot.mode": "initial_only"}
     assert run("postgres-cdc", "shop", **postgres.cdc_settings, **once) == 18

@@ -1,4 +1,4 @@
-"""Made-up rows and files of rows through tasks on real Spark."""
+"""Generated rows and files of rows through tasks on real Spark."""
 
 import random
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ ROWS_DDL = "rows binary"
 
 
 def as_stream(batches: Iterator[Any]) -> Iterator[Any]:
-    """Rows of any schema as bytes, for the way to the driver."""
+    """Rows of any schema as bytes, for transfer to the driver."""
     for batch in batches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -48,7 +48,7 @@ def as_stream(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def rows_of(batch: SourceBatch) -> list[pa.Table]:
-    """What executors read for a batch, in order."""
+    """The rows that executors read for a batch, in order."""
     rows: Any = batch.frame
     assert isinstance(rows, ArrowRows)
     found = rows.map_in_arrow(as_stream, ROWS_DDL).collect()

@@ -1,4 +1,4 @@
-"""An HTTP API into a topic and a topic into another, on real Spark."""
+"""From an HTTP API to a topic, and from a topic to an HTTP API, on real Spark."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def pages(request: Request) -> Reply:
-    """Ten rows a page, by cursor, those that are newer."""
+    """Newer rows, ten per page, by cursor."""
     newer = [each for each in ROWS if each["changed"] > request.query.get("since", "")]
     start = int(request.query.get("after", "0"))
     more = start + 10 < len(newer)
@@ -48,7 +48,7 @@ def source(api: Api, **changed: str) -> dict[str, str]:
 
 
 def run_until(running: RunningSource, done: Callable[[], bool]) -> None:
-    """Poll, as there may be a pause, until something is so."""
+    """Poll until a condition holds; polls may return nothing for a while."""
 
     def stepped() -> bool:
         running.step()
@@ -62,7 +62,7 @@ def has_rows(pipeline: Pipeline, count: int) -> Callable[[], bool]:
 
 
 def sent(pipeline: Pipeline, **changed: str) -> list[dict[str, Any]]:
-    """What a sink sends of the topic."""
+    """The rows that a sink sends for the topic."""
     with running_api(lambda _: Reply()) as target:
         raw = {"name": "sink", "topics": "rows", "http.url": f"{target.url}/in", **changed}
         pipeline.start_sink(HttpSink, raw).run_until_idle()
@@ -72,7 +72,7 @@ def sent(pipeline: Pipeline, **changed: str) -> list[dict[str, Any]]:
 def test_pages_are_read_and_sent_on(pipeline: Pipeline) -> None:
     with running_api(pages) as api:
         raw = source(api)
-        for _ in range(3):  # the second page is asked for again, by a task that was started anew
+        for _ in range(3):  # a restarted task requests the second page again
             running = pipeline.start_source(HttpSource, raw)
             running.step()
             running.source.poll()

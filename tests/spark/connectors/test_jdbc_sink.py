@@ -68,7 +68,7 @@ def test_rows_of_one_key_are_changed(pipeline: Pipeline, database: Database) -> 
     fill(pipeline, 1_000)
     settings = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "order_id"}
     raw = sink(database, **settings, **{"auto.create": "true", "offsets.table": ""})
-    for _ in range(2):  # all of it again, without the table of offsets
+    for _ in range(2):  # all of it again, without the offsets table
         running = pipeline.start_sink(JdbcSink, raw)
         running.write(running.plan())
     assert count(database) == (1_000, 1_000)

@@ -1,4 +1,4 @@
-"""Sinks that show and count what comes."""
+"""Sinks that show and count records."""
 
 import logging
 from collections.abc import Callable

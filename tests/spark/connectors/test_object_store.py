@@ -121,7 +121,7 @@ def test_what_is_in_place_when_a_write_fails_is_not_written_again(
     publish, published = ObjectDirectory.publish, list[list[int]]()
 
     def fails_once(directory: ObjectDirectory, files: Iterable[StagedFile]) -> None:
-        """The first partition's files are in place, and then the store is away."""
+        """The first partition's files are published, then the store fails."""
         found = sorted(files, key=lambda each: each.partition)
         published.append([each.partition for each in found])
         if len(published) == 1:

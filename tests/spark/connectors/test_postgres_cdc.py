@@ -91,7 +91,7 @@ def test_a_change_that_the_snapshot_shows_comes_once(pipeline: Pipeline, shop: P
 def test_rows_that_go_while_a_snapshot_is_interrupted_are_deleted(
     pipeline: Pipeline, shop: Postgres
 ) -> None:
-    """Its first rows are in the topic, and the snapshot that comes next has no word of them."""
+    """Its first rows are in the topic, and the next snapshot does not contain them."""
     raw = raw_of(shop, record_layout="flat")
     first = pipeline.start_source(PostgresCdcSource, raw)
 
@@ -107,7 +107,7 @@ def test_rows_that_go_while_a_snapshot_is_interrupted_are_deleted(
         "DELETE FROM orders WHERE id = 4",
     )
     second = pipeline.start_source(PostgresCdcSource, raw)
-    run_until(second, 2 + 5)  # the table as it is now, and all that has become of it since
+    run_until(second, 2 + 5)  # the table's current rows, and all later changes
     keys, values = (stored_in(pipeline, "db.public.orders", each) for each in ("key", "value"))
     rows: dict[int, str | None] = {}
     for key, value in zip(keys, values, strict=True):
@@ -131,7 +131,7 @@ def test_a_large_transaction_goes_on_in_its_middle(
     shop.execute("INSERT INTO orders SELECT n, n, 'x' FROM generate_series(10, 999) n")
     for _ in range(2):
         wait_until(lambda: first.step() is not None)
-    # a later claim ends the session of the earlier one, which has the slot
+    # a later claim ends the earlier one's session, which holds the slot
     second = pipeline.start_source(PostgresCdcSource, raw)
     moved = pipeline.store.end_offsets("db.public.orders")[0]
     assert 2 < moved < 992
@@ -343,7 +343,7 @@ def test_the_status_tells_how_far_the_slot_is_behind(
     source = pipeline.start_source(
         PostgresCdcSource, raw_of(shop, table_include_list=r"public\.orders")
     )
-    for _ in range(2):  # that a table is begun, and its rows
+    for _ in range(2):  # the table's start, and its rows
         source.step()
     assert source.figures.values()["tables_to_read_count"] == 1
     run_until(source, 0)
@@ -394,7 +394,7 @@ def test_a_server_that_restarts_is_found_again(pipeline: Pipeline, shop: Postgre
 def test_a_log_of_other_tables_is_let_go(
     pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quiet table beside a busy one does not keep the server's log, and goes on after it."""
+    """A quiet table beside a busy one does not retain the server's WAL, and is still followed."""
     monkeypatch.setattr("drover.connectors.postgres.task._QUIET_COMMIT_EVERY_S", 0.1)
     raw = raw_of(shop, table_include_list=r"public\.orders")
     source = pipeline.start_source(PostgresCdcSource, raw)
@@ -419,7 +419,7 @@ def test_a_log_of_other_tables_is_let_go(
 def test_a_batch_has_as_many_bytes_as_it_may(
     pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One row is larger than a batch, and all together are more than the reader holds at once."""
+    """One row exceeds a batch, and all rows exceed the reader's buffer."""
     monkeypatch.setattr("drover.connectors.postgres.stream._BUFFER_MAX_BYTES", 60_000)
     monkeypatch.setattr("drover.connectors.postgres.stream._AT_ONCE_BYTES", 5_000)
     raw = raw_of(shop, batch_max_bytes="300000", record_layout="flat")
@@ -447,7 +447,7 @@ def test_a_batch_has_as_many_bytes_as_it_may(
 def test_a_slot_is_acknowledged_behind_what_is_committed_only(
     pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next batch is polled while the one before is not published yet."""
+    """The next batch is polled before the previous one is published."""
     monkeypatch.setattr("drover.connectors.postgres.stream._FEEDBACK_EVERY_S", 0.0)
     raw = raw_of(shop, batch_max_records="1")
     source = pipeline.start_source(PostgresCdcSource, raw)
@@ -464,7 +464,7 @@ def test_a_slot_is_acknowledged_behind_what_is_committed_only(
 
     wait_until(two_polled)
     ((before,),) = shop.rows(f"SELECT {where}")
-    # a lost stream goes on behind what was polled, and the server still keeps it
+    # a lost stream resumes after the polled position, which the server still retains
     shop.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
     wait_until(lambda: _is_lost(source.source))
     shop.execute("INSERT INTO orders VALUES (9)")

@@ -1,4 +1,4 @@
-"""What goes wrong around change capture: it is told what to do, and nothing is lost."""
+"""Faults around change capture: each error names the remedy, and no change is lost."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -168,7 +168,7 @@ def test_types_and_keys_that_change(pipeline: Pipeline, shop: Postgres, tmp_path
         "INSERT INTO orders VALUES (3, 2.5, 'x')",
         "ALTER TABLE orders ALTER COLUMN price TYPE TEXT",
         "INSERT INTO orders VALUES (4, 'dear', 'x')",
-        # what was changed before is told as it was then
+        # earlier changes are emitted with the schema of their time
         "ALTER TABLE orders RENAME COLUMN id TO number",
     )
     run_until(source, 2)
@@ -221,7 +221,7 @@ def test_a_server_that_is_away_for_long_is_waited_for(pipeline: Pipeline) -> Non
 
         def there() -> bool:
             nonlocal moved
-            with suppress(RetriableError):  # the server may refuse at first
+            with suppress(RetriableError):  # the server may reject the first attempts
                 moved += source.run_until_idle()
             return pipeline.store.end_offsets("db.public.orders").get(0, 0) >= 1_000
 
@@ -234,7 +234,7 @@ def test_a_server_that_is_away_for_long_is_waited_for(pipeline: Pipeline) -> Non
 
 @pytest.mark.faults("connectors")
 def test_a_server_that_ended_for_want_of_room_is_waited_for(pipeline: Pipeline) -> None:
-    """What was committed before its log filled the disk arrives, and what is after."""
+    """Changes committed before its WAL filled the disk arrive, and later ones too."""
     with (
         disk_of_a_server("48m") as disk,
         running_postgres(log_directory=disk / "log") as server,
@@ -244,7 +244,7 @@ def test_a_server_that_ended_for_want_of_room_is_waited_for(pipeline: Pipeline) 
         source = pipeline.start_source(PostgresCdcSource, raw)
         run_until(source, 0)
         filler = fill(disk)
-        fills = (  # a server compresses what repeats
+        fills = (  # repeated text would be compressed
             "INSERT INTO orders (note) "
             "SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 3000)"
         )
@@ -257,7 +257,7 @@ def test_a_server_that_ended_for_want_of_room_is_waited_for(pipeline: Pipeline) 
         ((count,),) = server.rows("SELECT count(*) FROM orders")
 
         def there() -> bool:
-            with suppress(RetriableError):  # of the stream of before
+            with suppress(RetriableError):  # an error of the former stream
                 source.run_until_idle()
             return pipeline.store.end_offsets("db.public.orders").get(0, 0) >= int(str(count))
 
@@ -284,7 +284,7 @@ def test_a_server_that_decodes_no_log_is_told() -> None:
 def test_a_later_table_that_cannot_be_published_is_left_out(
     pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it were published, the server would refuse its users' updates."""
+    """If it were published, the server would reject its users' updates."""
     monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
     source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
     run_until(source, 2)

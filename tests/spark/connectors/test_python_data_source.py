@@ -1,4 +1,4 @@
-"""Python Data Sources of Spark as sources, in the kit."""
+"""Spark's Python Data Sources as source connectors, in the test kit."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Topics that a transform gives one name: no record takes another one for itself written before."""
+"""Topics that a transform gives the same name: a record never passes for an already written one."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The transform Sql in sources and sinks, from rows that are made up to files."""
+"""The transform Sql in sources and sinks, from generated rows to files."""
 
 import pyarrow.dataset as ds
 import pytest

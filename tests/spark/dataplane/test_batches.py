@@ -1,4 +1,4 @@
-"""Batches of Spark into topics and back, through pipelines."""
+"""Spark batches to topics and back, through pipelines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def test_all_columns_cross_spark(pipeline: Pipeline) -> None:
     (row,) = read(pipeline, 2)
     timestamp = row.pop("timestamp")
     assert isinstance(timestamp, datetime)
-    assert timestamp.timestamp() == 1.234  # the instant, whatever the session's time zone
+    assert timestamp.timestamp() == 1.234  # the instant, independent of the session's time zone
     assert row == {
         "topic": "topic",
         "partition": 1,
@@ -99,7 +99,7 @@ def test_a_fenced_task_stages_nothing(pipeline: Pipeline) -> None:
 
 @dataclass(frozen=True)
 class Upper:
-    """A transform that fails on what is no ASCII."""
+    """A transform that fails on non-ASCII text."""
 
     name: str = "shout"
 

@@ -32,7 +32,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 class TableTask(SourceTask):
-    """One batch of ``rows``, which a test sets."""
+    """Emits one batch of ``rows``, which a test sets."""
 
     rows: Any = ROWS
 
@@ -67,7 +67,7 @@ def values_of(batches: Any) -> Any:
 
 
 class RowsTask(SinkTask):
-    """Keeps what it gets; ``look`` says how it looks at a batch."""
+    """Collects the batch's rows; subclasses read the batch in other ways."""
 
     seen: list[Any] = []  # noqa: RUF012 (each test clears it)
 
@@ -122,7 +122,7 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def put(pipeline: Pipeline, values: Sequence[bytes | None], topic: str = "rows") -> None:
-    """Bytes into a topic, as another program would write them."""
+    """Write bytes to a topic as another program would."""
 
     class Bytes(TableTask):
         def poll(self) -> SourceBatch | None:
@@ -220,7 +220,7 @@ def test_a_record_that_is_no_json_fails_the_task_and_is_named(pipeline: Pipeline
             "value.converter": "JsonConverter",
         },
     )
-    with pytest.raises(Exception) as caught:  # Spark's, around it
+    with pytest.raises(Exception) as caught:  # wrapped in Spark's exception
         sink.run_until_idle()
     told = failed_record(caught.value)
     assert told is not None

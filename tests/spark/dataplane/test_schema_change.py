@@ -1,4 +1,4 @@
-"""schema.change: however executors share a batch, they go by the same schema."""
+"""schema.change: the result is the same for any distribution of a batch over executors."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ from tests.spark.pipeline import Pipeline, RunningSource
 
 pytestmark = pytest.mark.spark
 
-#: What executors read, each row a Spark partition.
+#: Rows for executors, each in its own Spark partition.
 OLD, NEW = {"id": 1, "name": "a"}, {"id": 2, "name": "b", "city": "c"}
 
 
 class EachAlone:
-    """Rows, each a Spark partition with a schema of its own."""
+    """Rows, each in its own Spark partition with its own schema."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = rows
@@ -40,7 +40,7 @@ class EachAlone:
 
 
 class BatchesTask(TableTask):
-    """One batch of each of ``batches``, which a test sets."""
+    """Emits one batch for each of ``batches``, which a test sets."""
 
     batches: Sequence[Sequence[dict[str, Any]]] = ()
     topic: str | None = "rows"
@@ -136,7 +136,7 @@ def test_without_tolerance_the_task_fails_and_names_the_record(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BatchesTask, "batches", [[OLD, NEW]])
-    with pytest.raises(Exception) as caught:  # Spark's, around it
+    with pytest.raises(Exception) as caught:  # wrapped in Spark's exception
         run_source(pipeline, "freeze", **{"errors.tolerance": "none"})
     told = failed_record(caught.value)
     assert told is not None

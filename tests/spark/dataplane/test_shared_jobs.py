@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 
 
 class Tasks:
-    """Tasks whose last pass was small, and what holds the job before theirs."""
+    """Tasks whose last pass was small, and a job that delays theirs."""
 
     def __init__(
         self, spark: SparkSession, folder: Path, *, alone_max: int = 0, limit_s: float = 60.0
@@ -58,7 +58,7 @@ class Tasks:
         return rider
 
     def together(self, *works: Work, riders: tuple[Rider, ...] = ()) -> list[Future[Rows]]:
-        """Passes that come while another job runs, which ends when all of them wait."""
+        """Run passes that arrive during another job; that job ends when all of them wait."""
         self._begun.unlink(missing_ok=True)
         self._free.unlink(missing_ok=True)
         held = self._threads.submit(self.run, partial(_hold, str(self._begun), str(self._free)))
@@ -128,7 +128,7 @@ def test_what_waits_rides_in_one_job_and_each_gets_its_own_rows(tasks: Tasks) ->
     rows = [row for future in futures for row in future.result(60)]
     assert [row["name"] for row in rows] == names
     assert len({row["stage"] for row in rows}) == 1
-    # each is the only part of its batch, wherever it rode
+    # each is the only partition of its batch, whichever job ran it
     assert {(row["number"], row["spark_partition"]) for row in rows} == {(0, 0)}
 
 
@@ -152,7 +152,7 @@ def test_one_that_ends_its_process_loses_the_others_once(tasks: Tasks) -> None:
     with pytest.raises(PassLostError):
         tasks.run(_die, riders[0])
     assert tasks.run(partial(_where, "good"), riders[1])[0]["name"] == "good"
-    assert tasks.waiting == before  # neither rode
+    assert tasks.waiting == before  # neither shared a job
 
 
 def test_one_that_hangs_is_ended_and_the_others_go_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_one_that_hangs_is_ended_and_the_others_go_on(spark: SparkSession, tmp_p
     try:
         with pytest.raises(PassLostError):
             tasks.run(partial(_hold, str(tmp_path / "hangs"), str(tmp_path / "never")))
-        # where the machine is slow its job may take too long as well
+        # on a slow machine the shared job may also take too long
         wait_until(lambda: _came_back(tasks), timeout_s=180, describe="another pass")
     finally:
         tasks.close()
@@ -195,7 +195,7 @@ def test_a_few_tasks_do_not_wait_for_each_other(spark: SparkSession, tmp_path: P
         for rider in riders[:2]:
             tasks.run(partial(_where, "alone"), rider)
         assert tasks.waiting == 0
-        # one after the other within a second, or the first of them would not count any more
+        # one after another within a second: an older pass no longer counts as active
         wait_until(lambda: _rode(tasks, riders), timeout_s=180, describe="three ride")
     finally:
         tasks.close()

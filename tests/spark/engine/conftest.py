@@ -11,7 +11,7 @@ from tests.spark.engine.harness import START_TIMEOUT_S, Harness
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def starting_engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
-    """It is not waited for: it answers while Spark starts."""
+    """Not awaited: the engine answers while Spark starts."""
     harness = Harness(tmp_path_factory.mktemp("engine"))
     await harness.supervisor.start()
     yield harness
@@ -22,7 +22,7 @@ async def starting_engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def engine(starting_engine: Harness) -> Harness:
-    """The same, with Spark."""
+    """The same engine, with Spark started."""
     async with asyncio.timeout(START_TIMEOUT_S):
         await starting_engine.supervisor.wait_ready()
     return starting_engine

@@ -1,6 +1,6 @@
 """A real engine under its supervisor, with a stand-in for the herder and its coordinator.
 
-Claims and offsets are in an embedded store; the topics are there too, or elsewhere.
+Claims and offsets are in an embedded store; topics are in it too, or on Kafka.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ _OUTCOMES = {
 
 
 def plugin(name: str) -> str:
-    """connector.class of a connector of the tests."""
+    """The ``connector.class`` of a test connector."""
     return f"{PLUGINS}.{name}"
 
 
 class Harness:
-    """What a herder does, as far as the engine can tell."""
+    """The herder's part of the engine's protocol."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Harness:
         self.store = EmbeddedStore(directory / "data.db")
         self.reports: list[engine_pb2.EngineReport] = []
         self.exits: list[EngineExit] = []
-        #: How many of the exits tests wanted.
+        #: How many exits were caused by tests.
         self.ended_by_tests = 0
         self.log: list[bytes] = []
-        #: False keeps commits waiting, as a coordinator that is away does.
+        #: False: commits stay pending, as without a coordinator.
         self.coordinator_there = True
         self._waiting_commits: list[engine_pb2.EngineReport] = []
         self._run_ids = itertools.count(1)
@@ -149,7 +149,7 @@ class Harness:
         return await self.call(set_paused=command)
 
     async def end_offsets(self, *partitions: tuple[str, int]) -> dict[tuple[str, int], int]:
-        """Where partitions end, as the engine says."""
+        """The end offsets of partitions, as the engine reports them."""
         wanted = engine_pb2.ListEndOffsets()
         for topic, partition in partitions:
             wanted.partitions.add(topic=topic, partition=partition)
@@ -159,7 +159,7 @@ class Harness:
         return {(e.partition.topic, e.partition.partition): e.end_offset for e in entries}
 
     def records(self, topic: str) -> int:
-        """The records in a topic."""
+        """The number of records in a topic."""
         return sum(self.store.end_offsets(topic).values())
 
     async def wait_for_records(self, topic: str, count: int) -> None:
@@ -195,7 +195,7 @@ class Harness:
             self._answer_commit(report)
 
     def forget_commits(self) -> None:
-        """The engine that waits for the answers is gone."""
+        """Drop pending commits: the engine that awaits their results has ended."""
         self.coordinator_there = True
         self._waiting_commits.clear()
 
@@ -225,7 +225,7 @@ class Harness:
 
 
 def connector_config(name: str, **config: str) -> dict[str, str]:
-    """A config; ``fail_at`` stands for fail.at, and ``plugin`` for connector.class."""
+    """A config; ``fail_at`` becomes fail.at, and ``plugin`` becomes connector.class."""
     named = {key.replace("_", "."): value for key, value in config.items()}
     connector_class = named.pop("plugin")
     if hasattr(plugins, connector_class):

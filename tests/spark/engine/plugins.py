@@ -326,7 +326,7 @@ class ChattyTask(SourceTask):
 
 def chatter(number: int) -> Iterator[Any]:
     for times in range(CHATTER_COUNT):
-        # in turn, and more than is copied at once, as lines that are cut or mixed are to be seen
+        # alternating, and longer than one copy: cut or interleaved lines would be visible
         print(f"the executor prints {LONG} {times}")  # noqa: T201 (that is the point)
         logging.getLogger("chatty").warning(f"the executor logs {LONG} {times}")
     yield pa.RecordBatch.from_pydict({"value": [str(number)]})

@@ -1,4 +1,4 @@
-"""Connectors, plugins and configs on a real engine; most of it needs no Spark."""
+"""Connectors, plugins and configs on a real engine; most tests need no Spark."""
 
 import asyncio
 

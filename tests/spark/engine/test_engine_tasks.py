@@ -1,4 +1,4 @@
-"""Tasks on a real engine: what they move, how they fail, who is left untouched."""
+"""Tasks on a real engine: data flow, failures, and isolation of other tasks."""
 
 import asyncio
 import json
@@ -296,7 +296,7 @@ async def test_a_paused_task_does_nothing_until_it_is_resumed(
     await engine.start_task(
         "held-sink", plugin="Collect", topics="held", directory=str(tmp_path), paused=True
     )
-    # a task that ran beside them shows that turns were given
+    # the engine also scheduled a task beside them
     await engine.start_task("beside", plugin="Counter", topic="beside", limit="40")
     await engine.wait_for_records("beside", 40)
     assert engine.records("held") == 0

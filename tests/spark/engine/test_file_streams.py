@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 def _lines(seed: int, count: int) -> bytes:
-    """Lines of any bytes but the line feed."""
+    """Lines of any bytes except the line feed."""
     rng = random.Random(seed)
     return b"".join(
         rng.randbytes(rng.randrange(60)).replace(b"\n", b"\r") + b"\n" for _ in range(count)

@@ -1,4 +1,4 @@
-"""What is kept of reports."""
+"""Reports of a task's passes are released with the task."""
 
 import gc
 

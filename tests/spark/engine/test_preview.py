@@ -1,4 +1,4 @@
-"""What a preview shows, on a real engine; nothing is written by it."""
+"""Previews on a real engine; a preview writes nothing."""
 
 import json
 from collections.abc import Mapping

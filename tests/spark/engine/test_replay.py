@@ -1,4 +1,6 @@
-"""Dead letters go through their sink once more on a real engine, each once, whatever is killed."""
+"""Dead letters are replayed through their sink on a real engine, each once, with kills at any
+step.
+"""
 
 import os
 import signal

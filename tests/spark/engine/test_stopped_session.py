@@ -1,4 +1,6 @@
-"""The end of an engine that tests share: by name the last file, so that none waits for the next."""
+"""Ends the engine that tests share; by its name the last file, so no test waits for a new
+engine.
+"""
 
 from typing import Any
 

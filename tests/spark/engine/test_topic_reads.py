@@ -1,4 +1,4 @@
-"""A real engine answers questions about topics, before Spark does; errors come as they are."""
+"""A real engine answers topic queries before Spark has started; errors are passed on unchanged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Kills by the kit: a process of the connector ends at once, and the next one takes up."""
+"""Kills by the test kit: the connector's process ends at once, and the next one resumes."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Connectors in the kit: what authors can write, run by the engine's own code."""
+"""Connectors in the test kit: what authors can write, run by the engine's own code."""
 
 from collections.abc import Callable
 from pathlib import Path

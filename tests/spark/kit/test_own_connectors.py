@@ -1,4 +1,4 @@
-"""Every connector of Drover's in the kit: lost where it hurts, and fed again in other batches."""
+"""Every Drover connector in the test kit: lost commits, kills, and redelivery in other batches."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -25,12 +25,12 @@ __all__ = ["postgres", "postgres_server", "s3", "s3_server"]
 pytestmark = pytest.mark.spark
 
 _FAULT = pytest.mark.faults("connectors")
-#: Those that other tests lose the commits of, and that take a while to start.
+#: Slow to start; other tests cover their lost commits.
 _SLOW = ("IcebergSink", "PostgresCdcSource", "S3Sink")
 
 
 def cases(names: Iterable[str]) -> list[Any]:
-    """Each one loses its commits, and is killed in the suite of faults."""
+    """Each connector with lost commits, and with kills in the suite of faults."""
     lost = [pytest.param(each, False, id=each) for each in sorted(names) if each not in _SLOW]
     killed = [pytest.param(each, True, id=f"{each}-killed", marks=_FAULT) for each in sorted(names)]
     return lost + killed
@@ -38,7 +38,7 @@ def cases(names: Iterable[str]) -> list[Any]:
 
 @pytest.fixture
 def kit_shop(postgres: Postgres) -> Iterator[Postgres]:
-    """A database whose slots are gone afterwards."""
+    """A database whose slots are dropped after the test."""
     yield postgres
     slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     for (slot,) in postgres.rows(slots):
