@@ -1,14 +1,14 @@
-"""Addresses at which a service of a test can listen, and again after a restart."""
+"""Addresses for services of a test, reusable after a restart."""
 
 from drover.local import ports
 
 HOST = "127.0.0.1"
-#: Of processes that may be down just now, and come back.
+#: Ports already given, also of processes that are down at the moment.
 _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports where nobody listens; none is given twice."""
+    """Different unused ports; no port is returned twice."""
     found: list[int] = []
     while len(found) < count:
         (port,) = ports.free_ports(HOST, 1)
@@ -19,11 +19,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Different ones, host:port, where nobody listens."""
+    """Different unused addresses, host:port."""
     return [f"{HOST}:{port}" for port in free_ports(count)]
 
 
 def free_address() -> str:
-    """One of them."""
+    """An unused address, host:port."""
     (address,) = free_addresses(1)
     return address

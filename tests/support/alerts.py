@@ -7,17 +7,17 @@ from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_until_async
 
 TIMEOUT_S = 180.0
-#: Of those that a slow machine alone may be the reason for.
+#: Alerts that a slow machine alone can cause.
 NOISE = {"DroverEventLoopStalls", "DroverAppendsSlow"}
 
 
 async def firing(prometheus: Prometheus) -> set[str]:
-    """The names of those that fire."""
+    """The names of the firing alerts."""
     return {each["alertname"] for each in await asyncio.to_thread(prometheus.firing)}
 
 
 async def wait_until_fired(prometheus: Prometheus, *names: str) -> None:
-    """Until all of these fire."""
+    """Wait until all of these alerts fire."""
     seen: set[str] = set()
 
     async def fired() -> bool:
@@ -29,7 +29,7 @@ async def wait_until_fired(prometheus: Prometheus, *names: str) -> None:
 
 
 async def wait_until_over(prometheus: Prometheus, *names: str) -> None:
-    """Until none of these fires any more."""
+    """Wait until none of these alerts fires."""
 
     async def over() -> bool:
         return not await firing(prometheus) & set(names)
@@ -38,7 +38,7 @@ async def wait_until_over(prometheus: Prometheus, *names: str) -> None:
 
 
 async def wait_until_silent(prometheus: Prometheus, targets: Sequence[str]) -> None:
-    """Until every target was asked, and nothing fires."""
+    """Wait until every target was scraped and no alert fires."""
     seen: set[str] = set()
 
     async def silent() -> bool:

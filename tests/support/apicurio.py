@@ -1,4 +1,4 @@
-"""Apicurio's schema registry on loopback, in memory; it speaks Confluent's protocol."""
+"""Apicurio's schema registry on loopback, in memory; it has Confluent's API."""
 
 import json
 import os
@@ -32,19 +32,19 @@ class Apicurio:
 
     @property
     def url(self) -> str:
-        """What schema.registry.url is set to."""
+        """The value for schema.registry.url."""
         return f"http://{HOST}:{self.port}{_PREFIX}"
 
     def register(self, subject: str, schema: Any, *references: tuple[str, str]) -> int:
-        """The id of a schema; ``references`` are names and the subjects whose first version they
-        are.
+        """Register a schema and return its id; ``references`` are names, and subjects with a first
+        version.
         """
         return self.register_text(subject, json.dumps(schema), "AVRO", *references)
 
     def register_text(
         self, subject: str, text: str, kind: str, *references: tuple[str, str]
     ) -> int:
-        """The same for a schema of any kind, by its text."""
+        """Register a schema of any kind by its text."""
         body = {
             "schema": text,
             "schemaType": kind,
@@ -55,7 +55,7 @@ class Apicurio:
         return int(self._call("POST", f"subjects/{subject}/versions", body)["id"])
 
     def allow(self, subject: str, compatibility: str) -> None:
-        """The compatibility that versions of a subject must have."""
+        """Set the compatibility rule of a subject."""
         self._call("PUT", f"config/{subject}", {"compatibility": compatibility})
 
     def schemas(self, subject: str) -> list[Any]:
@@ -63,7 +63,7 @@ class Apicurio:
         return [json.loads(each) for each in self.texts(subject)]
 
     def texts(self, subject: str) -> list[str]:
-        """The same as they were registered."""
+        """The schemas as their registered texts."""
         versions = self._call("GET", f"subjects/{subject}/versions")
         found = [self._call("GET", f"subjects/{subject}/versions/{each}") for each in versions]
         return [each["schema"] for each in found]
@@ -79,17 +79,17 @@ class Apicurio:
             return json.load(answer)
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Whether the registry responds."""
         with suppress(OSError):
             return self._call("GET", "subjects") is not None
         return False
 
 
 def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """How to start it; its jars are fetched where they are not there yet.
+    """The command that starts it; fetches its jars if they are missing.
 
     Raises:
-        JarsMissingError: there is no Java, or no way to the jars.
+        JarsMissingError: There is no Java, or the jars cannot be fetched.
     """
     version = version_in(_POM, "apicurio.version")
     try:

@@ -1,4 +1,4 @@
-"""Certificates made in a test, good ones and others."""
+"""Certificates made in a test, valid ones and others."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,9 @@ def issue(
     ends: timedelta = 60 * DAY,
     trusted: Authority | None = None,
 ) -> TlsFiles:
-    """A certificate as files; ``begins`` and ``ends`` from now, ``trusted`` is who it trusts."""
+    """Write a certificate's files; ``begins`` and ``ends`` count from now, ``trusted`` is its CA
+    bundle.
+    """
     now = datetime.now(UTC)
     cert, key = authority.issue(name, hosts=hosts, begins=now + begins, ends=now + ends)
     directory.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ def issue(
 
 
 def tls_settings(directory: Path) -> Mapping[str, Any]:
-    """What a service is told to use what ``init_certificates`` made."""
+    """A service's settings for the certificates that ``init_certificates`` made."""
     files = files_of(directory, SERVICE)
     read_certificate(files)
     return {

@@ -1,4 +1,4 @@
-"""A program as a child of this process: it dies with it, whatever that dies of."""
+"""A child process that ends when this process ends, for any reason."""
 
 import os
 import signal
@@ -19,13 +19,15 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 _SHOWN_BYTES = 4_000
 
-#: The kernel's parent-death signal comes when the *thread* ends that started the child: this one
-#: lives as long as the process.
+#: The kernel sends the parent-death signal when the starting *thread* ends; this thread lives as
+#: long as the process.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="child-starter")
 
 
 class ChildProcess:
-    """Start it, stop it or kill it, and start it again; what it says goes into one log file."""
+    """A process that can be started, stopped and killed repeatedly; all output goes to one log
+    file.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def start(self, *, ready: Callable[[], object]) -> None:
-        """Returns once ``ready`` says something true; a process that ends before that is shown."""
+        """Start it, and wait until ``ready`` is true; if the process ends before that, show its
+        output.
+        """
         assert not self.is_alive, f"{self.name} runs already"
         with self.log_path.open("ab") as log:
             self._process = self._launched(log)
@@ -73,10 +77,10 @@ class ChildProcess:
         ).result()
 
     def stop(self) -> int | None:
-        """In good order (SIGTERM); returns the exit code, or None where it did not run.
+        """Stop gracefully with SIGTERM; returns the exit code, or None if it did not run.
 
         Raises:
-            AssertionError: it did not end in time, and was killed.
+            AssertionError: It did not end in time, and was killed.
         """
         if self._process is None or not self.is_alive:
             return None
@@ -89,17 +93,17 @@ class ChildProcess:
             raise AssertionError(f"{self.name} did not stop: {self.shown_log()}") from None
 
     def kill(self) -> None:
-        """Without a word: SIGKILL. A process that does not run is left alone."""
+        """Kill with SIGKILL; does nothing if the process does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def freeze(self) -> None:
-        """Its connections stay and nothing answers: SIGSTOP."""
+        """Pause with SIGSTOP: connections stay open, no request is answered."""
         suspend(self._running().pid)
 
     def thaw(self) -> None:
-        """It goes on where it was: SIGCONT."""
+        """Resume with SIGCONT."""
         self._running().send_signal(signal.SIGCONT)
 
     @property
@@ -109,20 +113,20 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process that runs, or that ran last."""
+        """The process id, also of the last process after it ended."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
 
     def memory_bytes(self) -> int:
-        """What it holds now."""
+        """Its resident memory."""
         return int(psutil.Process(self._running().pid).memory_info().rss)
 
     def log(self) -> str:
-        """All that it has written."""
+        """Its whole output."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def shown_log(self) -> str:
-        """Where its log is, and the log's end."""
+        """The path of its log, and the last lines."""
         return f"see {self.log_path}, which ends with:\n{self.log()[-_SHOWN_BYTES:]}"
 
     def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:

@@ -1,7 +1,7 @@
-"""A class-data archive for the JVMs of Spark sessions, which halves the CPU that a start takes.
+"""A class-data archive for the JVMs of Spark sessions, which halves the CPU time of a start.
 
-The first process of a test run that needs sessions starts a program that writes it; sessions that
-start before it is complete load their 20,000 classes from the jars.
+The first process of a test run that needs sessions starts a program that writes the archive;
+sessions that start earlier load their 20,000 classes from the jars.
 
 ``python -m tests.support.class_archive FILE`` writes one.
 """
@@ -19,13 +19,13 @@ from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.repository import REPOSITORY
 
 _FOLDER = REPOSITORY / ".spark-classes"
-#: What spark-submit adds to the command line of a driver's JVM.
+#: Adds JVM options to the driver that spark-submit starts.
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 _SERIAL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def archive_path() -> Path | None:
-    """Where the archive of this Java and this Spark is or will be; None without a usable Java."""
+    """The path of the archive for this Java and this Spark; None without a usable Java."""
     import pyspark
 
     try:
@@ -38,7 +38,7 @@ def archive_path() -> Path | None:
 
 
 def use_archive(environ: MutableMapping[str, str], archive: Path) -> None:
-    """Have the JVMs of this process and its children use the archive; they ignore a missing one."""
+    """Make JVMs of this process and its children use the archive; they ignore a missing one."""
     option = f"-XX:SharedArchiveFile={archive}"
     if option not in environ.get(_JVM_OPTIONS, ""):
         environ[_JVM_OPTIONS] = f"{environ.get(_JVM_OPTIONS, '')} {option}".strip()
@@ -61,7 +61,7 @@ def start_writing(archive: Path) -> "subprocess.Popen[bytes] | None":
 
 
 def write(archive: Path) -> None:
-    """Run the jobs that sessions of tests run, and keep the classes that they loaded."""
+    """Run the jobs of test sessions, and archive the classes that they loaded."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -25,10 +25,10 @@ from drover.local.supervisor import Supervisor
 from tests.support.forked import Finished, run_forked
 from tests.support.waiting import wait_until_async
 
-#: A Spark session takes minutes to start where many others want the same cores.
+#: A Spark session starts in minutes when many processes compete for the cores.
 READY_TIMEOUT_S = 480.0
 GONE_TIMEOUT_S = 30.0
-#: Two engines and the tests share small machines.
+#: Small settings: two engines and the tests share few cores.
 TEST_ENVIRONMENT = {
     "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",
     "DROVER_LOG_LEVEL": "INFO",
@@ -36,7 +36,7 @@ TEST_ENVIRONMENT = {
 
 
 class EmbeddedCluster:
-    """A running cluster; ``process`` gives what to kill, suspend, hold down and release."""
+    """A running cluster; ``process`` returns a process to kill, pause, hold down or release."""
 
     def __init__(self, supervisor: Supervisor, directory: Path) -> None:
         self.supervisor = supervisor
@@ -53,7 +53,7 @@ class EmbeddedCluster:
         return self.supervisor.process_at(worker_id).spec.name
 
     def log(self, name: str) -> str:
-        """What a process has written so far."""
+        """A process's output so far."""
         return self.process(name).log.read_text(errors="replace")
 
     @asynccontextmanager
@@ -81,9 +81,9 @@ class EmbeddedCluster:
         ask: str = "worker-1",
         at: str | None = None,
     ) -> pb.TaskState:
-        """Wait until a task is in a state as the worker ``ask`` says, and return its status.
+        """Wait until worker ``ask`` reports a task in a state, and return its status.
 
-        With ``at`` until it is so at the worker of that name.
+        With ``at``, wait until the task runs on the worker of that name.
         """
 
         async def found() -> pb.TaskState | None:
@@ -105,7 +105,7 @@ class EmbeddedCluster:
         return status
 
     def note_processes(self) -> None:
-        """Remember every process of the cluster, so that its end can look for what is left."""
+        """Record every process of the cluster; ``left_over`` checks them after its end."""
         for process in self.supervisor.processes.values():
             if process.pid is not None:
                 with suppress(psutil.NoSuchProcess):
@@ -113,7 +113,7 @@ class EmbeddedCluster:
                     self._seen |= {p.pid: p for p in (own, *descendants(own.pid))}
 
     async def left_over(self) -> list[psutil.Process]:
-        """Processes that were seen and still run; empty after the end of a good cluster."""
+        """Recorded processes that still run; empty after a clean end."""
         return await wait_until_gone(list(self._seen.values()), GONE_TIMEOUT_S)
 
     async def _is_member(self, name: str) -> bool:
@@ -134,7 +134,7 @@ async def embedded_cluster(
     coordinators: int = 1,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """Start a cluster in ``directory``; at its end nothing of it may be left running."""
+    """Start a cluster in ``directory``; at its end none of its processes may run."""
     stages = cluster_stages(
         ClusterOptions(
             directory,
@@ -151,7 +151,7 @@ async def embedded_cluster(
 async def running_cluster(
     directory: Path, stages: Sequence[Sequence[ProcessSpec]]
 ) -> AsyncIterator[EmbeddedCluster]:
-    """Start these processes; at the end nothing of them may be left running."""
+    """Start these processes; at the end none of them may run."""
     policy = RestartPolicy(serving_timeout_s=READY_TIMEOUT_S)
     supervisor = Supervisor(directory, stages, policy=policy)
     await supervisor.start()

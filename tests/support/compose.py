@@ -1,4 +1,4 @@
-"""The cluster of docker-compose.yml on a real Docker engine, and what befalls its containers."""
+"""The cluster of docker-compose.yml on a real Docker engine, and faults of its containers."""
 
 import json
 import os
@@ -21,24 +21,24 @@ from tests.support.waiting import wait_until
 #: As in the Dockerfiles.
 BASE_IMAGE = "python:3.11-slim-bookworm"
 COMPOSE_FILES = ("docker-compose.yml", "tests/cluster/compose.yml")
-#: Building is downloading Spark.
+#: The build downloads Spark.
 BUILD_MAX_S = 3600
 COMMAND_MAX_S = 300
-#: A machine that runs a whole cluster, and builds, is slow.
+#: A machine that builds and runs a whole cluster is slow.
 WAIT_S = 300.0
 
-#: Half as long again as a worker's session.
+#: 1.5 times a worker's session timeout.
 AWAY_S = 15.0
 
 _THREE_COMMANDS = re.compile(r"<!-- run by tests/cluster -->\n```console\n(.*?)```", re.S)
 
 
 class NoEngineError(Exception):
-    """No Docker engine answers; the text says what to do."""
+    """No Docker engine is available; the message gives the remedy."""
 
 
 def compose_command() -> list[str]:
-    """How Compose is called here.
+    """The Compose command of this machine.
 
     Raises:
         NoEngineError: There is no engine, or no Compose.
@@ -70,7 +70,7 @@ def _docker(*words: str, stdin: str = "") -> str:
 
 
 def three_commands() -> list[str]:
-    """Those of deploy/README.md."""
+    """The three commands of deploy/README.md."""
     (block,) = _THREE_COMMANDS.findall((REPOSITORY / "deploy/README.md").read_text("utf-8"))
     commands = [line.removeprefix("$ ") for line in block.splitlines()]
     assert len(commands) == 3
@@ -79,15 +79,16 @@ def three_commands() -> list[str]:
 
 @dataclass
 class ComposeCluster:
-    """The cluster, and a database, below a directory of the test's own.
+    """The cluster and a database, below the test's own directory.
 
     Attributes:
-        compose: How Compose is called.
-        directory: Where commands run; below it the clients' certificates and the files of workers.
-        compose_files: What it is made of, from the root of the repository.
-        project: Its name, and the beginning of its network's.
-        port: Where clients on this host reach it.
-        prometheus_port: Where they reach its Prometheus.
+        compose: The Compose command.
+        directory: The commands' working directory, with client certificates and workers' files.
+        compose_files: Its Compose files, relative to the repository root.
+        project: Its name, and the prefix of its network's name.
+        port: The port for clients on this host.
+        prometheus_port: The port of its Prometheus on this host.
+
     """
 
     compose: list[str]
@@ -99,7 +100,7 @@ class ComposeCluster:
 
     @property
     def files(self) -> Path:
-        """What is /files in the workers."""
+        """The folder mounted at /files in the workers."""
         return self.directory / "files"
 
     @property
@@ -109,12 +110,12 @@ class ComposeCluster:
 
     @property
     def network(self) -> str:
-        """The name of the network that its containers are in."""
+        """The name of its containers' network."""
         return f"{self.project}.internal"
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Of Compose and of commands."""
+        """The environment of Compose and other commands."""
         return {
             **os.environ,
             "COLUMNS": "200",
@@ -133,7 +134,7 @@ class ComposeCluster:
         self.files.chmod(0o777)
 
     def follow(self, command: str) -> None:
-        """Run a command of the guide as it stands there, at this cluster's port."""
+        """Run a command of the guide at this cluster's port."""
         text = command.replace("docker compose", " ".join(self.compose))
         text = text.replace("localhost:7411", self.address)
         text = re.sub(r"^drover ", f"{sys.executable} -m drover.cli.main ", text)
@@ -142,11 +143,11 @@ class ComposeCluster:
 
     @property
     def address(self) -> str:
-        """Where clients on this host reach it."""
+        """The address for clients on this host."""
         return f"localhost:{self.port}"
 
     def do(self, *words: str, env: Mapping[str, str] | None = None) -> str:
-        """Run a command of Compose; what it prints."""
+        """Run a Compose command; returns its output."""
         done = _run(
             [*self.compose, *words],
             cwd=self.directory,
@@ -157,7 +158,7 @@ class ComposeCluster:
         return done.stdout
 
     def containers(self, service: str) -> list["Container"]:
-        """Those of a service, running or not, in the order of their names."""
+        """A service's containers, running or not, in the order of their names."""
         done = _run(
             [
                 *("docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
@@ -173,7 +174,7 @@ class ComposeCluster:
         ]
 
     def drover(self, *words: str, stdin: str = "") -> str:
-        """Run the command by the context of the third command; what it prints."""
+        """Run the ``drover`` command with the context of the third command; returns its output."""
         done = self.try_drover(*words, stdin=stdin)
         assert done.returncode == 0, f"drover {' '.join(words)}: {done.stdout} {done.stderr}"
         return done.stdout
@@ -181,7 +182,7 @@ class ComposeCluster:
     def try_drover(
         self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command, however it ends."""
+        """Run the command; any exit code is accepted."""
         return _run(
             [sys.executable, "-m", "drover.cli.main", *words],
             cwd=self.directory,
@@ -190,17 +191,17 @@ class ComposeCluster:
         )
 
     def ask(self, *words: str) -> Any:
-        """What a command says as JSON; None when it fails, as while nobody answers."""
+        """A command's JSON output; None if it fails, as without a running service."""
         done = self.try_drover(*words, "--output", "json")
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     @property
     def prometheus(self) -> Prometheus:
-        """The one of the profile `observability`."""
+        """The Prometheus of the profile `observability`."""
         return Prometheus(f"localhost:{self.prometheus_port}")
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until so many workers are members that have their work."""
+        """Wait until ``count`` workers are members with assignments."""
 
         def there() -> bool:
             info = self.ask("cluster", "info")
@@ -209,7 +210,7 @@ class ComposeCluster:
         wait_until(there, timeout_s=WAIT_S, describe=lambda: self.try_drover("cluster", "info"))
 
     def wait_until_running(self, *connectors: str, not_on: str = "") -> None:
-        """Wait until every part of the connectors is said to run, by workers that are there."""
+        """Wait until all parts of the connectors are RUNNING on live workers."""
 
         def said() -> bool:
             return all(self._runs(name, not_on) for name in connectors)
@@ -253,7 +254,7 @@ class ComposeCluster:
         assert done.returncode == 0, done.stderr
 
     def bytes_over_base(self, image: str) -> int:
-        """How much an image adds to the one that it is built on."""
+        """The bytes that an image adds to its base image."""
         whole, base = (
             int(_docker("image", "inspect", "--format", "{{.Size}}", each))
             for each in (image, self.environ.get("PYTHON_IMAGE") or BASE_IMAGE)
@@ -261,12 +262,12 @@ class ComposeCluster:
         return whole - base
 
     def make_image(self, image: str, new: str) -> None:
-        """Another image that differs in its label only."""
+        """Build an image that differs only in its label."""
         text = f"FROM {image}\nLABEL version={new.rpartition(':')[2]}\n"
         _docker("build", "--tag", new, "-", stdin=text)
 
     def build_kafka(self, jars: Path) -> None:
-        """The image of tests/cluster/kafka-compose.yml, of Kafka's jars."""
+        """Build the image of tests/cluster/kafka-compose.yml from Kafka's jars."""
         context = self.directory / "kafka"
         shutil.copytree(REPOSITORY / "tests/cluster/kafka", context)
         shutil.copytree(jars, context / "jars")
@@ -275,13 +276,13 @@ class ComposeCluster:
         _docker("build", "--tag", "drover-test-kafka", *argument, str(context))
 
     def down(self) -> None:
-        """Remove everything but the images."""
+        """Remove everything except the images."""
         profiles = ("--profile", "cli", "--profile", "observability")
         self.do(*profiles, "down", "--volumes", "--remove-orphans", "--timeout", "20")
 
 
 def serving_workers(info: Any) -> int:
-    """How many workers `drover cluster info` says to be there and well."""
+    """The number of live and healthy workers in the output of `drover cluster info`."""
     return sum(
         each["state"] == "ACTIVE" and each["health"] == "SERVING" for each in info["workers"]
     )
@@ -296,28 +297,28 @@ class Container:
     network: str = ""
 
     def inspect(self) -> Any:
-        """What the engine knows of it."""
+        """The engine's description of the container."""
         (found,) = json.loads(_docker("inspect", self.id))
         return found
 
     @property
     def host(self) -> str:
-        """The name that it has for the others."""
+        """Its host name in the cluster's network."""
         return self.id[:12]
 
     @property
     def ip(self) -> str:
-        """Its address in the cluster's network; empty when it is not there."""
+        """Its address in the cluster's network; empty if it is not connected."""
         networks = self.inspect()["NetworkSettings"]["Networks"]
         return str(networks.get(self.network, {}).get("IPAddress", ""))
 
     def healthy(self) -> bool:
-        """Whether its health check says so."""
+        """Whether its health check passes."""
         state = self.inspect()["State"]
         return bool(state["Status"] == "running" and state["Health"]["Status"] == "healthy")
 
     def wait_until_healthy(self) -> None:
-        """Wait for it."""
+        """Wait until its health check passes."""
         wait_until(self.healthy, timeout_s=WAIT_S, describe=lambda: self.inspect()["State"])
 
     def execute(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -325,12 +326,12 @@ class Container:
         return _run(["docker", "exec", self.id, *words])
 
     def commands(self) -> list[str]:
-        """What runs in it."""
+        """The commands of its processes."""
         return _docker("top", self.id, "-eo", "pid,args").splitlines()[1:]
 
     @contextmanager
     def killed(self) -> Iterator[None]:
-        """Killed, and started again at the end."""
+        """Kill it for the block, and restart it at the end."""
         _docker("kill", self.id)
         try:
             yield
@@ -339,7 +340,7 @@ class Container:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Frozen, as long as it lasts."""
+        """Pause it for the block."""
         _docker("pause", self.id)
         try:
             yield
@@ -348,7 +349,7 @@ class Container:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Without the network that all others are in."""
+        """Disconnect it from the cluster's network for the block."""
         _docker("network", "disconnect", self.network, self.id)
         try:
             yield
@@ -357,19 +358,19 @@ class Container:
             _docker("network", "connect", *names, self.network, self.id)
 
     def stop(self) -> None:
-        """Stop it as Compose does, with time to hand its work over, and remove it."""
+        """Stop it as Compose does, with time for a graceful drain, and remove it."""
         _docker("stop", "--time", "60", self.id)
         _docker("rm", "--volumes", self.id)
 
     def log(self) -> list[str]:
-        """What it said, line by line."""
+        """Its output, line by line."""
         done = _run(["docker", "logs", self.id])
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 
 @contextmanager
 def bare_container(image: str) -> Iterator[Container]:
-    """A container of an image of which nothing is told, and which is in no network of others."""
+    """A container of an image without settings, outside the cluster's network."""
     container = Container(_docker("run", "--detach", image).strip(), image)
     try:
         yield container
@@ -378,12 +379,12 @@ def bare_container(image: str) -> Iterator[Container]:
 
 
 def outlast_a_session() -> None:
-    """Stay away for longer than others wait; a worker that is frozen has lost its work by then."""
+    """Wait longer than a session timeout: a frozen worker has then lost its assignment."""
     end_s = time.monotonic() + AWAY_S
     wait_until(lambda: time.monotonic() > end_s)
 
 
-#: What may befall a container.
+#: Faults of a container, by name.
 FAULTS: Mapping[str, Callable[[Container], Any]] = {
     "killed": Container.killed,
     "paused": Container.paused,

@@ -1,4 +1,4 @@
-"""Processes of the config store, without their gRPC, on one log of any kind."""
+"""Config store processes without their gRPC, on one log of any kind."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -110,13 +110,13 @@ class ConfigProcess:
         return [config["t"] for task, config in configs.items() if task.connector == name]
 
     def changes(self, start_offset: int | None = None) -> list[ConfigChange]:
-        """What a watcher hears from there on; by default everything that is known."""
+        """A watcher's changes from an offset on; by default all that the history holds."""
         history = self.machine.history
         start_offset = history.start_offset if start_offset is None else start_offset
         return [event.change for event in history.read(start_offset)]
 
     async def caught_up(self) -> "ConfigProcess":
-        """Wait until it has applied everything that is in the log."""
+        """Wait until it has applied the whole log."""
         await self.runtime.catch_up()
         return self
 
@@ -131,10 +131,10 @@ class ConfigProcess:
 
 
 class ConfigProcesses:
-    """Starts processes on one log, whose kind is told by ``open_log``.
+    """Starts processes on one log, which ``open_log`` opens.
 
-    A log that is not followed has one process at a time. ``value_max_bytes`` is what a record of
-    it may take.
+    A log that is not followed has one process at a time. ``value_max_bytes`` limits a record's
+    size.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class ConfigProcesses:
         self._running: list[ConfigProcess] = []
 
     async def start(self, *, load: bool = True) -> ConfigProcess:
-        """One more process, or the next one, which has read the log."""
+        """Start another process, or the next one, and load the log."""
         if self._running and not isinstance(self._running[-1].log, FollowedLog):
             await self.stop()
         log = FaultyLog(await self._open_log())
@@ -160,21 +160,23 @@ class ConfigProcesses:
         return process
 
     async def leader(self) -> ConfigProcess:
-        """A process that may write everything."""
+        """Start a process with the right to write every record."""
         process = await self.start()
         await process.lead()
         return process
 
     async def after(self, process: ConfigProcess) -> Sequence[ConfigProcess]:
-        """Who shows what the log means now: a process that has just read it, and on a followed log
-        ``process`` and those that run beside it too.
+        """The processes that show the log's current state.
+
+        These are a newly loaded process and, on a followed log, ``process`` and all others that
+        run.
         """
         followed = isinstance(process.log, FollowedLog)
         running = [await each.caught_up() for each in self._running] if followed else []
         return [*running, await self.start()]
 
     async def foreign(self, process: ConfigProcess, *records: tuple[str, str | None]) -> None:
-        """What another program wrote: keys and JSON."""
+        """Append another program's records: keys and JSON."""
         await process.log.append(
             [
                 LogRecord(key.encode(), None if value is None else value.encode())

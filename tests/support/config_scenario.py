@@ -7,7 +7,7 @@ delete c
 tasks c one two                     task configs {"t":"one"} and {"t":"two"}
 state c STOPPED
 restart-tasks c
-again                               the last request once more, on a new call
+again                               repeat the last request, on a new call
 foreign KEY JSON                    a record of another program; no JSON is a tombstone
 compact        reload               remove superseded records; kill -9 and load
 show c                              the connector and its tasks
@@ -56,7 +56,7 @@ class ConfigScenario:
     """Runs commands against one config machine; ``execute`` returns the trace of each."""
 
     def __init__(self) -> None:
-        # of the past no more than one config, so that what compaction leaves is what matters
+        # one past config per connector, so the scenario shows what compaction keeps
         self._driver = _driver(versions_max=1)
         self._numbers = count(1)
         self._last: ConfigRequest | None = None
@@ -157,7 +157,7 @@ class ConfigScenario:
         return []
 
     def _remember(self, command: Command) -> list[str]:
-        """Before anything is written: how many configs the past has."""
+        """Before the first write: set the number of past configs."""
         assert not self._driver.log
         self._driver = _driver(versions_max=int(command.words[0]))
         return []
@@ -211,7 +211,7 @@ class ConfigScenario:
         return lines
 
     def _news(self) -> list[str]:
-        """What was appended, and what watchers heard of it."""
+        """The appended records, and the watchers' changes."""
         driver = self._driver
         news = [
             f"log < {key.decode()} {'(tombstone)' if value is None else value.decode()}"

@@ -1,4 +1,4 @@
-"""A config store in this process, and what tests do with it again and again."""
+"""A config store in this process, and common steps of its tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Coordinators in this process that share a directory, and clients that follow."""
+"""Coordinators in this process that share a directory, and clients that follow the owners."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +15,7 @@ SHARDS = 4
 
 
 def group_of(shard: int, number: int = 0) -> str:
-    """The id of a group that a shard keeps."""
+    """The id of a group that belongs to a shard."""
     found = (f"group-{n}" for n in range(10_000) if shard_of(f"group-{n}", SHARDS) == shard)
     return [next(found) for _ in range(number + 1)][-1]
 
@@ -35,17 +35,17 @@ class Coordinators:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CoordinatorsClient]:
-        """A client that is told of all."""
+        """A client that knows all coordinators."""
         async with CoordinatorsClient(self.addresses) as client:
             yield client
 
     async def owners(self, address: str | None = None) -> list[str]:
-        """The owner of each shard, as one of them says (by default the first)."""
+        """The owner of each shard, as reported by one coordinator (by default the first)."""
         async with CoordinatorsClient([address or self.addresses[0]]) as client:
             return [await client.find_coordinator(group_of(s), timeout_s=10) for s in range(SHARDS)]
 
     async def wait_until_shared(self, among: Sequence[str] | None = None) -> list[str]:
-        """Wait until these (by default all) own the shards evenly and agree on it."""
+        """Wait until these coordinators (by default all) own the shards evenly and agree on it."""
         wanted = list(among or self.addresses)
         last: list[list[str]] = []
 

@@ -1,4 +1,4 @@
-"""Coordinators as processes of their own, which can be seen from outside, killed and frozen."""
+"""Coordinators as separate processes that tests observe from outside, kill and freeze."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +18,9 @@ START_TIMEOUT_S = 60.0
 
 
 class CoordinatorProcess:
-    """Start, kill, and start again at the same address, while the loop of the test goes on."""
+    """Start, kill and restart a coordinator at the same address without blocking the test's event
+    loop.
+    """
 
     def __init__(self, directory: Path, **settings: object) -> None:
         environment = {
@@ -33,24 +35,24 @@ class CoordinatorProcess:
         self.assert_unharmed = self._service.assert_unharmed
 
     async def start(self) -> None:
-        """Returns once it serves."""
+        """Start it; returns once it serves."""
         await asyncio.to_thread(self._service.start)
 
     async def launch(self) -> None:
-        """Start it, and leave it to it when it will serve."""
+        """Start it without waiting until it serves."""
         await asyncio.to_thread(self._service.launch)
 
     async def kill(self) -> None:
-        """Without a word: SIGKILL."""
+        """Kill it with SIGKILL."""
         await asyncio.to_thread(self._service.process.kill)
 
     async def stop(self) -> None:
-        """In good order; a second call does nothing."""
+        """Stop it gracefully; idempotent."""
         await asyncio.to_thread(self._service.process.stop)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CoordinatorClient]:
-        """A client on a connection of its own."""
+        """A client on a new connection."""
         async with channel(self.address) as connection:
             yield CoordinatorClient(connection)
 
@@ -59,7 +61,7 @@ class CoordinatorProcess:
 async def coordinator_process(
     directory: Path, **settings: object
 ) -> AsyncIterator[CoordinatorProcess]:
-    """It runs, and is stopped in good order and unharmed at the end."""
+    """A running coordinator; at the end it is checked for defects and stopped gracefully."""
     running = CoordinatorProcess(directory, **settings)
     await running.start()
     try:
@@ -70,7 +72,7 @@ async def coordinator_process(
 
 
 class CoordinatorProcesses:
-    """Several that share a directory; an async context at whose end none is left."""
+    """Several coordinators that share a directory; an async context that ends all of them."""
 
     def __init__(
         self, directory: Path, *, count: int = 2, env: Mapping[str, str] | None = None
@@ -99,7 +101,7 @@ class CoordinatorProcesses:
             service.process.kill()
 
     def start(self, address: str) -> None:
-        """Start the coordinator at an address, maybe again."""
+        """Start or restart the coordinator at an address."""
         self._services[address].launch()
 
     def kill(self, address: str) -> None:
@@ -107,7 +109,7 @@ class CoordinatorProcesses:
         self._services[address].process.kill()
 
     async def freeze(self, address: str) -> None:
-        """SIGSTOP, while it keeps no file from the others."""
+        """SIGSTOP at a moment when it holds no file lock."""
         await freeze(lambda: [self._services[address].process.pid], self.directory / "data")
 
     def thaw(self, address: str) -> None:
@@ -115,24 +117,24 @@ class CoordinatorProcesses:
         thaw([self._services[address].process.pid])
 
     def stop(self, address: str) -> int | None:
-        """SIGTERM; its exit code."""
+        """SIGTERM; returns the exit code."""
         return self._services[address].process.stop()
 
     def log(self, address: str) -> str:
-        """What it has written."""
+        """A coordinator's output."""
         return self._services[address].process.log()
 
     def other(self, address: str) -> str:
-        """The other one of two."""
+        """The other one of two coordinators."""
         [found] = [each for each in self.addresses if each != address]
         return found
 
     def client(self, *addresses: str) -> CoordinatorsClient:
-        """A client that is told of these, by default of all."""
+        """A client that knows these addresses, by default all."""
         return CoordinatorsClient(addresses or self.addresses)
 
     async def owners(self, asked: str) -> list[str]:
-        """The owner of each shard, as one of them says; "" where it knows none."""
+        """The owner of each shard, as reported by one coordinator; "" where unknown."""
 
         async def owner(client: CoordinatorsClient, shard: int) -> str:
             with suppress(DroverError):
@@ -143,7 +145,7 @@ class CoordinatorProcesses:
             return list(await asyncio.gather(*(owner(client, s) for s in range(SHARDS))))
 
     async def wait_until_shared(self) -> None:
-        """Wait until all own as many shards as they should, and agree on it."""
+        """Wait until all own their even part of the shards, and agree on it."""
 
         async def shared() -> bool:
             seen = [await self.owners(address) for address in self.addresses]

@@ -21,7 +21,7 @@ class Span(InputPartition):
 
 
 class CounterReader(DataSourceStreamReader):
-    """Numbers up to what a file says, in partitions of three."""
+    """Numbers up to the one in a file, in partitions of three."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Counter(DataSource):
         return "id INT, text STRING"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return CounterReader(self.options["PATH"])  # options do not mind case
+        return CounterReader(self.options["PATH"])  # option names are case-insensitive
 
 
 class LinesReader(SimpleDataSourceStreamReader):

@@ -1,4 +1,4 @@
-"""Programs and libraries of Debian's packages that tests need, without installing anything."""
+"""Programs and libraries of Debian packages, used without installing the packages."""
 
 import fcntl
 import os
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-#: Where CI keeps what it has taken out of packages.
+#: CI's folder for unpacked packages.
 _KEPT = Path(tempfile.gettempdir()) / "drover-debian"
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def program(name: str, package: str) -> Path:
-    """Where a program is; CI takes it out of its package where it is missing.
+    """The path of a program; CI unpacks its package if it is missing.
 
-    A package that is installed would start its service where there is a service manager.
+    Installing the package would start its service where there is a service manager.
     """
     found = shutil.which(
         name, path=os.pathsep.join((os.environ.get("PATH", ""), str(_bin(package))))
@@ -30,7 +30,7 @@ def program(name: str, package: str) -> Path:
 
 
 def library(name: str, package: str) -> Path:
-    """Where a library is that is in a folder of its own; as ``program``."""
+    """The path of a library that is in a separate folder; see ``program``."""
 
     def found() -> list[Path]:
         roots = (Path("/"), _KEPT / package)
@@ -43,8 +43,8 @@ def library(name: str, package: str) -> Path:
 
 
 def root_of(package: str, suite: str) -> Path:
-    """A folder that has a package of another suite, and all packages that it needs: what is in
-    there runs by the loader that is in there.
+    """A folder with a package of another suite and all its dependencies; its programs run with the
+    folder's own loader.
     """
     name = f"{package}-{suite}"
     assert (_KEPT / name).exists() or shutil.which("apt-get"), (
@@ -59,7 +59,7 @@ def _can_unpack() -> bool:
 
 
 def _keep(name: str, download: Callable[[Path], None]) -> None:
-    """Have the folder of a name, with what is in the archives that are put into a folder."""
+    """Create the named folder from the archives that ``download`` fetches."""
     _KEPT.mkdir(exist_ok=True)
     with (_KEPT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -86,7 +86,9 @@ def _download(package: str, directory: Path) -> None:
 
 
 def _download_all(package: str, suite: str, directory: Path) -> None:
-    """By an apt of its own, which takes nothing for installed and has the suite as only source."""
+    """Download with a separate apt state: no package is installed, and the suite is the only
+    source.
+    """
     for each in ("state/lists/partial", "cache/archives/partial"):
         (directory / each).mkdir(parents=True)
     (directory / "status").touch()
@@ -107,7 +109,7 @@ def _download_all(package: str, suite: str, directory: Path) -> None:
 
 
 def _archive() -> str:
-    """Where this machine has Debian's packages from."""
+    """The Debian mirror of this machine."""
     asked = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian")
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.stdout, f"no source of Debian's packages is set here: {done.stderr.strip()}"

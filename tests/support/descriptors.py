@@ -1,4 +1,4 @@
-"""The contract as protoc sees it: descriptors with their comments."""
+"""The protos as compiled by protoc: descriptors with their comments."""
 
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _METHOD, _VALUE = 2, 2
 
 @dataclass(frozen=True)
 class Commented:
-    """An element of the contract: its kind, full name, descriptor and comment."""
+    """An element of the protos: its kind, full name, descriptor and comment."""
 
     kind: str
     name: str
@@ -87,7 +87,7 @@ def _of_file(file: FileDescriptorProto) -> Iterator[Commented]:
         for index, field in enumerate(descriptor.field):
             yield element("field", f"{name}.{field.name}", field, (*path, _FIELD, index))
         for index, oneof in enumerate(descriptor.oneof_decl):
-            if not oneof.name.startswith("_"):  # that is how `optional` is compiled
+            if not oneof.name.startswith("_"):  # `optional` compiles to such a oneof
                 yield element("oneof", f"{name}.{oneof.name}", oneof, (*path, _ONEOF, index))
         for index, nested in enumerate(descriptor.nested_type):
             yield from message(name, nested, (*path, _NESTED, index))

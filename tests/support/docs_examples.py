@@ -8,7 +8,7 @@ from drover.cli.definitions import parse_definitions
 from tests.support.repository import REPOSITORY, tracked_files
 
 _BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.S | re.M)
-#: What stands for a connector around settings that all have.
+#: The definition around an example of settings that every connector has.
 _ANY = "name: any\nconfig:\n  connector.class: NullSink\n  topics: any\n"
 
 

@@ -1,6 +1,6 @@
-"""Tables of the docs pages that are made of the code: ``make docs`` writes them, a test compares.
+"""Generated tables of the docs pages: ``make docs`` writes them, a test compares them.
 
-A table stands between two marks, the first of which says what it shows::
+A table is between two marks. The first mark selects its content::
 
     <!-- settings of FilesSource -->
     <!-- settings of HttpSource and HttpSink: HTTP -->        groups, of connectors that share them
@@ -34,7 +34,7 @@ from tests.support.repository import REPOSITORY, tracked_files
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
 _HEAD = "| Setting | Type | Default | Meaning |\n|---|---|---|---|\n"
-#: A word with what is around it: an opening parenthesis, and signs of punctuation.
+#: A word with its surrounding punctuation: an opening parenthesis, and closing characters.
 _WORD = re.compile(r"(?P<open>\(?)(?P<word>[^\s]*?)(?P<end>[.,;:)]*)(?=\s|$)")
 
 
@@ -72,15 +72,15 @@ def pages() -> list[Path]:
 
 
 def marks(text: str) -> list[str]:
-    """What the tables of a page show."""
+    """The contents of a page's tables, by their marks."""
     return [found["what"] for found in _MARKED.finditer(text)]
 
 
 def written(text: str) -> str:
-    """A page with its tables as the code has them.
+    """A page with its tables regenerated from the code.
 
     Raises:
-        ValueError: A mark is not understood.
+        ValueError: A mark is unknown.
     """
     return _MARKED.sub(
         lambda found: f"<!-- {found['what']} -->\n{_table(found['what'])}<!-- end -->", text
@@ -88,7 +88,7 @@ def written(text: str) -> str:
 
 
 def shown_groups(what: str) -> Iterator[tuple[str, str]]:
-    """The (connector, group) pairs of which a table of settings shows every setting."""
+    """The (connector, group) pairs whose settings are all in a table."""
     for name, groups in _settings_of(what):
         for group in groups:
             yield name, group
@@ -158,7 +158,7 @@ def _row(key: ConfigKey) -> str:
 
 
 def _as_code(text: str) -> str:
-    """Names of settings, patterns, placeholders and URLs as code."""
+    """Mark up names of settings, patterns, placeholders and URLs as code."""
     return " ".join(_word_as_code(each) for each in text.split()).replace("|", r"\|")
 
 
@@ -193,7 +193,7 @@ def _of_sink(name: str) -> bool:
 
 
 def java_names(kind: type[Connector]) -> list[str]:
-    """The class names of Kafka Connect's connectors that a connector stands in for."""
+    """The class names of Kafka Connect's connectors that a connector replaces."""
     return [each for each in kind.aliases if each.startswith(("io.", "org."))]
 
 
@@ -258,7 +258,7 @@ _FIXED: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write the tables into the pages; 0 when they are right then."""
+    """Write the tables into the pages; returns 0 if they are then up to date."""
     for page in pages():
         path = REPOSITORY / page
         text = path.read_text(encoding="utf-8")

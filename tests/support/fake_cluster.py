@@ -1,4 +1,4 @@
-"""A server for the drover command that answers what a test wants."""
+"""A server for the drover command with scripted responses."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,12 +11,14 @@ from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as group_grpc
 from drover.errors import DroverError, NotFoundError, Reason
 from drover.rpc.status import to_rpc_status
 
-#: Runs the command; its exit code, stdout and stderr.
+#: Runs the command; returns exit code, stdout and stderr.
 Run = Callable[..., tuple[int, str, str]]
 
 
 class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceServicer):
-    """Answers from ``answers`` by RPC name (a message, some in turn, an error), keeps requests."""
+    """Responds from ``answers`` by RPC name (a message, a sequence, an error), and stores
+    requests.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""An engine without Spark: plugins that do nothing, in the process of the test."""
+"""An engine without Spark: plugins that do nothing, in the test's process."""
 
 import asyncio
 import itertools
@@ -28,17 +28,17 @@ from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, Repor
 
 SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"
-#: Can be imported, but is not listed among the installed plugins.
+#: Importable, but not listed among the installed plugins.
 UNLISTED = "tests.UnlistedSource"
-#: The only logger that it has, of a connector's module.
+#: Its only logger, of a connector's module.
 LOGGER = pb.Logger(name="acme.connectors.idle", level="INFO")
 
 
 class FakeEngine:
-    """Starts, stops and fails what it is told; ``running_tasks`` maps each task to its run.
+    """Starts, stops and fails runs on command; ``running_tasks`` maps each task to its run.
 
-    Settings of its connectors: ``tasks`` is how many task configs they make (default tasks.max),
-    ``padding`` by how many bytes each is larger, and ``fail.start`` makes tasks fail at their start
+    Settings of its connectors: ``tasks`` is their number of task configs (default tasks.max),
+    ``padding`` enlarges each by that many bytes, and ``fail.start`` makes tasks fail at their start
     with its value as trace.
     """
 
@@ -54,13 +54,13 @@ class FakeEngine:
         self.paused: dict[TaskId, bool] = {}
         self.started: dict[TaskId, pb.StartTask] = {}
         self.commit_results: dict[int, pb.CommitResult] = {}
-        #: The levels that the present engine was told, in order.
+        #: The levels set on the current engine, in order.
         self.logger_levels: list[tuple[str, str]] = []
-        #: What plugins were asked about.
+        #: The arguments of calls to plugins.
         self.altered_offsets: list[list[CommittedOffset]] = []
-        #: Classes that it does not list.
+        #: Classes missing from its list of plugins.
         self.lacking: set[str] = set()
-        #: Where topic partitions end; None while it cannot say.
+        #: End offsets of topic partitions; None while unavailable.
         self.end_offsets: dict[tuple[str, int], int] | None = {}
         self._configs: dict[str, Mapping[str, str]] = {}
         self._call_ids = itertools.count(1)
@@ -79,7 +79,7 @@ class FakeEngine:
         asyncio.get_running_loop().call_soon(self._on_report, pb.EngineReport(ready=ready))
 
     def die(self, message: str = "killed by the test") -> None:
-        """End; everything in it is gone."""
+        """End the engine with all its runs."""
         self.process_id = None
         self.running_connectors.clear()
         self.running_tasks.clear()
@@ -90,11 +90,11 @@ class FakeEngine:
         )
 
     def come_back(self) -> None:
-        """Start again after ``die``."""
+        """Restart after ``die``."""
         self._come_up()
 
     def _alter_offsets(self, command: pb.AlterOffsets) -> pb.EngineReport:
-        """The plugin refuses partitions that say so."""
+        """The plugin rejects partitions that contain "refuse"."""
         self.altered_offsets.append([decode_offset(each) for each in command.offsets])
         if any("refuse" in each.partition_json for each in command.offsets):
             return pb.EngineReport(failure=pb.Failure(message="the plugin refuses"))
@@ -213,7 +213,7 @@ class FakeEngine:
         self.paused[task] = start.paused
         return pb.EngineReport(done=pb.Done())
 
-    # What the plugins' side may report
+    # Reports of plugins
 
     def fail_task(self, task: TaskId, trace: str) -> None:
         report = pb.TaskFailed(run_id=self.running_tasks[task], trace=trace)
@@ -221,11 +221,11 @@ class FakeEngine:
         self._on_report(pb.EngineReport(task_failed=report))
 
     def use_topics(self, task: TaskId, *topics: str) -> None:
-        """Say that records of topics were moved."""
+        """Report that records of topics were moved."""
         self._progress(task, pb.TaskProgress.Entry(topics=topics))
 
     def count(self, task: TaskId, counts: RecordCounts, **figures: int) -> None:
-        """Say what became of a task's records, and what its connector tells of itself."""
+        """Report a task's record counts, and its connector's figures."""
         self._progress(
             task,
             pb.TaskProgress.Entry(counts=encode_counts(counts), figures=encode_figures(figures)),
@@ -237,7 +237,7 @@ class FakeEngine:
         self._on_report(pb.EngineReport(task_progress=pb.TaskProgress(entries=[entry])))
 
     def commit(self, task: TaskId, partition_json: str, offset_json: str) -> int:
-        """Ask for a commit; returns its call id, under which the result will be."""
+        """Request a commit; returns the call id of its result."""
         call_id = next(self._call_ids)
         report = pb.EngineReport(call_id=call_id)
         report.commit_offsets.task.connector = task.connector

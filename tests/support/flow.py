@@ -1,4 +1,4 @@
-"""Lines that keep coming into a file while a test does its worst, and what came out at the end."""
+"""Lines that are continuously appended to a file during faults, and a check of the output."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ _LINES_PER_TICK = 500
 
 
 class Flow:
-    """A source file that grows, the sink file that has to become the same, and who carries it."""
+    """A growing source file, the sink file that must become equal, and their connectors."""
 
     def __init__(
         self, directory: Path, name: str = "flow", *, lines_per_tick: int = _LINES_PER_TICK
@@ -49,7 +49,7 @@ class Flow:
 
     @asynccontextmanager
     async def feeding(self) -> AsyncIterator[None]:
-        """Append lines all the while."""
+        """Append lines while the block runs."""
         task = asyncio.create_task(self._feed())
         try:
             await wait_until_async(lambda: self._line_count > 0, describe="the first lines are fed")
@@ -71,7 +71,7 @@ class Flow:
                 await pause(_TICK_S)
 
     async def wait_until_passed(self, what: str) -> None:
-        """Wait until what is in the input now has come out."""
+        """Wait until the current input has reached the output."""
         size = self.input.stat().st_size
         await wait_until_async(
             lambda: self.output.exists() and self.output.stat().st_size >= size,
@@ -80,7 +80,7 @@ class Flow:
         )
 
     async def assert_equal(self) -> None:
-        """The feed has ended: everything comes out, nothing is lost, doubled or reordered."""
+        """After the end of the feed: all lines arrive; none is lost, duplicated or reordered."""
         await self.wait_until_passed("after the feed has ended")
         assert self._line_count > 0
         assert _sha256(self.output) == _sha256(self.input)

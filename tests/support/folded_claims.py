@@ -1,4 +1,4 @@
-"""Claims and offsets as the coordinator keeps them on Kafka, on a log in memory, compacted."""
+"""Claims and offsets as the coordinator keeps them on Kafka, on a compacted in-memory log."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,9 @@ from drover_coordinator.offset_store import canonical_token
 
 
 class FoldedStore:
-    """Looks like ``EmbeddedStore``; every call finds only what a new owner would read."""
+    """Has the API of ``EmbeddedStore``; every call uses only the state that a new owner would
+    load.
+    """
 
     def __init__(self) -> None:
         #: the last value of each key, in the order of writing
@@ -88,7 +90,7 @@ class FoldedStore:
         self._append(draft.records)
 
     def offsets_of(self, connector: str) -> dict[str, CommittedOffset]:
-        """Those that are there, by canonical partition."""
+        """The connector's offsets, by canonical partition."""
         return {
             canonical: offset
             for (of, canonical), offset in self._offsets.items()
@@ -99,7 +101,7 @@ class FoldedStore:
         pass
 
     def claims(self) -> TaskClaims:
-        """What is read from the log."""
+        """The claims read from the log."""
         claims = TaskClaims()
         for key, value in self._log.items():
             record = decode_claims_record(key, value)
@@ -116,7 +118,7 @@ class FoldedStore:
 
 
 class FoldedOffsets:
-    """An ``OffsetStore`` of it."""
+    """An ``OffsetStore`` on the log."""
 
     def __init__(self) -> None:
         self._store = FoldedStore()

@@ -1,4 +1,4 @@
-"""Processes that are suspended at a moment of the test's choice."""
+"""Processes that a test pauses at a chosen moment."""
 
 import os
 import signal
@@ -17,10 +17,10 @@ _STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 async def freeze(
     pids: Callable[[], Sequence[int]], data_directory: Path, *, in_a_write: bool = False
 ) -> list[int]:
-    """Stop processes with SIGSTOP, all of them together, and return them.
+    """Pause processes with SIGSTOP, all together, and return them.
 
-    With ``in_a_write`` while one of them keeps others from writing a SQLite file of the directory;
-    else while none does: the locks of one that is frozen stay.
+    With ``in_a_write``, pause while one of them holds the write lock of a SQLite file in the
+    directory; otherwise while none does, because a paused process keeps its locks.
     """
 
     def frozen() -> list[int]:
@@ -37,13 +37,13 @@ async def freeze(
 
 
 def suspend(pid: int) -> None:
-    """SIGSTOP, and wait until it does nothing any more: its threads stop one after the other."""
+    """SIGSTOP, and wait until all threads have stopped: they stop one after another."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: _stands_still(pid), describe=f"{pid} stands still")
 
 
 def thaw(pids: Iterable[int]) -> None:
-    """They go on where they were: SIGCONT."""
+    """Resume processes with SIGCONT."""
     _signal(pids, signal.SIGCONT)
 
 
@@ -57,6 +57,6 @@ def _stands_still(pid: int) -> bool:
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        # a Spark Python worker may have ended meanwhile
+        # a Spark Python worker may have ended during the pause
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -37,7 +37,7 @@ def _request(group_id: str, number: int) -> pb.JoinGroupRequest:
 
 
 async def _join(stub: Any, request: pb.JoinGroupRequest) -> tuple[str, pb.JoinGroupResponse]:
-    """What became of both steps of a join, in a word."""
+    """The outcome of both steps of a join, in one word."""
     try:
         answer = await stub.JoinGroup(request, timeout=CALL_S)
         request.member_id = answer.member_id_required.member_id
@@ -72,7 +72,7 @@ async def _park(stubs: list[Any], group_id: str, count: int, *, sync: bool) -> N
         answer = await stub.JoinGroup(request, timeout=CALL_S)
         request.member_id = answer.member_id_required.member_id
         joining = asyncio.ensure_future(stub.JoinGroup(request, timeout=CALL_S))
-        while True:  # it can be watched once it is a member
+        while True:  # a member can be watched once its join is stored
             try:
                 watching = await _watch(stub, request)
             except grpc.aio.AioRpcError:
@@ -83,7 +83,7 @@ async def _park(stubs: list[Any], group_id: str, count: int, *, sync: bool) -> N
             return joining, watching
         joined = (await joining).joined
         if joined.members:
-            return None, watching  # a leader that never syncs
+            return None, watching  # the leader never syncs
         syncing = stub.SyncGroup(
             pb.SyncGroupRequest(
                 group_id=group_id, member_id=request.member_id, generation=joined.generation

@@ -1,7 +1,8 @@
 """Drives the group machine as the runtime does, without a runtime: decide, append, replay, release.
 
-Time stands still until ``advance``, which fires the machine's timers, each at its moment. After
-every event the machine's invariants are checked, and that ``handle`` left hard state alone.
+Time advances only in ``advance``, which fires each of the machine's timers at its deadline. After
+every event the harness checks the machine's invariants, and that ``handle`` did not change hard
+state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,7 @@ DISK_FULL = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the disk is full")
 
 @dataclass(slots=True)
 class Call:
-    """A call that was made, and its answer once there is one."""
+    """A call, and its response once there is one."""
 
     call_id: str
     event: Event
@@ -70,25 +71,25 @@ class Call:
 
     @property
     def waits(self) -> bool:
-        """It is parked."""
+        """Whether the call is parked."""
         return not self.responses and not self.errors
 
     @property
     def response(self) -> object:
-        """The answer, which must be there and be no error."""
+        """The response, which must exist and must not be an error."""
         assert not self.errors, f"{self.event} failed: {self.errors[0]!r}"
         assert self.responses, f"{self.event} is not answered"
         return self.responses[0]
 
     @property
     def joined(self) -> Joined:
-        """The answer to a join that made it."""
+        """The response of a successful join."""
         assert isinstance(self.response, Joined), self.response
         return self.response
 
     @property
     def reason(self) -> Reason:
-        """Why it failed; it must have."""
+        """The reason of the call's error, which must exist."""
         assert self.errors, f"{self.event} did not fail: {self.responses}"
         return self.errors[0].reason
 
@@ -125,7 +126,7 @@ class GroupHarness:
         assert self.machine.hard_state() == before
 
     def restart_with_log(self) -> None:
-        """Load ``records``, which a test has put there."""
+        """Load ``records`` that a test has written."""
         self.machine = GroupsMachine(self.settings)
         self._load()
 
@@ -150,7 +151,7 @@ class GroupHarness:
         self.now_ms = target_ms
 
     def handle(self, event: Event) -> None:
-        """Let the machine take an event, and do what it says."""
+        """Handle an event in the machine, and execute its instructions."""
         before = self.machine.hard_state()
         outcome = self.machine.handle(event, self.now_ms)
         assert self.machine.hard_state() == before, f"{event} changed hard state in handle"
@@ -246,15 +247,15 @@ class GroupHarness:
         )
 
     def first_join(self, new_id: str, **options: object) -> Call:
-        """A first join, which is to be answered with ``new_id``."""
+        """A first join; the coordinator answers with ``new_id``."""
         return self.join("", new_id=new_id, **options)  # type: ignore[arg-type]
 
     def join_static(self, new_id: str, instance_id: str, **options: object) -> Call:
-        """A static member's process starts: it joins under its instance id, as ``new_id``."""
+        """The first join of a static member's process: with its instance id, as ``new_id``."""
         return self.first_join(new_id, instance_id=instance_id, **options)
 
     def enter(self, member_id: str, **options: object) -> Call:
-        """Both steps of a newcomer; returns the second, parked call."""
+        """Both joins of a new member; returns the second, parked call."""
         self.first_join(member_id, **options)
         return self.join(member_id, **options)  # type: ignore[arg-type]
 
@@ -269,7 +270,7 @@ class GroupHarness:
         protocol_name: str = "",
         instance_id: str | None = None,
     ) -> Call:
-        """Sync, with assignments if it is the leader's; in the present generation if not told."""
+        """Sync, with assignments as the leader; by default in the current generation."""
         if generation is None:
             generation = self.describe(group_id).generation
         handed_in = tuple(MemberAssignment(*each) for each in (assignments or {}).items())
@@ -294,13 +295,13 @@ class GroupHarness:
         group_id: str = GROUP,
         instance_id: str | None = None,
     ) -> Call:
-        """A heartbeat, in the present generation if not told otherwise."""
+        """A heartbeat, by default in the current generation."""
         if generation is None:
             generation = self.describe(group_id).generation
         return self.submit(Heartbeat(self.call_id(), group_id, member_id, generation, instance_id))
 
     def leave(self, *members: str | LeavingMember, group_id: str = GROUP) -> Call:
-        """Members leave together."""
+        """Remove members in one request."""
         leaving = tuple(LeavingMember(each) if isinstance(each, str) else each for each in members)
         return self.submit(LeaveGroup(self.call_id(), group_id, leaving))
 
@@ -316,11 +317,11 @@ class GroupHarness:
         return call
 
     def break_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
-        """A watch breaks from the member's side, its oldest; one that is not open does nothing."""
+        """Break a member's oldest watch from the client's side; does nothing without one."""
         self.handle(MemberStreamBroken(group_id, member_id, self._oldest(group_id, member_id)))
 
     def end_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
-        """The server ends a watch, the member's oldest."""
+        """End a member's oldest watch from the server's side."""
         self.handle(WatchEnded(group_id, member_id, self._oldest(group_id, member_id)))
 
     def _oldest(self, group_id: str, member_id: str) -> str:
@@ -328,7 +329,7 @@ class GroupHarness:
         return open_watches.pop(0) if open_watches else "none"
 
     def abandon(self, call: Call) -> None:
-        """The caller of a parked join or sync goes away."""
+        """Cancel a parked join or sync."""
         event = call.event
         assert isinstance(event, JoinGroup | SyncGroup)
         member_id = event.member_id
@@ -355,7 +356,7 @@ class GroupHarness:
         instance_id: str | None = None,
         group_id: str = GROUP,
     ) -> Call:
-        """Commit positions, as nobody's member unless told otherwise."""
+        """Commit positions, by default without a member id."""
         if isinstance(offsets, Mapping):
             offsets = [
                 GroupOffset(at.topic, at.partition, offset) for at, offset in offsets.items()
@@ -369,7 +370,7 @@ class GroupHarness:
     def fetch_offsets(
         self, *partitions: TopicPartition, group_id: str = GROUP, **page: object
     ) -> Call:
-        """Ask for positions, or for a page of all."""
+        """Fetch positions, or a page of all."""
         return self.submit(
             FetchGroupOffsets(self.call_id(), group_id, partitions, **page)  # type: ignore[arg-type]
         )
@@ -398,7 +399,7 @@ class GroupHarness:
     # --- whole groups ------------------------------------------------------------------------
 
     def completing(self, *member_ids: str, **options: object) -> dict[str, Call]:
-        """A new group whose first generation was just told; the first id leads."""
+        """A new group whose first generation has been answered; the first id leads."""
         calls = {each: self.enter(each, **options) for each in member_ids}
         for _ in range(REBALANCE_MS // max(self.settings.initial_rebalance_delay_ms, 1) + 1):
             if not any(call.waits for call in calls.values()):
@@ -414,7 +415,7 @@ class GroupHarness:
         self.assign(*member_ids, group_id=str(options.get("group_id", GROUP)))
 
     def assign(self, leader_id: str, *member_ids: str, group_id: str = GROUP) -> None:
-        """Everyone syncs, the leader last."""
+        """Sync all members, the leader last."""
         followers = [self.sync(each, group_id=group_id) for each in member_ids]
         everyone = {each: f"to-{each}".encode() for each in (leader_id, *member_ids)}
         leader = self.sync(leader_id, assignments=everyone, group_id=group_id)
@@ -422,10 +423,10 @@ class GroupHarness:
             assert call.responses, call
 
     def rejoin(self, *member_ids: str) -> dict[str, Call]:
-        """Known members join again."""
+        """Rejoin known members."""
         return {each: self.join(each) for each in member_ids}
 
-    # --- what came of it ---------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------
 
     def member_ids(self, group_id: str = GROUP) -> list[str]:
         """The members, in order of their ids."""

@@ -1,4 +1,4 @@
-"""Members of a group over real gRPC, and a coordinator in this process to be members of."""
+"""Members of a group over real gRPC, and a coordinator in this process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +36,9 @@ CALL_S = 30.0
 
 
 class RunningCoordinator:
-    """A coordinator on a directory; start, stop, and start again at the same address."""
+    """A coordinator on a directory that can be started, stopped and restarted at the same
+    address.
+    """
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self._directory = directory
@@ -46,7 +48,7 @@ class RunningCoordinator:
         self.address = free_address()
 
     async def start(self) -> None:
-        """Serve; returns once health says so."""
+        """Start it; returns once its health check is SERVING."""
         addresses: list[str] = []
         settings = CoordinatorSettings(
             coordinator_listen=self.address,
@@ -73,7 +75,7 @@ class RunningCoordinator:
         return self._task is None or self._task.done() or await self.serves()
 
     async def serves(self) -> bool:
-        """Whether health says SERVING."""
+        """Whether its health check is SERVING."""
         async with channel(self.address) as connection:
             stub: Any = health_pb2_grpc.HealthStub(connection)
             try:
@@ -90,7 +92,7 @@ class RunningCoordinator:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CoordinatorClient]:
-        """A client on a connection of its own."""
+        """A client on a new connection."""
         async with channel(self.address) as connection:
             yield CoordinatorClient(connection)
 
@@ -120,7 +122,7 @@ async def failure(call: Awaitable[Any]) -> DroverError:
 
 
 class GroupMember:
-    """One member: its own connection, its watch, what it knows of the group."""
+    """One member: its own connection, its watch, and its view of the group."""
 
     def __init__(
         self,
@@ -154,19 +156,19 @@ class GroupMember:
         await self.vanish()
 
     async def vanish(self) -> None:
-        """Close the connection without a word, as a process does that dies."""
+        """Close the connection without leaving, as a killed process does."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
         await self._stack.aclose()
 
     async def join(self, timeout_s: float = CALL_S) -> Joined:
-        """Join until it is in a generation."""
+        """Join; retry until it is a member of a generation."""
         while True:
             try:
                 answer = await self._join_once(timeout_s)
             except NotFoundError:
-                # an id that was only handed out is lost when the group moves, as after a stall
+                # an unused member id is lost when the group moves, as after a stall
                 if self.joined is not None or not self.member_id:
                     raise
                 self.member_id = ""
@@ -198,7 +200,7 @@ class GroupMember:
         return self.joined is not None and self.joined.leader_id == self.member_id
 
     async def sync(self) -> Synced:
-        """Sync, with an assignment for everybody if it leads."""
+        """Sync; the leader sends an assignment for each member."""
         assert self.joined is not None
         answer = await self.client.sync(
             group_id=self.group_id,
@@ -215,7 +217,7 @@ class GroupMember:
         return answer
 
     async def heartbeat(self) -> bool:
-        """A heartbeat; whether a rebalance is under way."""
+        """Send a heartbeat; returns whether a rebalance is under way."""
         assert self.joined is not None
         return await self.client.heartbeat(
             group_id=self.group_id,
@@ -239,7 +241,7 @@ class GroupMember:
         )
 
     async def wait_until_rejoin_needed(self) -> None:
-        """Wait until the watch says that this member has to join again."""
+        """Wait until the watch reports that this member must rejoin."""
         await self.wait_until(lambda: self.seen[-1].rejoin_needed)
 
     async def wait_until_watch_ended(self) -> None:
@@ -247,7 +249,7 @@ class GroupMember:
         await self.wait_until(lambda: self.watch_error is not None)
 
     async def watch(self) -> None:
-        """Keep a watch open; returns when it has begun."""
+        """Keep a watch open; returns after its first message."""
         begun = len(self.seen)
 
         async def follow() -> None:
@@ -262,12 +264,12 @@ class GroupMember:
         await self.wait_until(lambda: len(self.seen) > begun)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what this member sees."""
+        """Wait for a condition on this member's view."""
         await wait_until_async(condition, describe=lambda: (self.seen, self.watch_error))
 
 
 async def form_group(*members: GroupMember) -> None:
-    """All join, sync, and watch; the group is stable then."""
+    """Join, sync and watch with all members; the group is then stable."""
     await asyncio.gather(*(each.join() for each in members))
     generation = max(each.joined.generation for each in members if each.joined)
     while any(each.joined is None or each.joined.generation < generation for each in members):

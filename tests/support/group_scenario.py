@@ -135,7 +135,7 @@ class GroupScenario:
         self._group.handle(Unloaded(UnavailableError(Reason.DRAINING, "shutting down")))
 
     def _news(self) -> list[str]:
-        """What happened since the last command: records, notifications, answers."""
+        """Changes since the last command: records, notifications, responses."""
         group = self._group
         news = [f"log < {_record(each)}" for each in group.records[self._record_count :]]
         self._record_count = len(group.records)
@@ -174,7 +174,7 @@ def _joining(command: Command) -> dict[str, Any]:
 
 
 def _ids(word: str) -> tuple[str, str | None]:
-    """A member id and an instance id, written ``a@A``; either may be left out."""
+    """A member id and an instance id, written ``a@A``; either may be omitted."""
     member_id, _, instance_id = word.partition("@")
     return member_id, instance_id or None
 

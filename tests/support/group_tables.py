@@ -1,4 +1,4 @@
-"""The tables of docs/group-states.md, which tests hold the code to."""
+"""The tables of docs/group-states.md, which tests compare with the code."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
-"""Connections that never get anywhere, as a process of its own: ``HOST:PORT KIND COUNT [tls]``.
+"""Connections that never complete, from a separate process: ``HOST:PORT KIND COUNT [tls]``.
 
-It opens COUNT connections, says how many once it has, goes on as KIND says until its standard input
-ends, and opens those anew that the server ends.
+It opens COUNT connections, then prints their number, acts as KIND defines until the end of its
+standard input, and reopens connections that the server closes.
 
-KIND: ``silent`` sends nothing, ``stuck`` half of a first message, ``slow`` one a byte at a time.
+KIND: ``silent`` sends nothing, ``stuck`` half of a first message, ``slow`` one byte at a time.
 """
 
 import resource
@@ -19,7 +19,7 @@ _SPARE_FILES = 32
 
 
 def first_message(*, tls: bool) -> bytes:
-    """What a client begins with."""
+    """A client's first message."""
     if not tls:
         return _HTTP2_PREFACE
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -44,7 +44,7 @@ class _Crowd:
         return len(self._sent)
 
     def add(self) -> bool:
-        """One more; False when the server takes none now."""
+        """Open one more connection; returns False when the server accepts none."""
         try:
             connection = socket.create_connection(self._address, timeout=5)
         except OSError:
@@ -58,7 +58,7 @@ class _Crowd:
         return True
 
     def go_on(self) -> None:
-        """A byte of each that is slow; forget those that the server has ended."""
+        """Send a byte on each slow connection; drop connections that the server has closed."""
         if self._kind == "slow":
             for connection, sent in list(self._sent.items()):
                 if sent < len(self._text) - 1:
@@ -91,7 +91,7 @@ class _Crowd:
 
 
 def main(place: str, kind: str, count: int, *, tls: bool) -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + _SPARE_FILES), hard))
     host, _, port = place.rpartition(":")
@@ -100,7 +100,7 @@ def main(place: str, kind: str, count: int, *, tls: bool) -> None:
     orders.register(sys.stdin, selectors.EVENT_READ)
     told = False
     while not orders.select(timeout=_BYTE_EVERY_S):
-        # so many in a turn at most: those that are turned away try again, but not all the time
+        # a limited number per round: rejected connections are retried, but not constantly
         for _ in range(count - len(crowd)):
             if not crowd.add():
                 break

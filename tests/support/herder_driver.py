@@ -1,4 +1,4 @@
-"""Plays the world around a herder: time, timers, and whatever answers its instructions."""
+"""Simulates a herder's environment: time, timers, and the results of its instructions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -69,16 +69,16 @@ def task_configs(name: str, count: int) -> list[ConfigMap]:
 
 
 class HerderDriver:
-    """A herder with a clock of its own; validates it after every step.
+    """A herder with a manual clock; validates it after every step.
 
-    ``todo`` holds the instructions that nobody has answered yet, ``answers`` what callers got,
-    ``statuses`` the last status written for each key.
+    ``todo`` holds unanswered instructions, ``answers`` the callers' responses, ``statuses`` the
+    last status written for each key.
     """
 
     def __init__(
         self, settings: HerderSettings | None = None, *, protocol: str = "default"
     ) -> None:
-        #: What the group speaks; the eager protocol unless a test wants another.
+        #: The group's protocol; eager unless a test selects another.
         self.protocol = protocol
         self.herder = Herder(settings or HerderSettings(worker_id=ME, group_id="drover"))
         self.now_ms = 1_000_000
@@ -141,7 +141,7 @@ class HerderDriver:
         self.now_ms = end_ms
 
     def gather(self) -> None:
-        """Let connectors and tasks stay as they are until a change of them is acted on."""
+        """Let the rejoin delay pass: the herder then acts on changes of connectors and tasks."""
         self.advance(self.herder.context.settings.rejoin_delay_ms)
 
     def find(self, kind: type[InstructionT]) -> list[InstructionT]:
@@ -187,7 +187,7 @@ class HerderDriver:
         )
 
     def change(self, *changes: ConfigChange) -> None:
-        """The config log goes on by one record for each change."""
+        """Append one record to the config log for each change."""
         batch = []
         for change in changes:
             batch.append(ConfigEvent(self.offset, change))
@@ -214,7 +214,7 @@ class HerderDriver:
             self.commit(name, task_configs(name, tasks))
 
     def commit(self, name: str, configs: Sequence[ConfigMap], *, own: bool = True) -> None:
-        """A set is committed: what the connector made last, or ``own`` is false."""
+        """Commit a task set: the connector's last one, unless ``own`` is false."""
         connector = self.herder.work.connectors.get(name)
         if own and connector is not None:
             connector.generated = configs
@@ -230,13 +230,13 @@ class HerderDriver:
         self.change(TaskConfigsUpdated(after, {TaskId(name, i): c for i, c in enumerate(configs)}))
 
     def commit_half(self, name: str, count: int) -> None:
-        """A commit marker of more tasks than the log has."""
+        """Write a commit marker that names more tasks than the log has."""
         known = self.herder.context.view.connectors[name]
         after = replace(known, task_count=count, inconsistent=True)
         self.change(TaskConfigsUpdated(after, {}))
 
     def session_key(self, key: bytes, algorithm: str = "HmacSHA256") -> SessionKey:
-        """A session key was written now."""
+        """Write a session key, created now."""
         made = SessionKey(key, algorithm, self.now_ms)
         self.change(SessionKeyUpdated(made))
         return made
@@ -253,7 +253,7 @@ class HerderDriver:
     # The status store
 
     def see_statuses(self, states: Mapping[StatusKey, RunState], worker: str = OTHER) -> None:
-        """Statuses that others wrote."""
+        """Statuses written by other workers."""
         batch = []
         for key, state in states.items():
             status = Status(key, state, worker, 1)
@@ -262,7 +262,7 @@ class HerderDriver:
         self.step(events.StatusesChanged(batch))
 
     def echo_statuses(self) -> None:
-        """The status store shows what this worker wrote."""
+        """Deliver this worker's own statuses from the status store."""
         known = self.herder.context.statuses
         fresh = {k: s for k, s in self.statuses.items() if known.get(k) != s}
         batch = []
@@ -283,7 +283,7 @@ class HerderDriver:
         others: Mapping[str, MemberMetadata] | None = None,
         member_id: str = "member-a",
     ) -> instructions.JoinGroup:
-        """Answer the join under way."""
+        """Answer the pending join."""
         call = self.take(instructions.JoinGroup)
         self.member_id = member_id
         members = [
@@ -309,7 +309,7 @@ class HerderDriver:
         return call
 
     def sync(self, assignment: Assignment | None = None) -> instructions.SyncGroup:
-        """Answer the sync under way; the leader gets what it handed in."""
+        """Answer the pending sync; the leader gets the assignment that it sent."""
         call = self.take(instructions.SyncGroup)
         data = (
             call.assignments[call.member_id]
@@ -322,7 +322,7 @@ class HerderDriver:
     def settle_as_leader(
         self, *, generation: int = 1, others: Mapping[str, MemberMetadata] | None = None
     ) -> None:
-        """From JOINING to SETTLED, leading, with the right to write."""
+        """Take it from JOINING to SETTLED as leader, with the right to write."""
         self.join(generation=generation, others=others)
         self.sync()
         if self.find(instructions.ClaimWriter):
@@ -342,7 +342,7 @@ class HerderDriver:
         tasks: Sequence[TaskId] = (),
         offset: int | None = None,
     ) -> None:
-        """From JOINING to SETTLED, led by the other worker."""
+        """Take it from JOINING to SETTLED as follower; the other worker leads."""
         self.join(generation=generation, leader=False)
         self.sync(self.led_assignment(connectors=connectors, tasks=tasks, offset=offset))
         assert self.stage == "SETTLED", self.stage
@@ -370,7 +370,7 @@ class HerderDriver:
         )
 
     def ready(self, *entries: ConnectorEntry) -> None:
-        """The engine is up and the views are read: the first join is on its way."""
+        """The engine is up and the views are loaded: the first join is pending."""
         self.step(events.StatusesLoaded(StatusSnapshot(0, {})))
         self.load(*entries)
         self.step(events.EngineReady())
@@ -382,7 +382,7 @@ class HerderDriver:
     # The engine and the coordinator's claims
 
     def run_engine(self, *, task_counts: Mapping[str, int] | None = None) -> None:
-        """Carry out everything the engine and the coordinator are asked for, until nothing is."""
+        """Execute all instructions for the engine and the coordinator, until none is left."""
         for _ in range(1000):
             if not self._run_one(task_counts or {}):
                 return
@@ -438,5 +438,5 @@ class HerderDriver:
         self.step(events.ConfigValidated(cause_id, (), connector_type))
 
     def states(self) -> dict[str, str]:
-        """The last status of everything this worker spoke of."""
+        """The last status of each item that this worker reported."""
         return {str(key): status.state.value for key, status in self.statuses.items()}

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers as a test says."""
+"""A real HTTP server on loopback with scripted responses."""
 
 import json
 import threading
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked."""
+    """A received request."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered; a value that is no bytes is JSON."""
+    """A response; a value that is not bytes is sent as JSON."""
 
     body: Any = b""
     status: int = 200
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass
 class Api:
-    """A running server: ``answer`` says what it answers, ``requests`` has what was asked."""
+    """A running server: ``answer`` computes its responses, ``requests`` has all requests."""
 
     url: str
     answer: Callable[[Request], Reply]
@@ -57,7 +57,7 @@ def running_api(answer: Callable[[Request], Reply], port: int = 0) -> Iterator[A
             )
             api.requests.append(request)
             reply = api.answer(request)
-            if reply.status == 0:  # as a server that dies
+            if reply.status == 0:  # as when the server crashes
                 self.close_connection = True
                 return
             body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()

@@ -1,4 +1,4 @@
-"""A door before an HTTP server, which may answer in its place, or keep its answers back."""
+"""A proxy in front of an HTTP server that can respond in its place, or drop its responses."""
 
 import http.client
 import ssl
@@ -8,28 +8,28 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: The server gets the request, and its answer gets lost.
+#: The server gets the request, and its response is lost.
 LOST = 0
-#: The server gets the request twice, as from a proxy that lost its first answer.
+#: The server gets the request twice, as from a proxy that retries after a lost response.
 TWICE = -1
 _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for, without the body."""
+    """A client's request, without its body."""
 
     method: str
     path: str
     headers: dict[str, str]
 
 
-#: The status that the gate answers with, LOST or TWICE; None when the server shall answer.
+#: The proxy's own status, LOST or TWICE; None forwards the request to the server.
 Rule = Callable[[Request], int | None]
 
 
 class HttpGate:
-    """A gate that runs; ``rule`` may be changed at any time, ``seen`` has all requests."""
+    """A running proxy; ``rule`` may be changed at any time, ``seen`` has all requests."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -37,7 +37,7 @@ class HttpGate:
         self.seen: list[Request] = []
 
     def once(self, status: int, method: str, ending: str) -> None:
-        """Do so with the next request of a method whose path (without a query) ends like this."""
+        """Apply ``status`` to the next request with this method and end of path (without query)."""
         left = [status]
 
         def rule(request: Request) -> int | None:
@@ -49,7 +49,7 @@ class HttpGate:
 
 @contextmanager
 def http_gate(port: int, tls: ssl.SSLContext | None = None) -> Iterator[HttpGate]:
-    """A gate before the server on this port of the loopback interface; it may speak TLS."""
+    """A proxy in front of the server on this loopback port, optionally with TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

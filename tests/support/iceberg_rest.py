@@ -19,15 +19,15 @@ from tests.support.repository import REPOSITORY
 CACHE = REPOSITORY / ".iceberg"
 _POM = Path(__file__).with_name("iceberg_rest_pom.xml")
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
-#: What PySpark has of Hadoop's client, and of what that logs with.
+#: PySpark's jars with Hadoop's client and its logging.
 _OF_SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "jcl-over-slf4j-*.jar")
 
 
 @dataclass(frozen=True)
 class IcebergRest:
-    """A running catalogue; ``warehouse`` is where its tables are.
+    """A running catalogue; ``warehouse`` is the location of its tables.
 
-    It listens on all interfaces, as nothing tells it otherwise, and asks nobody for a password.
+    It listens on all interfaces, its default, and has no authentication.
     """
 
     port: int
@@ -36,16 +36,16 @@ class IcebergRest:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """A sink's settings to reach it."""
+        """A sink's settings for the catalogue."""
         return {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": self.address}
 
     def start(self) -> None:
-        """Start it (again), and wait until it answers."""
+        """Start or restart it, and wait until it responds."""
         self.process.start(ready=self._answers)
 
     def _answers(self) -> bool:
@@ -58,10 +58,10 @@ class IcebergRest:
 
 
 def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """How to start it; its jars are fetched where they are not there yet.
+    """The command that starts it; fetches its jars if they are missing.
 
     Raises:
-        JarsMissingError: there is no Java, or no way to the jars.
+        JarsMissingError: There is no Java, or the jars cannot be fetched.
     """
     version = version_in(_POM, "iceberg.version")
     try:
@@ -104,7 +104,7 @@ def running_iceberg_rest(warehouse: str | None = None, **properties: str) -> Ite
             "CATALOG_REST_PORT": str(port),
             "CATALOG_URI": f"jdbc:sqlite:{folder}/catalogue.db",
             "CATALOG_WAREHOUSE": place,
-            # SeaweedFS refuses those that Amazon's library adds by itself
+            # SeaweedFS rejects the checksums that Amazon's library adds by default
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
             **{f"CATALOG_{name.upper()}": value for name, value in properties.items()},
         }

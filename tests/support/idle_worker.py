@@ -1,8 +1,8 @@
-"""A worker whose engine has no Spark, as a process of its own: many fit on a small machine.
+"""A worker whose engine has no Spark, as a separate process: many fit on a small machine.
 
-``python -m tests.support.idle_worker`` takes a worker's settings, and notes each start and stop of
-a task in the file that STORY_VARIABLE names. The signal LOOP_STALLS has its event loop stand still
-for LOOP_STALLS_S.
+``python -m tests.support.idle_worker`` reads a worker's settings, and writes each start and stop of
+a task to the file that STORY_VARIABLE names. The signal LOOP_STALLS blocks its event loop for
+LOOP_STALLS_S.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ _STORY = "story.txt"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A task was started or stopped in order.
+    """A start or graceful stop of a task.
 
     Attributes:
-        at_s: When, by a clock that all processes share.
+        at_s: The time, on a clock that all processes share.
         verb: "start" or "stop".
         task: The task, as connector-index.
         worker: The worker's address.
@@ -50,13 +50,13 @@ class Line:
 
 
 class Story:
-    """What became of all tasks of a cluster of idle workers."""
+    """All starts and stops of tasks in a cluster of idle workers."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _STORY
 
     def lines(self) -> Iterator[Line]:
-        """In the order in which it happened; a line that is still being written comes later."""
+        """The lines in order; a partially written line is left for the next call."""
         text = self._path.read_text() if self._path.exists() else ""
         for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
@@ -64,11 +64,11 @@ class Story:
                 yield Line(float(at_s), verb, task, worker)
 
     def stops(self) -> Counter[str]:
-        """How often each task was stopped in order."""
+        """The number of graceful stops of each task."""
         return Counter(line.task for line in self.lines() if line.verb == "stop")
 
     def gaps_s(self) -> list[float]:
-        """How long each task that was stopped did not run, for each time."""
+        """The time between each stop of a task and its next start."""
         stopped_s: dict[str, float] = {}
         gaps = []
         for line in self.lines():
@@ -87,7 +87,7 @@ def idle_stages(
     certificates: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> Sequence[Sequence[ProcessSpec]]:
-    """The processes of a cluster whose workers are idle ones; see ``Story(directory)``."""
+    """The processes of a cluster with idle workers; see ``Story(directory)``."""
     options = ClusterOptions(
         directory,
         worker_count=workers,
@@ -120,7 +120,8 @@ class _NotingEngine(FakeEngine):
     def _note(self, verb: str, task: object) -> None:
         name = f"{task.connector}-{task.task}"  # type: ignore[attr-defined]
         line = f"{time.monotonic():.6f} {verb} {name} {self.settings.worker_listen}\n"
-        os.write(self._story, line.encode())  # at once, so that no two mix
+        # one write call, so lines of several processes do not mix
+        os.write(self._story, line.encode())
 
 
 async def _serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Schemas with values of theirs, for property tests."""
+"""Schemas with matching values, for property tests."""
 
 import decimal
 from typing import Any
@@ -65,7 +65,7 @@ def _pairs(draw: st.DrawFn, depth: int = 2) -> Pair:
 
 @st.composite
 def _decorated(draw: st.DrawFn, schema: Schema, values: st.SearchStrategy[Any]) -> Pair:
-    """Optional or not, with or without name, doc and default."""
+    """Add optionality, name, doc and default at random."""
     optional = draw(st.booleans())
     default = None
     if draw(st.integers(0, 3)) == 0:
@@ -84,7 +84,7 @@ def _decorated(draw: st.DrawFn, schema: Schema, values: st.SearchStrategy[Any]) 
         key_schema=schema.key_schema,
         value_schema=schema.value_schema,
     )
-    # null would come back as the default
+    # null would be read as the default
     return decorated, st.none() | values if optional and default is None else values
 
 

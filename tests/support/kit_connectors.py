@@ -1,4 +1,4 @@
-"""Connectors of a few lines, for tests of the author's API and of the kit."""
+"""Small connectors for tests of the author's API and of the test kit."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -53,7 +53,7 @@ _failures: list[int] = []
 
 @source("Hesitant")
 def hesitant(context: SourceTaskContext) -> Iterator[Any]:
-    """Says once that it has to be called again, between its two batches."""
+    """Raises RetriableError once, between its two batches."""
     at = (context.offset({}) or {"next": 0})["next"]
     while not context.stopping():
         if at == 2:
@@ -68,7 +68,7 @@ def hesitant(context: SourceTaskContext) -> Iterator[Any]:
 
 @source("Customers", structured=True)
 def customers(context: SourceTaskContext) -> Iterator[Any]:
-    """A customer, a deletion and a row that cannot be read, as a table of records."""
+    """A customer, a deletion and an unreadable row, as a table of records."""
     while not context.stopping():
         if context.offset({}):
             yield None
@@ -86,7 +86,7 @@ def customers(context: SourceTaskContext) -> Iterator[Any]:
 
 @sink("Lines", ConfigDef(PATH))
 def lines(context: SinkTaskContext, batch: SinkBatch) -> str:
-    """Appends what is committed with the offsets to nothing: at least once."""
+    """Appends without deduplication: at least once."""
     with Path(context.config["path"]).open("a") as file:
         for row in batch.arrow().run(iter):
             file.write(f"{row['n']}\n")
@@ -122,8 +122,8 @@ _interruptions: list[int] = []
 
 @sink("Journal", ConfigDef(PATH), tasks=lambda config, tasks_max: [{}])
 def journal(context: SinkTaskContext) -> Generator[Any, SinkBatch, None]:
-    """Appends to one file, and cuts off what is not committed; its third batch fails halfway, once,
-    so that it is called anew.
+    """Appends to one file, and truncates it to the committed length; its third batch fails halfway
+    once, so the task restarts.
     """
     with Path(context.config["path"]).open("ab") as file:
         lengths = (int(each.metadata) for each in context.committed.values())
@@ -141,7 +141,7 @@ def journal(context: SinkTaskContext) -> Generator[Any, SinkBatch, None]:
 
 
 class BufferTask(SinkTask):
-    """Holds rows back until there are five, or time has passed."""
+    """Holds rows back until there are five, or until a time has passed."""
 
     def start(self, context: SinkTaskContext) -> None:
         self._context = context
@@ -183,7 +183,7 @@ class Buffer(SinkConnector):
 
 
 class AskingTask(SinkTask):
-    """Notes which offsets it gets, and asks for what its mode says."""
+    """Records the offsets that it receives, and makes the requests of its mode."""
 
     def start(self, context: SinkTaskContext) -> None:
         self.context = context
@@ -224,7 +224,7 @@ class Asking(SinkConnector):
 
 
 class AckingTask(SourceTask):
-    """Two records, and a note of what it is told; the first time it has no time for it."""
+    """Emits two records and records its ``committed`` calls; the first call fails as retriable."""
 
     def start(self, context: SourceTaskContext) -> None:
         self._at = (context.offset({}) or {"next": 0})["next"]

@@ -1,4 +1,4 @@
-"""Records for writers of tables, as a sink gets them."""
+"""Records for table writers, as a sink receives them."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime

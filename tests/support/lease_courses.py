@@ -1,4 +1,4 @@
-"""What writes do to the table of leases of two shards, wherever it is kept."""
+"""Effects of writes on the lease table of two shards, for every kind of store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ FREE = Lease()
 
 @dataclass(frozen=True)
 class Course:
-    """Each step is one exchange of one coordinator; ``table`` is what is there after them."""
+    """Each step is one exchange of one coordinator; ``table`` is the final content."""
 
     steps: Sequence[tuple[Identity, Sequence[Write]]]
     leases: tuple[Lease, Lease] = (FREE, FREE)

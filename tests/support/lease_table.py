@@ -1,4 +1,4 @@
-"""The table of leases in memory: what the stores of leases keep, without a store."""
+"""The lease table in memory: the content of lease stores without a store."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ class MemoryLeaseTable:
     def write(
         self, address: str, incarnation: str, writes: Iterable[Write], *, lease_ms: int = 0
     ) -> None:
-        """Carry out every write whose condition holds."""
+        """Apply every write whose condition holds."""
         who = Identity(address, incarnation, lease_ms)
         table = apply_writes(LeaseTable(tuple(self.leases), self.peers), who, writes)
         self.leases, self.peers = list(table.leases), dict(table.peers)

@@ -1,4 +1,4 @@
-"""Drives a log-backed machine by hand, through the bytes of its log: no loop, no clock."""
+"""Drives a log-backed machine directly, through the bytes of its log: no event loop, no clock."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -47,7 +47,7 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         self.notified: list[Notify] = []
 
     def submit(self, event: Any) -> Any:
-        """What the machine answers to ``event``; raises what it fails with."""
+        """The machine's response to ``event``; raises its error."""
         outcome = self.machine.handle(event, 0)
         instructions: list[Instruction] = []
         if outcome.records:
@@ -80,7 +80,7 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         if isinstance(machine, NeedsOldRecords):
             spared.update(machine.needed_offsets())
         last = {key: offset for offset, (key, _, _) in enumerate(self.log)}
-        # a tombstone may cover a spared record
+        # a tombstone may hide a spared record
         oldest_spared = min(spared, default=len(self.log))
         self.compacted |= {
             offset

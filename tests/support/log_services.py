@@ -18,7 +18,7 @@ from drover.runtime.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class RunningService:
-    """What a test can reach of it."""
+    """The parts of the service that tests use."""
 
     address: str
     channel: grpc.aio.Channel
@@ -34,7 +34,7 @@ async def running_service(
     *,
     load: bool = True,
 ) -> AsyncIterator[RunningService]:
-    """Serve the log at ``path``; without ``load`` as while the log is being read."""
+    """Serve the log at ``path``; without ``load``, as during the loading of the log."""
     clock = SystemClock()
     log = await SqliteLog.open(path, clock)
     server = RpcServer(listen="127.0.0.1:0", internal=True)

@@ -1,4 +1,4 @@
-"""A real MariaDB on loopback, with a data folder of its own, and what MySQL shares with it."""
+"""A real MariaDB on loopback with its own data folder, and the code that it shares with MySQL."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 
 PACKAGE = "mariadb-server-core"
 _USER = "drover"
-#: Statements by which there is a user who may do everything.
+#: Statements that create a user with all privileges.
 MAKE_USER = (
     f"CREATE USER '{_USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
     f"GRANT ALL ON *.* TO '{_USER}'@'127.0.0.1' WITH GRANT OPTION;",
@@ -42,10 +42,11 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class MariaDb:
-    """A running server, MySQL where ``kind`` says so; ``database`` is that of the present test.
+    """A running server: MariaDB, or MySQL according to ``kind``; ``database`` is the current
+    test's.
 
-    ``tls`` has its certificate, for 127.0.0.1 alone, that clients may have as well;
-    ``kill`` ends the server with -9 and starts it again.
+    ``tls`` is its certificate, valid for 127.0.0.1 only; clients may use it too. ``kill`` ends the
+    server with SIGKILL and restarts it.
     """
 
     port: int
@@ -56,12 +57,12 @@ class MariaDb:
 
     @property
     def url(self) -> str:
-        """As a config has it."""
+        """The connection URL for a config."""
         return f"jdbc:{self.kind}://127.0.0.1:{self.port}/{self.database}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """A connector's settings to reach it."""
+        """A connector's settings for the server."""
         return {
             "connection.url": self.url,
             "connection.user": _USER,
@@ -69,18 +70,18 @@ class MariaDb:
         }
 
     def created(self, database: str) -> "MariaDb":
-        """A new database."""
+        """Create a database."""
         self.execute(f"CREATE DATABASE {database}")
         return replace(self, database=database)
 
     def execute(self, *statements: str) -> None:
-        """Run statements, each committed by itself; names may be in double quotes."""
+        """Run statements with autocommit; names may be in double quotes."""
         with self._connected() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """What a query finds."""
+        """The rows of a query."""
         with self._connected() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
@@ -101,7 +102,7 @@ class MariaDb:
 
 
 def server_binary() -> Path | None:
-    """Where mariadbd is; CI installs Debian's package where it is missing."""
+    """The path of mariadbd; CI unpacks Debian's package if it is missing."""
     found = _installed()
     if found is None and os.environ.get("CI") and os.geteuid() == 0 and shutil.which("apt-get"):
         with (Path(tempfile.gettempdir()) / "drover-apt.lock").open("w") as lock:
@@ -134,7 +135,7 @@ def _install() -> Path | None:
 
 @contextmanager
 def running_mariadb() -> Iterator[MariaDb]:
-    """A server for a while; nothing is left of it."""
+    """A server for the block; it leaves nothing behind."""
     binary = server_binary()
     assert binary is not None, f"install MariaDB ({PACKAGE} of Debian or Ubuntu)"
     command = [str(binary), *_FLAGS, "--character-set-server=utf8mb4"]
@@ -146,7 +147,7 @@ def running_mariadb() -> Iterator[MariaDb]:
 def running_server(
     kind: str, command: Sequence[str], bootstrap: Callable[[Path, str | None], None]
 ) -> Iterator[MariaDb]:
-    """A server of a command, whose folder of data ``bootstrap`` fills as the user it is told."""
+    """Run a server command; ``bootstrap`` initializes its data folder as the given user."""
     user = unprivileged_user()
     directory = Path(tempfile.mkdtemp(prefix=f"drover-{kind}-"))
     data = directory / "data"
@@ -180,7 +181,7 @@ def running_server(
 
 
 def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
-    """Make the system's tables and a user who may do everything."""
+    """Create the system tables and a user with all privileges."""
     statements = [
         "CREATE DATABASE mysql;",
         "USE mysql;",
@@ -196,7 +197,7 @@ def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
 def make_system_tables(
     command: Sequence[str], data: Path, user: str | None, statements: str = ""
 ) -> None:
-    """Run a server that fills its folder of data and ends."""
+    """Run a server that initializes its data folder and ends."""
     done = subprocess.run(
         [*command, f"--datadir={data}"],
         input=statements,
@@ -213,7 +214,7 @@ def make_system_tables(
 
 
 class _Process:
-    """The server's process, which may be killed and started again."""
+    """The server's process, which can be killed and restarted."""
 
     def __init__(self, command: list[str], directory: Path, user: str | None) -> None:
         self._command = command
@@ -237,7 +238,7 @@ class _Process:
     def stop(self) -> None:
         if self._process is None:
             return
-        self._process.kill()  # its folder is removed: nothing needs to be written
+        self._process.kill()  # its folder is removed, so its data need not be flushed
         self._process.wait()
 
     def _launch(self) -> None:

@@ -1,4 +1,4 @@
-"""What a pom lists, fetched once through mvn into a folder of the cache."""
+"""Artifacts of a pom, fetched once with mvn into a cache folder."""
 
 import fcntl
 import hashlib
@@ -17,12 +17,12 @@ _INSTALL_MVN = "install Maven (Debian, Ubuntu: apt-get install maven; macOS: bre
 
 
 class JarsMissingError(Exception):
-    """The jars are not there and cannot be fetched; the message is one line."""
+    """The jars are missing and cannot be fetched; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to fetch: mvn's goal for a pom, and the files by which a whole folder is known."""
+    """What to fetch: mvn's goal for a pom, and the files that mark a complete folder."""
 
     what: str
     goal: str
@@ -41,12 +41,12 @@ def version_in(pom: Path, name: str) -> str:
 def fetched_once(
     wanted: Wanted, name: str, environ: Mapping[str, str] = os.environ, *, cache: Path
 ) -> Path:
-    """The folder of the cache, called after ``name``; it is filled where it is not there yet.
+    """The cache folder with this ``name``; fills it if it is missing.
 
     Raises:
-        JarsMissingError: there is neither the folder nor an mvn that could fill it.
+        JarsMissingError: There is neither the folder nor an mvn to fill it.
     """
-    # another pom is another folder, so that no folder ever has to be completed
+    # a changed pom has another folder, so an existing folder is always complete
     checksum = hashlib.sha256(wanted.pom.read_bytes()).hexdigest()[:8]
     directory = cache / f"{name}-{checksum}"
     if not directory.is_dir():
@@ -59,7 +59,7 @@ def fetched_once(
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One process at a time; others wait for as long as a fetch takes."""
+    """Admit one process at a time; others wait for the duration of a fetch."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -69,7 +69,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _fetch(wanted: Wanted, environ: Mapping[str, str], *, target: Path) -> None:
-    """Into a folder that gets its name when it is complete."""
+    """Fetch into a temporary folder, and rename it when it is complete."""
     mvn = shutil.which("mvn", path=environ.get("PATH", os.defpath))
     if mvn is None:
         raise JarsMissingError(f"no mvn found in PATH to fetch {wanted.what} with; {_INSTALL_MVN}")

@@ -1,4 +1,4 @@
-"""A control group with little memory, for processes that are to be killed by the kernel."""
+"""A control group with little memory, for tests in which the kernel kills processes."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -10,25 +10,25 @@ import pytest
 from tests.support.waiting import wait_until
 
 _ROOT = Path("/sys/fs/cgroup")
-#: The folder of a hierarchy with a controller of memory, and its file of the limit.
+#: The folder of a hierarchy with a memory controller, and its limit file.
 _KINDS = ((_ROOT / "memory", "memory.limit_in_bytes"), (_ROOT, "memory.max"))
 
 
 class MemoryGroup:
-    """What is added is killed when it uses more together than the limit."""
+    """The kernel kills members that together exceed the limit."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def add(self, process_ids: Iterable[int]) -> None:
-        """Put these processes in, and what they start from now on."""
+        """Add processes; their future children belong to the group too."""
         for process_id in process_ids:
             (self._directory / "cgroup.procs").write_text(str(process_id))
 
 
 @contextmanager
 def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:
-    """A group that is gone afterwards, when nothing runs in it; skips where none can be made."""
+    """A temporary memory group, removed when it is empty; skips where none can be created."""
     directory = _made(limit_bytes)
     if directory is None:
         pytest.skip("no control group of memory can be made here")

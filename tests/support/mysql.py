@@ -1,4 +1,4 @@
-"""A real MySQL on loopback, with a data folder of its own."""
+"""A real MySQL on loopback with its own data folder."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ _FLAGS = (
 
 
 def server_command() -> list[str]:
-    """How to run mysqld: what is installed, or that of Debian's package, with its own libraries."""
+    """The command of an installed mysqld, or of Debian's package with its own libraries."""
     installed = shutil.which("mysqld", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if installed is not None and "MySQL" in _version_of(installed):
         return [installed, "--no-defaults"]
@@ -36,7 +36,7 @@ def server_command() -> list[str]:
 
 @contextmanager
 def running_mysql() -> Iterator[MariaDb]:
-    """A server for a while; nothing is left of it."""
+    """A server for the block; it leaves nothing behind."""
     command = server_command()
     bootstrap = partial(_bootstrap, command)
     with running_server("mysql", [*command, *_FLAGS], bootstrap) as server:
@@ -49,7 +49,7 @@ def _version_of(binary: str) -> str:
 
 
 def _bootstrap(command: Sequence[str], data: Path, user: str | None) -> None:
-    """Make the system's tables and a user who may do everything."""
+    """Create the system tables and a user with all privileges."""
     statements = data.with_name("users.sql")
     statements.write_text("\n".join((*MAKE_USER, "")))
     make_system_tables([*command, "--initialize-insecure", f"--init-file={statements}"], data, user)

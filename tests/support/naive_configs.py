@@ -1,4 +1,4 @@
-"""What users and watchers of the config store expect, as simply as can be."""
+"""A simple model of what users and watchers of the config store see."""
 
 import dataclasses
 
@@ -20,13 +20,13 @@ from drover.model.config import (
 from drover.model.ids import TaskId
 from drover_config_store.core.machine import ConfigMachine
 
-#: so few that configs are pushed out of the history in a short run
+#: few, so configs leave the history in a short run
 VERSIONS_MAX = 3
 
 
 @dataclasses.dataclass
 class ModelConnector:
-    """What a user would expect of a connector."""
+    """A user's view of a connector."""
 
     config: ConfigMap
     state: TargetState
@@ -36,7 +36,7 @@ class ModelConnector:
 
 
 class ModelHistory:
-    """Everything that was ever written about one name, and what should be left of it."""
+    """Every record written for one name, and the part that should remain."""
 
     def __init__(self) -> None:
         self.versions: list[HistoryEntry] = []
@@ -49,7 +49,7 @@ class ModelHistory:
 
 
 class Mirror:
-    """A watcher: what a worker knows by changes alone."""
+    """A watcher: a worker's view built from changes alone."""
 
     def __init__(self) -> None:
         self.position = -1

@@ -1,11 +1,10 @@
-"""One group as its rules say it, in plain sets: the reference that the group machine is held to.
+"""The rules of one group in plain sets: the reference for the group machine.
 
-It shares no code with the machine and knows nothing of its parts: no timers, only moments; no
-records and replays, only what is written and what is not; no lazy sessions. Whatever it does in one
-step is told only if what the step wrote was stored; else everyone whom it would have told hears
-``STORAGE_UNAVAILABLE``. Watches are not in it.
+It shares no code and no structure with the machine: deadlines instead of timers, stored or unstored
+state instead of records and replay, no lazy session checks. A step's responses are sent only if its
+write was stored; otherwise all its callers get ``STORAGE_UNAVAILABLE``. Watches are not modelled.
 
-Answers are plain tuples, as ``("joined", ...)`` or ``("error", reason)``.
+Responses are plain tuples, as ``("joined", ...)`` or ``("error", reason)``.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ FENCED: Answer = ("error", "FENCED_INSTANCE_ID")
 
 
 def step(method: "Callable[Concatenate[NaiveGroup, P], None]") -> "Callable[..., None]":
-    """What it says is told at its end, if what it wrote was stored."""
+    """Send the step's responses at its end, if its write was stored."""
 
     @wraps(method)
     def told(self: "NaiveGroup", *args: P.args, **options: P.kwargs) -> None:
@@ -36,7 +35,7 @@ def step(method: "Callable[Concatenate[NaiveGroup, P], None]") -> "Callable[...,
 
 
 class NaiveGroup:
-    """Takes what happens, says who is answered what, and shows what an operator would see."""
+    """Takes events, computes the responses, and gives the operator's view of the group."""
 
     def __init__(self, *, delay_ms: int, max_size: int, session_min_ms: int) -> None:
         self.delay_ms = delay_ms
@@ -46,7 +45,7 @@ class NaiveGroup:
         self.log: Log | None = None
         self.write_fails = False
         self.answers: dict[str, Answer] = {}
-        #: two things fell due in the same moment, and it may matter which one came first
+        #: two deadlines coincided, and their order may matter
         self.tied = False
         self._forget_all()
 
@@ -57,7 +56,7 @@ class NaiveGroup:
         self.must_sync: set[str] = set()
         self.sync_due = 0
         self.join_due = 0
-        #: the initial delay: how long a round is, what is left, whether somebody came
+        #: the initial delay: its length, the remaining extension, whether a member joined
         self.delay: tuple[int, int, bool] | None = None
         self.forget_at: int | None = None
         self._said: dict[str, Answer] = {}
@@ -87,14 +86,14 @@ class NaiveGroup:
             },
         }
 
-    # --- one step: all that is said waits for what is written ---------------------------------
+    # --- one step: its responses wait for its write -------------------------------------------
 
     def _say(self, call: str | None, answer: Answer) -> None:
         if call is not None:
             self._said[call] = answer
 
     def _write(self, log: Log | None) -> bool:
-        """Store ``log``; False if the disk refuses, which fails all that this step says."""
+        """Store ``log``; returns False if the disk fails, which fails all responses of the step."""
         if self.write_fails:
             self.write_fails = False
             self._stored = False
@@ -103,7 +102,7 @@ class NaiveGroup:
         return True
 
     def end_step(self) -> None:
-        """Answer everyone at once."""
+        """Send all responses of the step."""
         for call, answer in self._said.items():
             assert call not in self.answers
             self.answers[call] = answer if self._stored else STORAGE
@@ -124,7 +123,7 @@ class NaiveGroup:
         for person in self.people.values():
             favourite = next(name for name, _ in person.word.offers if name in common)
             votes[favourite] = votes.get(favourite, 0) + 1
-        return max(votes, key=lambda name: votes[name])  # the first of those with most
+        return max(votes, key=lambda name: votes[name])  # the first of the most frequent
 
     def _patience(self) -> int:
         return max((p.word.rebalance_ms for p in self.people.values()), default=0)
@@ -306,7 +305,7 @@ class NaiveGroup:
     def _park(
         self, call: str, person: Person, until: int, seat: tuple[Person, Person | None] | None
     ) -> bool:
-        """Returns whether the next generation came of it."""
+        """Park a join; returns whether it completed the next generation."""
         if self.state != "PREPARING_REBALANCE":
             self._prepare()
         person.joining, person.join_until = call, until
@@ -321,7 +320,7 @@ class NaiveGroup:
         instance: str | None,
         assignments: dict[str, bytes],
     ) -> None:
-        """A sync; only the leader's assignments count."""
+        """A sync; the assignments of a follower are ignored."""
         refusal = self._refusal(name, instance, generation)
         if refusal is not None:
             return self._say(call, refusal)
@@ -359,7 +358,7 @@ class NaiveGroup:
 
     @step
     def heartbeat(self, call: str, name: str, generation: int, instance: str | None) -> None:
-        """A sign of life."""
+        """A heartbeat."""
         refusal = self._refusal(name, instance, generation)
         if refusal is None:
             self._hear(self.people[name])
@@ -367,7 +366,7 @@ class NaiveGroup:
 
     @step
     def leave(self, call: str, leavers: list[tuple[str, str | None]]) -> None:
-        """Leavers, each by name, by instance id, or by both."""
+        """A leave of members, each by member id, by instance id, or by both."""
         results = []
         gone: set[str] = set()
         freed = False
@@ -394,7 +393,7 @@ class NaiveGroup:
 
     @step
     def abandon(self, call: str) -> None:
-        """Nobody waits for a parked call any more."""
+        """The caller of a parked call has cancelled it."""
         for person in self.people.values():
             if person.joining == call:
                 self._say(call, ("retry", person.name))
@@ -405,7 +404,7 @@ class NaiveGroup:
                 self.must_sync.add(person.name)
                 self._hear(person)
 
-    # --- what follows from it ----------------------------------------------------------------
+    # --- consequences ------------------------------------------------------------------------
 
     def _hear(self, person: Person) -> None:
         if not person.waits:
@@ -413,7 +412,7 @@ class NaiveGroup:
             person.alive_until = ends if person.new_until is None else min(ends, person.new_until)
 
     def _lose(self, names: set[str]) -> None:
-        """These are out; the others rebalance, or need not wait for them."""
+        """Remove members; the others rebalance, or need not wait for them."""
         for name in sorted(names):
             person = self.people.pop(name)
             for parked in (person.joining, person.syncing):
@@ -424,7 +423,7 @@ class NaiveGroup:
         self._complete_if_all_are_there(None)
 
     def _id_gone(self) -> None:
-        """An id that was handed out is good no longer."""
+        """A pending member id has expired."""
         never_used = self.log is not None and self.log.generation == 0 and not self.people
         if self.state == "EMPTY" and never_used:
             if not self.handed_out and self._write(None):
@@ -459,7 +458,7 @@ class NaiveGroup:
         return True
 
     def _complete(self, seat: tuple[Person, Person | None] | None) -> None:
-        """The wait is over: those that joined, and static members that may come back."""
+        """The rebalance ends with the joined members, and with static members that may return."""
         self.delay = None
         joined = [p for p in self.people.values() if p.joining is not None]
         absent = [p for p in self.people.values() if p.joining is None]
@@ -512,7 +511,7 @@ class NaiveGroup:
     # --- time, crashes -----------------------------------------------------------------------
 
     def advance(self, duration_ms: int) -> None:
-        """Time passes, and what falls due happens."""
+        """Advance the time, and process all deadlines."""
         target = self.now + duration_ms
         while True:
             due = self._due()
@@ -567,7 +566,7 @@ class NaiveGroup:
             self._complete(None)
 
     def restart(self) -> None:
-        """The coordinator crashes and reads its log: what was not written never was."""
+        """The coordinator crashes and loads its log; unstored state is lost."""
         log = self.log
         self._forget_all()
         if log is None:

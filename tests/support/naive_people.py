@@ -1,4 +1,4 @@
-"""Who is in a group and what its log says, as the naive model of a group sees them."""
+"""The members of a group and its log, as the naive model sees them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ Offers = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True)
 class Stored:
-    """Somebody as the log has them."""
+    """A member as stored in the log."""
 
     instance: str | None
     offers: Offers
@@ -20,7 +20,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Log:
-    """The last that was written of the group."""
+    """The group's last record."""
 
     generation: int = 0
     assigned: bool = False
@@ -31,7 +31,7 @@ class Log:
 
 @dataclass(eq=False)
 class Person:
-    """Somebody who is in the group now."""
+    """A current member of the group."""
 
     name: str
     word: Stored

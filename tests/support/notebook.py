@@ -1,4 +1,4 @@
-"""A machine for tests of the runtime: it does what its events say and keeps a diary."""
+"""A machine for tests of the runtime: it executes its events' decisions and keeps a diary."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,7 +15,7 @@ Decide = Callable[["Notebook", int], Outcome[str]]
 
 @dataclass(frozen=True)
 class Event:
-    """An event that brings its own decision along."""
+    """An event with its own decision function."""
 
     decide: Decide
     name: str = ""
@@ -23,7 +23,7 @@ class Event:
 
 @dataclass
 class Notebook:
-    """A machine that does what its events say, and keeps a diary of all that it is told."""
+    """A machine that executes each event's decision, and notes every call in a diary."""
 
     lines: list[str] = field(default_factory=list)
     diary: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ def event(name: str, decide: Decide) -> Event:
 
 
 def answer(*instructions: Instruction) -> Decide:
-    """Decide without records."""
+    """A decision without records."""
     return lambda _machine, _now_ms: Outcome((), instructions)
 
 
@@ -93,7 +93,7 @@ def put(line: str, call_id: str, **options: object) -> Event:
 
 
 async def start(*calls: Coroutine[Any, Any, object]) -> list["asyncio.Task[object]"]:
-    """Start calls in order and let each get as far as it can."""
+    """Start calls in order, and run each until it waits."""
     tasks = [asyncio.create_task(call) for call in calls]
     for _ in range(5):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Connectors whose configs are checked without a look at servers."""
+"""Connectors whose configs are validated without calls to servers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from drover.connector import Connector, Violation
 
 
 def offline(kind: type[Connector]) -> type[Connector]:
-    """The connector without its own checks across settings, which may look at servers."""
+    """The connector without its cross-setting checks, which may call servers."""
 
     def validate(cls: type[Connector], config: Mapping[str, Any]) -> Sequence[Violation]:
         del cls, config

@@ -1,6 +1,6 @@
-"""What every store of claims and offsets does; a test class for each store inherits it.
+"""Behaviour of every store of claims and offsets; a test class for each store inherits it.
 
-``offsets`` is the store. Names of connectors are the tests' own: a store may be shared.
+``offsets`` is the store. Connector names are unique per test, because stores may be shared.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ COMMITTED, STALE, INVALID = (
 
 
 def own_connector() -> str:
-    """A connector that no other test knows."""
+    """A unique connector name."""
     return f"connector-{next(_numbers)}"
 
 
@@ -46,7 +46,7 @@ async def claim(
     *,
     configs: int = 0,
 ) -> Term:
-    """Claim a task, by default with a request of its own."""
+    """Claim a task, by default with a new request id."""
     request_id = request_id or f"request-{next(_numbers)}"
     return await store.claim(ClaimRequest(task, generation, "w", request_id, configs))
 
@@ -59,7 +59,7 @@ async def refused_claim(
     *,
     configs: int = 0,
 ) -> None:
-    """A claim that has to be refused."""
+    """A claim that must be rejected."""
     with pytest.raises(FailedPreconditionError) as caught:
         await claim(store, task, generation, request_id, configs=configs)
     assert caught.value.reason is Reason.STALE_TERM
@@ -84,12 +84,12 @@ def removed(partition_json: str) -> CommittedOffset:
 async def change(
     store: OffsetStore, connector: str, *offsets: CommittedOffset, configs: int = 0
 ) -> None:
-    """Change offsets by hand, of a connector whose set of task configs has no tasks."""
+    """Alter offsets, of a connector with an empty task set."""
     await store.change(OffsetsChange(connector, TaskSet(1, configs), offsets))
 
 
 async def remove_all(store: OffsetStore, connector: str) -> None:
-    """Remove a connector's offsets by hand."""
+    """Reset a connector's offsets."""
     await store.change(OffsetsChange(connector, TaskSet(1, 0), None))
 
 
@@ -245,7 +245,7 @@ class OffsetStoreSuite:
         again = await claim(offsets, task, 1, "r", configs=SECOND)
         assert again > lost
         assert await claim(offsets, task, 1, "r", configs=SECOND) == again
-        # and so does one that is repeated with the new set before anybody else claimed that
+        # and so does one that is repeated with the new set before another request claims it
         later = await claim(offsets, task, 1, "r", configs=SECOND + 1)
         assert later > again
         assert await can_commit(offsets, task, later)

@@ -1,4 +1,4 @@
-"""A case of each connector of Drover's for the test kit: what it is fed, and what must be there."""
+"""A test kit case for each Drover connector: its input, and the expected output."""
 
 import gzip
 import json
@@ -22,17 +22,17 @@ ROWS = [{"id": n, "name": f"name {n}"} for n in NUMBERS]
 
 @dataclass
 class Place:
-    """Where a case is run: a folder of its own, and the fixtures of the test."""
+    """A case's environment: its own folder, and the test's fixtures."""
 
     path: Path
     request: pytest.FixtureRequest
 
     def fixture(self, name: str) -> Any:
-        """A server of the session."""
+        """A session's server."""
         return self.request.getfixturevalue(name)
 
     def enter(self, context: Any) -> Any:
-        """What a context manager gives, until the test ends."""
+        """Enter a context manager until the test ends."""
         entered = context.__enter__()
         self.request.addfinalizer(lambda: context.__exit__(None, None, None))
         return entered
@@ -40,7 +40,7 @@ class Place:
 
 @dataclass
 class SinkCase:
-    """``found`` are the ids that arrived; ``once`` says whether none may be there twice."""
+    """``found`` returns the ids that arrived; ``once``: no id may occur twice."""
 
     kind: Any
     config: Mapping[str, str]
@@ -50,15 +50,16 @@ class SinkCase:
 
 
 def _row(record: Record) -> Any:
-    """A value as the connector's converters have it, else of JSON with a schema."""
+    """A value decoded with the connector's converters, by default JSON with a schema."""
     return record.json["payload"] if isinstance(record.value, bytes) else record.value
 
 
 @dataclass
 class SourceCase:
-    """``found`` are the ids of a record's decoded value; ``other`` are settings of other batches.
+    """``found`` returns the ids of a record's decoded value; ``other`` are settings for other
+    batches.
 
-    ``drops`` says whether a task may be dropped in this process, as its server forgets it.
+    ``drops``: a task may be dropped in this process, because its server releases it.
     """
 
     kind: Any
@@ -69,7 +70,7 @@ class SourceCase:
     drops: bool = True
 
     def numbers(self, kit: SourceKit) -> list[int]:
-        """The ids that are in the topic."""
+        """The ids in the topic."""
         return [self.found(each) for each in kit.records(self.topic)]
 
 
@@ -198,7 +199,7 @@ def _null_sink(place: Place) -> SinkCase:
 
 
 def _committed(kit: SinkKit) -> list[int]:
-    """All before what is committed: the sink leaves nothing else."""
+    """All ids below the committed offsets: the sink has no other output."""
     return list(range(sum(kit.committed.values())))
 
 
@@ -384,12 +385,12 @@ SOURCES: Mapping[str, Callable[[Place], SourceCase]] = {
     "PostgresCdcSource": _postgres_cdc_source,
     "PythonDataSource": _python_data_source,
 }
-#: Those that need a broker, which the tests of another folder share.
+#: Connectors that need a broker, which the tests of another folder share.
 ON_KAFKA = ("KafkaSink", "KafkaSource")
 
 
 def check_sink(case: SinkCase, kit: SinkKit, *, kills: bool) -> None:
-    """Feed it, lose it twice before it commits, and go on in other batches."""
+    """Feed it, lose two tasks before their commits, and continue with other batches."""
     from drover.testing import KillPoint
 
     kit.feed(ROWS[:10], keys=case.keys)
@@ -406,7 +407,7 @@ def check_sink(case: SinkCase, kit: SinkKit, *, kills: bool) -> None:
 
 
 def check_source(case: SourceCase, kit: SourceKit, *, kills: bool) -> None:
-    """Lose its first batch, and one later, and go on in other batches."""
+    """Lose its first batch and a later one, and continue with other batches."""
     from drover.testing import KillPoint
 
     def lose(point: KillPoint) -> None:

@@ -1,4 +1,6 @@
-"""Coordinators that share shards, simulated: the real ownership machines, faults, one true time."""
+"""A simulation of coordinators that share shards: the real ownership machines, faults, one true
+time.
+"""
 
 import heapq
 import random
@@ -30,7 +32,7 @@ STORY_LENGTH = 60
 
 @dataclass
 class ShardLog:
-    """A shard's log: only who claimed it last may append."""
+    """A shard's log: only the last claimer may append."""
 
     epoch: int = 0
     accepted: list[tuple[int, str]] = field(default_factory=list)
@@ -43,7 +45,7 @@ class ShardLog:
 
 
 class Node:
-    """One coordinator process: it runs, freezes, is killed, starts again."""
+    """One coordinator process: it runs, freezes, is killed, restarts."""
 
     def __init__(self, world: "OwnershipWorld", address: str) -> None:
         self.world = world
@@ -100,7 +102,7 @@ class Node:
         return not self.frozen and state is OwnershipState.SERVING
 
     def revive(self) -> None:
-        """Run, whatever was done to it; one that is about to end starts again when it has."""
+        """Run again from any state; a process that is stopping restarts after its end."""
         self.kept_up = True
         if not self.alive:
             self.start()
@@ -108,7 +110,7 @@ class Node:
             self.thaw()
 
     def append(self, shard: int) -> None:
-        """What a call may lead to: checked now, written a little later."""
+        """A call's append: checked now, written a little later."""
         if not self.answers(shard):
             return
         run, epoch = self.run, self.machine._held[shard].epoch
@@ -146,7 +148,7 @@ class Node:
             self.step(LoadFailed(shard, epoch, log.epoch))
 
     def _look(self) -> None:
-        """One exchange with the table, then the next after a while; it may fail and be repeated."""
+        """Exchange with the table, then schedule the next exchange; it may fail and be retried."""
         writes, self.writes = self.writes, []
         self.writing_since_ms = started_ms = self.now_ms
         self._later(lambda: self._exchange(writes, started_ms))
@@ -154,7 +156,7 @@ class Node:
     def _exchange(self, writes: list[Write], started_ms: int) -> None:
         world = self.world
         fails = world.faulty and world.random.random() < 0.1
-        if not fails or world.random.random() < 0.5:  # what fails may have been written
+        if not fails or world.random.random() < 0.5:  # a failed write may have been applied
             world.table.write(self.address, f"run {self.run}", writes)
         if fails:
             self._later(lambda: self._exchange(writes, started_ms))
@@ -200,7 +202,7 @@ class Node:
 
 
 class OwnershipWorld:
-    """Nodes, their table, the logs and the dice."""
+    """Nodes, their table, the logs and the random generator."""
 
     def __init__(self, seed: int, *, nodes: int, shards: int) -> None:
         self.random = random.Random(seed)
@@ -219,7 +221,7 @@ class OwnershipWorld:
         heapq.heappush(self._actions, (self.now_ms + delay_ms, self._count, action))
 
     def run(self, until_ms: int) -> None:
-        """Let things happen, and look after each."""
+        """Run actions until a time, with a check after each."""
         while self._actions and self._actions[0][0] <= until_ms:
             self.now_ms, _, action = heapq.heappop(self._actions)
             action()

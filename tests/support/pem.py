@@ -1,4 +1,4 @@
-"""Certificates as files of PEM."""
+"""Certificates as PEM files."""
 
 import datetime
 import ipaddress
@@ -15,14 +15,14 @@ from tests.support.addresses import HOST
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """A certificate that is its own authority, and with its key, which has a password."""
+    """A self-signed certificate with its password-protected key."""
 
     certificate: Path
     both: Path
     password: str = "not-so-secret"
 
     def server_context(self, client: "Pem") -> ssl.SSLContext:
-        """Of a server that is this one, and lets in nobody but ``client``."""
+        """A TLS context for a server with this certificate that accepts only ``client``."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.both, password=self.password)
         context.load_verify_locations(client.certificate)
@@ -31,7 +31,7 @@ class Pem:
 
 
 def make_pem(directory: Path, name: str) -> Pem:
-    """One for the loopback address, in files called after ``name``."""
+    """Make a certificate for the loopback address; its files are named after ``name``."""
     made = Pem(directory / f"{name}.pem", directory / f"{name}-both.pem")
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

@@ -1,7 +1,7 @@
-"""Connectors that misbehave, each in one way; ``connector.class`` takes their full names.
+"""Connectors that each misbehave in one way; ``connector.class`` takes their full names.
 
-``tests.support.plugins_for_tests.HangsInStart``, say; the engine needs the repository's root in its
-PYTHONPATH.
+Example: ``tests.support.plugins_for_tests.HangsInStart``; the engine needs the repository's root in
+its PYTHONPATH.
 """
 
 import threading
@@ -48,7 +48,7 @@ class IdleTask(SourceTask):
 
 
 class Idle(SourceConnector):
-    """A connector that does nothing wrong, for the others to differ from."""
+    """A connector without faults, the base of the others."""
 
     version = "1.0"
     task_class: ClassVar[type[SourceTask]] = IdleTask
@@ -67,20 +67,20 @@ class _TellingTask(IdleTask):
 
 
 class Telling(Idle):
-    """Tells a figure of its own."""
+    """Reports a figure of the connector."""
 
     task_class = _TellingTask
 
 
 class RaisesInConstructor(Idle):
-    """Cannot be made."""
+    """Its constructor raises."""
 
     def __init__(self) -> None:
         raise RuntimeError("this one cannot be made")
 
 
 class ExitsInStart(Idle):
-    """Would end the process if it were let."""
+    """Its start() calls exit."""
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         raise SystemExit(3)
@@ -101,21 +101,21 @@ class HangsInStop(Idle):
 
 
 class RaisesInTaskConfigs(Idle):
-    """Cannot split its work."""
+    """Its task_configs() raises."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         raise RuntimeError("the work cannot be split")
 
 
 class MakesTooManyTasks(Idle):
-    """Takes no notice of tasks.max."""
+    """Ignores tasks.max."""
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{} for _ in range(max_tasks + 1)]
 
 
 class RaisesInValidate(Idle):
-    """Cannot say whether a config is good."""
+    """Its validate() raises."""
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -123,7 +123,7 @@ class RaisesInValidate(Idle):
 
 
 class HangsInValidate(Idle):
-    """Never says whether a config is good."""
+    """Its validate() never returns."""
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -132,7 +132,7 @@ class HangsInValidate(Idle):
 
 
 class ManySettings(Idle):
-    """Wants 200 numbers, each with a long explanation of what is wrong."""
+    """Requires 200 numbers, each with a long error message."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -150,7 +150,7 @@ class _RaisingTask(IdleTask):
 
 
 class RaisesInPoll(Idle):
-    """Its task fails when it is asked for records."""
+    """Its task's poll() raises."""
 
     task_class = _RaisingTask
 
@@ -161,7 +161,7 @@ class _LoudTask(IdleTask):
 
 
 class RaisesLoudlyInPoll(Idle):
-    """Its task fails with more text than a status holds, and with text that UTF-8 cannot hold."""
+    """Its task fails with more text than a status holds, and with text that UTF-8 cannot encode."""
 
     task_class = _LoudTask
 
@@ -173,7 +173,7 @@ class _HangingPollTask(IdleTask):
 
 
 class HangsInPoll(Idle):
-    """Its task never comes back from poll()."""
+    """Its task's poll() never returns."""
 
     task_class = _HangingPollTask
 
@@ -184,7 +184,7 @@ class _HangingStartTask(IdleTask):
 
 
 class TaskHangsInStart(Idle):
-    """Its task never comes up."""
+    """Its task's start() never returns."""
 
     task_class = _HangingStartTask
 
@@ -195,7 +195,7 @@ class _WrongBatchTask(IdleTask):
 
 
 class ReturnsNoBatch(Idle):
-    """Its task returns something else than a batch."""
+    """Its task's poll() returns an object that is not a batch."""
 
     task_class = _WrongBatchTask
 
@@ -209,7 +209,7 @@ class _NoColumnTask(SourceTask):
 
 
 class LacksTheValueColumn(Idle):
-    """Its task's rows have no value."""
+    """Its task's rows have no value column."""
 
     task_class = _NoColumnTask
 
@@ -225,7 +225,7 @@ class _HeapTask(SourceTask):
 
 
 class UsesUpTheHeap(Idle):
-    """Has Spark's JVM end for want of heap."""
+    """Exhausts the heap of Spark's JVM."""
 
     task_class = _HeapTask
 
@@ -243,7 +243,7 @@ class _HoldingTask(IdleTask):
 
 
 class HoldsTheHeap(Idle):
-    """Keeps most of the heap of Spark's JVM to itself."""
+    """Holds most of the heap of Spark's JVM."""
 
     task_class = _HoldingTask
 
@@ -256,7 +256,7 @@ class _GreedyTask(IdleTask):
 
 
 class UsesUpTheMemory(Idle):
-    """Takes memory in the engine's process until something ends it."""
+    """Allocates memory in the engine's process until it is killed."""
 
     task_class = _GreedyTask
 
@@ -272,7 +272,7 @@ class _MarkedSinkTask(SinkTask):
 
 
 class WritesWhileNothingIsMarked(SinkConnector):
-    """What it writes to is away as long as a file is there."""
+    """Its target is unavailable while a file exists."""
 
     version = "1.0"
     task_class = _MarkedSinkTask

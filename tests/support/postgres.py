@@ -1,4 +1,4 @@
-"""A real PostgreSQL on loopback, with a data folder of its own."""
+"""A real PostgreSQL on loopback with its own data folder."""
 
 import os
 import shutil
@@ -18,15 +18,15 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "a pass/word"
 _USER = "drover"
-#: PostgreSQL does not run as root: these users are tried then.
+#: PostgreSQL refuses to run as root: these users are tried.
 _OTHERS = ("postgres", "nobody")
 
 
 @dataclass(frozen=True)
 class Postgres:
-    """A running server; ``database`` is the one of the present test.
+    """A running server; ``database`` is the current test's.
 
-    ``kill`` ends the server with -9 and starts it again, ``end`` leaves it away until ``start``.
+    ``kill`` ends the server with SIGKILL and restarts it; ``end`` keeps it down until ``start``.
     """
 
     port: int
@@ -37,12 +37,12 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """As a config has it."""
+        """The connection URL for a config."""
         return f"jdbc:postgresql://127.0.0.1:{self.port}/{self.database}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """A connector's settings to reach it."""
+        """A connector's settings for the server."""
         return {
             "connection.url": self.url,
             "connection.user": _USER,
@@ -51,7 +51,7 @@ class Postgres:
 
     @property
     def cdc_settings(self) -> dict[str, str]:
-        """A change capture's settings to reach it."""
+        """A change capture connector's settings for the server."""
         return {
             "database.hostname": "127.0.0.1",
             "database.port": str(self.port),
@@ -61,13 +61,13 @@ class Postgres:
         }
 
     def execute(self, *statements: str) -> None:
-        """Run statements, each committed by itself."""
+        """Run statements with autocommit."""
         with self.connected() as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """What a query finds."""
+        """The rows of a query."""
         with self.connected() as connection:
             return list(connection.execute(query.encode()).fetchall())
 
@@ -79,7 +79,7 @@ class Postgres:
                 connection.execute(f"INSERT INTO {table} VALUES ({places})".encode(), row)
 
     def session(self) -> "psycopg.Connection[tuple[object, ...]]":
-        """A connection whose transactions the test ends; closes when it is left."""
+        """A connection with explicit transactions; closed at the end of its context."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
@@ -89,14 +89,14 @@ class Postgres:
         )
 
     def connected(self) -> "psycopg.Connection[tuple[object, ...]]":
-        """A session of its own, in which each statement is committed by itself."""
+        """A new session with autocommit."""
         connection = self.session()
         connection.autocommit = True
         return connection
 
 
 def binaries() -> Path | None:
-    """Where initdb and postgres are, if they are installed."""
+    """The folder of initdb and postgres, if they are installed."""
     places = [Path(found).resolve().parent for found in [shutil.which("postgres")] if found]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     package = find_spec("pgserver")
@@ -109,9 +109,9 @@ def binaries() -> Path | None:
 def running_postgres(
     *, wal_level: str = "logical", log_directory: Path | None = None
 ) -> Iterator[Postgres]:
-    """A server for a while; nothing is left of it.
+    """A server for the block; it leaves nothing behind.
 
-    ``log_directory`` is where its log is, in small segments, if not beside its data.
+    ``log_directory`` is the folder of its WAL, in small segments, if not beside its data.
     """
     bin_path = binaries()
     assert bin_path is not None, "install PostgreSQL (postgres and initdb)"
@@ -149,7 +149,8 @@ def running_postgres(
             processes = [start()]
 
             def answers() -> bool:
-                if processes[-1].poll() is not None:  # the one before holds its memory yet
+                # the previous process still holds its shared memory
+                if processes[-1].poll() is not None:
                     processes.append(start())
                 return _answers(server)
 
@@ -190,7 +191,7 @@ def _answers(server: Postgres) -> bool:
 
 
 def unprivileged_user() -> str | None:
-    """Who runs a server that does not run as root; None for the present user."""
+    """The user for a server that must not run as root; None for the current user."""
     if os.geteuid() != 0:
         return None
     import pwd

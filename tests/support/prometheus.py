@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, with the configuration that we ship."""
+"""A real Prometheus on loopback, with the shipped configuration."""
 
 import json
 import math
@@ -45,17 +45,17 @@ class Prometheus:
         return set(self.get("label/__name__/values"))
 
     def targets(self) -> Mapping[str, str]:
-        """Whom it asks, and how each is: up, down or unknown."""
+        """The scraped addresses and their health: up, down or unknown."""
         active = self.get("targets", state="active")["activeTargets"]
         return {each["scrapeUrl"]: each["health"] for each in active}
 
     def firing(self) -> list[Mapping[str, str]]:
-        """The labels of the alerts that fire."""
+        """The labels of the firing alerts."""
         alerts = self.get("alerts")["alerts"]
         return [each["labels"] for each in alerts if each["state"] == "firing"]
 
     def get(self, path: str, **parameters: str) -> Any:
-        """What its API answers."""
+        """The response of its API."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:
@@ -65,9 +65,9 @@ class Prometheus:
 
 
 def expressions(rate_interval: str) -> Iterator[tuple[str, str]]:
-    """Every query of every dashboard with where it is, for all connectors, tasks and groups.
+    """Every query of every dashboard with its place, for all connectors, tasks and groups.
 
-    ``rate_interval`` is what Grafana would fill in: four times the interval of scrapes, or longer.
+    ``rate_interval`` is the value that Grafana would insert: at least four scrape intervals.
     """
     for path in sorted((OBSERVABILITY / "grafana/dashboards").glob("*.json")):
         dashboard = json.loads(path.read_text(encoding="utf-8"))
@@ -88,10 +88,10 @@ def running_prometheus(
     replaced: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     scrape_s: int = 2,
 ) -> Iterator[Prometheus]:
-    """A server that asks these targets every other second; alerts fire after one, not minutes.
+    """A server that scrapes these targets; alerts fire after one second instead of minutes.
 
-    ``replaced`` has a part of an alert's expression, a long time say, and what is there instead.
-    A process that has much to tell needs a longer ``scrape_s``, for the question and the answer.
+    ``replaced`` maps an alert to a part of its expression, for example a long interval, and the
+    replacement. A process with many series needs a longer ``scrape_s``, which is also the timeout.
     """
     config = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text(encoding="utf-8"))
     rules = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text(encoding="utf-8"))

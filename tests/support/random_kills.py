@@ -1,4 +1,4 @@
-"""Kills of processes of workers: now and then, or at random for a while."""
+"""Kills of workers' processes: single ones, or at random for a while."""
 
 import asyncio
 import random
@@ -18,7 +18,8 @@ from tests.support.cluster import EmbeddedCluster
 from tests.support.flow import Flow
 from tests.support.waiting import pause, wait_until_async
 
-#: Each kind of process of a worker, with what its command line holds. A guard's holds its engine's.
+#: The kinds of a worker's processes, with a part of their command lines; a guard's contains its
+#: engine's.
 KINDS = {
     "herder": "drover_worker",
     "guard": "drover_worker.engine",
@@ -29,13 +30,13 @@ KINDS = {
 SEED = 12
 KILLING_S = 180.0
 PAUSE_S = (2.0, 8.0)
-#: Until everything runs after the last kill, on a machine that others use too.
+#: The recovery after the last kill, on a shared machine.
 RECOVERY_MAX_S = 180.0
 
 
 async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> None:
-    """Kill for three minutes while lines flow through connectors that were created before: then
-    everything runs again, and nothing was lost or doubled.
+    """Kill for three minutes while lines flow through existing connectors; then everything runs
+    again, and no line is lost or duplicated.
     """
     kills = RandomKills(cluster, SEED)
     async with flow.feeding():
@@ -49,8 +50,10 @@ async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> None:
 
 
 def kill_part_of_a_worker(cluster: EmbeddedCluster, rng: random.Random, *, whole: bool) -> None:
-    """Kill one of two workers, if ``whole`` or nothing is below it; else a process below it (guard,
-    engine, JVM, Python). Nothing happens while it does not run.
+    """Kill one of two workers, or one of its child processes.
+
+    The worker itself is killed with ``whole`` or without child processes; otherwise a guard,
+    engine, JVM or Python process. Does nothing while the worker does not run.
     """
     cluster.note_processes()
     process = cluster.process(rng.choice(["worker-1", "worker-2"]))
@@ -68,7 +71,9 @@ def kill_part_of_a_worker(cluster: EmbeddedCluster, rng: random.Random, *, whole
 async def kill_in_turn(
     cluster: EmbeddedCluster, rng: random.Random, turn: int, kill_server: Callable[[], object]
 ) -> None:
-    """Kill a worker in the first of four turns, the server in the last, else a part of a worker."""
+    """Of four turns, kill a worker in the first, the server in the last, and a part of a worker in
+    others.
+    """
     if turn % 4 == 3:
         cluster.note_processes()
         await asyncio.to_thread(kill_server)
@@ -87,7 +92,7 @@ class RandomKills:
         self._killed_s = 0.0
 
     async def kill_for(self, duration_s: float) -> None:
-        """Kill until the time is over and each kind was killed."""
+        """Kill until the time is over and each kind was killed at least once."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + duration_s
         while loop.time() < end_s or set(self.counts) != set(KINDS):
@@ -96,7 +101,7 @@ class RandomKills:
             await pause(self._rng.uniform(*PAUSE_S))
 
     async def wait_until_running(self, connectors: Sequence[str]) -> float:
-        """Wait until connectors and tasks all run; returns how long after the last kill, in s."""
+        """Wait until all connectors and tasks run; returns the seconds since the last kill."""
         shown: dict[str, str] = {}
 
         async def run() -> bool:
@@ -118,7 +123,7 @@ class RandomKills:
         return asyncio.get_running_loop().time() - self._killed_s
 
     def _kill_one(self) -> None:
-        """Kill one of the kind that was killed least of those that there are now."""
+        """Kill a process of the least often killed kind that currently runs."""
         self._cluster.note_processes()
         kinds = sorted(KINDS, key=lambda kind: (self.counts[kind], self._rng.random()))
         workers = [self._cluster.worker_name(each) for each in self._cluster.workers]
@@ -134,7 +139,7 @@ class RandomKills:
 
 
 def find_of_kind(cluster: EmbeddedCluster, worker: str, kind: str) -> psutil.Process | None:
-    """The process of a worker that is of that kind, the topmost one; None if there is none now."""
+    """The topmost process of that kind in a worker; None without one."""
     root = cluster.process(worker).pid
     if root is None:
         return None

@@ -55,7 +55,7 @@ def schemaless(*values: Any, side: str = "value", of_source: bool = False) -> pa
 
 
 def transform(kind: str, **settings: str) -> dict[str, str]:
-    """The config of one transform; ``__`` stands for a dot."""
+    """The config of one transform; ``__`` in a name becomes a dot."""
     own = {f"transforms.it.{name.replace('__', '.')}": text for name, text in settings.items()}
     return {"transforms": "it", "transforms.it.type": kind} | own
 
@@ -63,7 +63,7 @@ def transform(kind: str, **settings: str) -> dict[str, str]:
 def only(
     kind: str, conditions: Mapping[str, str] | None = None, *, negate: bool = False, **settings: str
 ) -> dict[str, str]:
-    """What a config needs besides for its transform to apply to what a predicate matches."""
+    """Additional settings that restrict a config's transform to records matching a predicate."""
     own = {
         f"predicates.p.{name}": text for name, text in (settings | dict(conditions or {})).items()
     }
@@ -72,7 +72,7 @@ def only(
 
 
 def run(config: Mapping[str, str], *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """What the transforms of a config make of batches, after their way to an executor."""
+    """The batches after a config's transforms, which are pickled as for an executor."""
     values = chain_config_def(config).parse(config).require_valid()
     found = list(batches)
     for step in pickle.loads(pickle.dumps(build_chain(values))):
@@ -83,7 +83,7 @@ def run(config: Mapping[str, str], *batches: pa.RecordBatch) -> list[pa.RecordBa
 
 
 def side_of(batches: Sequence[pa.RecordBatch], side: str = "value") -> list[Any]:
-    """The values (or keys) of batches, those without schema parsed."""
+    """The values (or keys) of batches; values without schema are parsed."""
     found: list[Any] = []
     for batch in batches:
         values = batch.column(side).to_pylist()

@@ -1,4 +1,4 @@
-"""Calls that are refused, with deadlines short enough to wait for."""
+"""Calls that must be rejected, with short deadlines."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,9 +10,9 @@ _ASKED_MAX = 5
 
 
 async def refusal(reason: Reason, ask: Callable[[], Awaitable[object]]) -> DroverError:
-    """What ``ask`` is refused with, which has to be ``reason``.
+    """The error of ``ask``, which must have this ``reason``.
 
-    On a busy machine the deadline may pass before there is an answer: then it asks again.
+    Retries if the deadline passes without a response, as on a busy machine.
     """
     for _ in range(_ASKED_MAX):
         with pytest.raises(DroverError) as caught:

@@ -1,4 +1,4 @@
-"""Converters with a schema registry, set up as a connector's config does it."""
+"""Converters with a schema registry, configured as in a connector's config."""
 
 import struct
 
@@ -11,7 +11,7 @@ from drover.convert.registry import build_converter, converter_config_def
 def converter_at(
     class_name: str, url: str, setting: str = "value.converter", **settings: str
 ) -> Converter:
-    """One of a class that asks once; underscores of settings stand for dots."""
+    """A converter that tries the registry once; underscores in settings become dots."""
     raw: dict[str, str | None] = {
         setting: class_name,
         f"{setting}.schema.registry.url": url,
@@ -28,7 +28,7 @@ def topics(*names: str | None) -> pa.Array:
 
 
 def schema_id_of(raw: bytes) -> int:
-    """The id that a record begins with."""
+    """The schema id at the start of a record."""
     magic, found = struct.unpack(">bI", raw[:5])
     assert magic == 0
     return int(found)

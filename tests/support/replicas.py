@@ -18,13 +18,15 @@ Wire = Callable[[Log, Clock, RpcServer], Runtime[Any]]
 
 
 class TopicLikeLog(SharedMemoryLog):
-    """As a topic is: it has a name, and who has claimed it writes from where that was done."""
+    """A log like a topic: it has a name, and only the handle that claimed it writes with the
+    epoch.
+    """
 
     _claimed_epoch = -1
 
     @property
     def log_id(self) -> str:
-        """The same for all that share it."""
+        """The same id for all handles of the log."""
         return "a topic"
 
     async def claim(self, owner: str, term: Term) -> int:
@@ -33,7 +35,7 @@ class TopicLikeLog(SharedMemoryLog):
         return self._claimed_epoch
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
-        """Refuses the epoch of a claim that was made elsewhere."""
+        """Rejects the epoch of a claim made through another handle."""
         if epoch not in (None, self._claimed_epoch):
             raise FailedPreconditionError(Reason.STALE_WRITER_EPOCH, "it was not claimed here")
         return await super().append(records, epoch)
@@ -49,14 +51,14 @@ class Replica:
     address: str
 
     async def stop(self) -> None:
-        """As when its process ends; idempotent."""
+        """Stop it as at the end of its process; idempotent."""
         await self.server.drain(0)
         await self.runtime.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The servers, and a channel to whichever has the turn."""
+    """The servers, and a failover channel to them."""
 
     one: Replica
     two: Replica
@@ -65,7 +67,7 @@ class Replicas:
 
 @asynccontextmanager
 async def two_replicas(wire: Wire) -> AsyncIterator[Replicas]:
-    """They run, and know the whole log."""
+    """Two running servers that have read the whole log."""
     log = MemoryLog(SystemClock())
     handles = log._handle(TopicLikeLog), log._handle(TopicLikeLog)
     running: list[Replica] = []

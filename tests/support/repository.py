@@ -1,4 +1,4 @@
-"""The repository's own files, for tests that hold them to its rules."""
+"""The repository's own files, for tests of its rules."""
 
 import subprocess
 from functools import cache
@@ -10,7 +10,9 @@ _GENERATED = "shared/drover/api/"
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """What git keeps and is there, relative to the root; without git, what is not ignored."""
+    """The tracked files that exist, relative to the root; without git, the files that are not
+    ignored.
+    """
     listed = subprocess.run(
         ["git", "-C", str(REPOSITORY), "ls-files", "-z"], capture_output=True, check=False
     )

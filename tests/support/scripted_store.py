@@ -1,4 +1,4 @@
-"""A real server on a free port whose servicer does what a test wants."""
+"""A real server on a free port with a scripted servicer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ SERVICE = "drover.api.status_store.v1.StatusStoreService"
 
 @dataclass
 class ScriptedStore(pb_grpc.StatusStoreServiceServicer):
-    """A status store that does what a test puts into ``behaviors``, by method name."""
+    """A status store with scripted behaviour: ``behaviors`` by method name."""
 
     behaviors: dict[str, Callable[[Any, Context], Any]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Running:
 
 async def start(**options: Any) -> Running:
     server = RpcServer(**{"listen": "127.0.0.1:0", "internal": True, **options})
-    store = ScriptedStore()  # type: ignore[abstract]  # what is left out is not built
+    store = ScriptedStore()  # type: - omitted methods are not needed
     server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, store, SERVICE)
     address = await server.start()
     await server.set_serving(True)

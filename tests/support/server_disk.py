@@ -12,7 +12,7 @@ from tests.support.service_process import small_disk
 
 @contextmanager
 def disk_of_a_server(size: str) -> Iterator[Path]:
-    """A small disk that servers can reach and write, whoever they run as."""
+    """A small disk that servers of any user can reach and write."""
     folder = Path(tempfile.mkdtemp(prefix="drover-disk-"))
     folder.chmod(0o755)
     try:

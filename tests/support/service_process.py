@@ -1,4 +1,4 @@
-"""A service as a process: one that serves until it is killed, or ends at its start."""
+"""A service process that serves until it is killed, or that fails at its start."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _HEALTH_TIMEOUT_S = 30
 
 
 class ServiceProcess:
-    """A service that keeps its address over any number of starts; it dies with the tests."""
+    """A service that keeps its address over restarts; it ends with the tests."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ServiceProcess:
         address: str = "",
         open_files: int | None = None,
     ) -> None:
-        """``open_files`` is how many it may have open, where that is not what the tests may."""
+        """``open_files`` limits its open files, if it differs from the tests' limit."""
         self.address = address or free_address()
         command = command_of(service)
         self.process = ChildProcess(
@@ -48,15 +48,15 @@ class ServiceProcess:
         )
 
     def launch(self) -> None:
-        """Start it, and leave it to it when it will serve."""
+        """Start it without waiting until it serves."""
         self.process.start(ready=lambda: True)
 
     def start(self, *, serving: bool = True) -> None:
-        """Returns once it serves, or listens at least."""
+        """Start it; returns once it serves, or at least listens."""
         self.process.start(ready=lambda: self.health() in ((True,) if serving else (True, False)))
 
     def health(self, name: str = "") -> bool | None:
-        """Whether it says that it serves; None when it does not answer."""
+        """Whether its health check is SERVING; None without a response."""
         with grpc.insecure_channel(self.address) as connection:
             stub: Any = health_pb2_grpc.HealthStub(connection)
             try:
@@ -68,16 +68,16 @@ class ServiceProcess:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     def wait_for_storage(self, *, serving: bool) -> None:
-        """Until its health says so of the storage."""
+        """Wait until the health of its storage is as given."""
         wait_until(lambda: self.health(STORAGE_HEALTH) is serving, describe=self.process.shown_log)
 
     def said(self, event: str) -> int:
-        """How often its log has this event."""
+        """How often its log contains this event."""
         log = self.process.log()
         return log.count(f'"event": "{event}"') + log.count(f'"event":"{event}"')
 
     def assert_unharmed(self) -> None:
-        """It runs, and has met no defect."""
+        """It runs, and has logged no defect."""
         assert self.process.is_alive, self.process.shown_log()
         log = self.process.log()
         for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
@@ -100,7 +100,7 @@ async def run_to_its_end(
 
 
 def service_environment(service: str, directory: Path) -> dict[str, str]:
-    """Everything a service has to be told to run by itself."""
+    """The complete environment of a service."""
     return {
         **os.environ,
         "DROVER_STORAGE_URL": f"sqlite://{directory}",
@@ -119,17 +119,17 @@ def module_of(service: str) -> str:
 
 
 def limited(command: Sequence[str], open_files: int) -> list[str]:
-    """The same, and what it starts may have no more files open."""
+    """The command with a limit of open files, also for its children."""
     return ["/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
 
 
 def listen_variable(service: str) -> str:
-    """What tells it where to listen."""
+    """The variable with its listen address."""
     return f"DROVER_{service.upper().replace('-', '_')}_LISTEN"
 
 
 def assert_one_clear_line(done: Finished, service: str, *parts: object, exit_code: int = 1) -> None:
-    """One line that names the service, what is wrong, and where; and the right exit code."""
+    """Check for one line with the service, the fault and the place; and for the exit code."""
     assert done.out == ""
     assert len(done.err.splitlines()) == 1, done.err
     assert done.err.startswith(f"drover {service}: ")
@@ -140,7 +140,7 @@ def assert_one_clear_line(done: Finished, service: str, *parts: object, exit_cod
 
 @contextmanager
 def small_disk(mount_point: Path, size: str, *, read_only: bool = False) -> Iterator[Path]:
-    """A file system of its own in memory; skips the test where none may be mounted."""
+    """A separate in-memory file system; skips the test where none may be mounted."""
     mount_point.mkdir(parents=True)
     options = f"size={size}" + (",ro" if read_only else "")
     mount = shutil.which("mount")
@@ -157,12 +157,12 @@ def small_disk(mount_point: Path, size: str, *, read_only: bool = False) -> Iter
     try:
         yield mount_point
     finally:
-        # what still has a file open there ends with its process
+        # processes that still have a file open there end later
         subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
 def fill(directory: Path, *, leave_bytes: int = 0) -> Path:
-    """Use up the space of a file system; removing the returned file gives it back."""
+    """Fill a file system; removing the returned file frees the space."""
     filler = directory / "filler"
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:

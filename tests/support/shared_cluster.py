@@ -1,4 +1,4 @@
-"""One running cluster for all tests of a session; data flows while they do their worst."""
+"""One running cluster for all tests of a session; data flows during their faults."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ from tests.support.forked import Finished
 from tests.support.tutorial import write_package
 
 ROOT = Path(__file__).parents[2]
-#: The package of docs/connectors.md; the cluster's workers have it and the tutorial's installed.
+#: The package of docs/connectors.md; it and the tutorial's are installed on the cluster's workers.
 EXAMPLE = ROOT / "examples" / "json_files"
-#: What a plugin may take: long enough for a task's start on a machine that stalls.
+#: The timeout of plugin calls: enough for a task's start on a stalling machine.
 PLUGIN_TIMEOUT_S = 12
 PLUGINS = "plugins"
 ENVIRONMENT = {
@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "DROVER_PLUGIN_STOP_TIMEOUT_MS": "6000",
     "DROVER_PLUGIN_MODULES": "tests.support",
 }
-#: The logger of why connectors and tasks fail.
+#: The logger of failures of connectors and tasks.
 FAILURES = "drover.worker.failures"
 _LINES_PER_TICK = 50
 _ADMIN_MESSAGE_MAX = 2_000
@@ -43,24 +43,24 @@ _ASKED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class SharedCluster:
-    """The cluster, a client of a worker, and the flow that nothing may disturb."""
+    """The cluster, a client of a worker, and the flow that no test may disturb."""
 
     cluster: EmbeddedCluster
     client: ConnectClient
     flow: Flow
     directory: Path
-    #: How often tests killed which process.
+    #: How often tests killed each process.
     kills: Counter[str] = field(default_factory=Counter)
-    #: Workers that tests froze with their engines, which may have been replaced for that.
+    #: Workers that tests froze with their engines; the engines may have been replaced.
     frozen: set[str] = field(default_factory=set)
 
     @property
     def plugins(self) -> Path:
-        """Where its workers look for modules of plugins."""
+        """The workers' folder for plugin modules."""
         return self.directory / PLUGINS
 
     async def refusal(self, call: Awaitable[Any]) -> DroverError:
-        """What the cluster says to a call that it refuses; fit for people to read."""
+        """The cluster's error for a rejected call, checked for readability."""
         with pytest.raises(DroverError) as caught:
             await call
         assert_readable(caught.value)
@@ -76,7 +76,7 @@ class SharedCluster:
 
     @asynccontextmanager
     async def connector(self, name: str, config: Mapping[str, str]) -> AsyncIterator[pb.Connector]:
-        """A connector that is gone afterwards."""
+        """A connector that is deleted at the end of the block."""
         made = await self.client.create_connector(name, config)
         try:
             yield made
@@ -85,13 +85,13 @@ class SharedCluster:
                 await self.client.delete_connector(name)
 
     def kill(self, name: str) -> None:
-        """SIGKILL a process, which the supervisor starts again."""
+        """SIGKILL a process; the supervisor restarts it."""
         self.cluster.note_processes()
         self.kills[name] += 1
         self.cluster.process(name).kill()
 
     def assert_unharmed(self) -> None:
-        """Every process lives as long as no test killed it, and has logged no defect."""
+        """Every process runs unless a test killed it, and has logged no defect."""
         for name, process in self.cluster.supervisor.processes.items():
             assert process.phase is ProcessPhase.SERVING, name
             starts = 1 + self.kills[name]
@@ -101,7 +101,7 @@ class SharedCluster:
 
 
 def assert_readable(error: DroverError) -> None:
-    """No trace of the code, and no more text than a person reads."""
+    """The message has no trace of the code, and a readable length."""
     assert "Traceback" not in error.message
     assert 0 < len(error.message) <= _ADMIN_MESSAGE_MAX
     assert "defect" not in error.message
@@ -115,9 +115,9 @@ async def refused_for_now(
     timeout_s: float,
     because: str,
 ) -> DroverError:
-    """What a create says that cannot be done now; it may still be done later.
+    """The error of a create that cannot be executed now and may still be executed later.
 
-    On a busy machine the answer may reach this client too late, so it asks again.
+    Retries if the response arrives too late, as on a busy machine.
     """
     for _ in range(_ASKED_MAX):
         with pytest.raises(DroverError) as caught:
@@ -129,17 +129,17 @@ async def refused_for_now(
 
 
 def errors_in(log: str) -> list[str]:
-    """What a service logged as an error: a defect, in a cluster that only had bad input.
+    """A service's logged errors: these are defects in a cluster with only bad input.
 
-    Spark's own words do not count: to it every row that a plugin or a full disk spoils is an error.
-    Nor does why a connector or task failed, which is its plugin's or its config's fault.
+    Spark's own log lines are excluded, because Spark logs an error for every row that a plugin or a
+    full disk spoils. Failures of connectors and tasks are excluded: plugins or configs cause them.
     """
     found = []
     for line in log.splitlines():
         if line.startswith("Traceback"):
             found.append(line)
         elif line.startswith("{"):
-            with suppress(ValueError):  # a line that a full disk has cut
+            with suppress(ValueError):  # a full disk may truncate a line
                 event = json.loads(line)
                 bad = event.get("level") in ("error", "critical")
                 if bad and event.get("service") != "spark" and event.get("logger") != FAILURES:
@@ -149,7 +149,7 @@ def errors_in(log: str) -> list[str]:
 
 @asynccontextmanager
 async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
-    """Start a cluster and keep lines flowing through it; at its end not one may be missing."""
+    """Start a cluster and keep lines flowing through it; at its end no line may be missing."""
     flow = Flow(directory, lines_per_tick=_LINES_PER_TICK)
     plugins = directory / PLUGINS
     plugins.mkdir()

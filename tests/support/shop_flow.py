@@ -1,4 +1,4 @@
-"""Rows of a database of a cluster of containers that change capture has in Parquet files."""
+"""Rows of a container cluster's database that change capture copies to Parquet files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +29,10 @@ config: {connector.class: FilesSink, topics: shop.public.orders, path: /files/or
 
 @dataclass
 class Flow:
-    """Rows that go from a table of the database through a topic into Parquet files."""
+    """Rows that flow from a database table through a topic to Parquet files."""
 
     cluster: ComposeCluster
-    #: Whether each is to be there once, however often something is killed.
+    #: Whether each row must occur exactly once, after any number of kills.
     once: bool = True
     count: int = 0
 
@@ -49,7 +49,7 @@ class Flow:
         return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
 
     def wait_until_all_are_there(self) -> None:
-        """Wait for all rows; each is there once, where that holds."""
+        """Wait for all rows; each must occur once if ``once`` is set."""
         wait_until(
             lambda: set(range(1, self.count + 1)) <= set(self._arrived()),
             timeout_s=WAIT_S,
@@ -62,12 +62,12 @@ class Flow:
         try:
             return self.arrived()
         except OSError:
-            return []  # no file yet, or one that was taken back just now
+            return []  # no file yet, or one that was just removed
 
 
 @contextmanager
 def running_flow(cluster: ComposeCluster, *, once: bool = True) -> Iterator[Flow]:
-    """The first rows have arrived."""
+    """A flow whose first rows have arrived."""
     cluster.shop("CREATE TABLE orders (id int PRIMARY KEY)")
     made = Flow(cluster, once)
     made.insert()

@@ -1,4 +1,4 @@
-"""A door before a server on loopback that lets little through at a time."""
+"""A slow proxy in front of a server on loopback."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ _PAUSE_S = 0.002
 
 @contextmanager
 def slow_door(port: int) -> Iterator[int]:
-    """The port of the door, which passes half a MB a second at most, each way and connection."""
+    """The port of a proxy that passes at most half a MB a second, per direction and connection."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(0.1)

@@ -1,8 +1,8 @@
 """A small program that behaves like a service to its supervisor: it serves grpc.health.v1.
 
 ``python stand_in.py HOST:PORT [die|deaf|mute] [child] [/FILE]``: *die* stops at once with an error
-on its last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child of its own, and
-with a file it serves only while that is there.
+on its last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child process, and with
+a file it serves only while the file exists.
 """
 
 import signal
@@ -47,7 +47,7 @@ def main(address: str, *habits: str) -> int:
     server.add_insecure_port(address)
     server.start()
     say("stand-in serves")
-    # a signal that reaches another thread does not wake an endless wait of the main one
+    # a signal that another thread receives does not wake an endless wait of the main thread
     while not stopped.wait(0.1):
         tell()
     say("stand-in stopped in good order")

@@ -16,7 +16,7 @@ BOTH = offer("p", "q")
 
 
 def completing(group: GroupHarness, *member_ids: str, **options: object) -> dict[str, Call]:
-    """The first generation, which was just told; the first id leads."""
+    """The first generation, whose joins have been answered; the first id leads."""
     calls = {each: group.join_static(each, each.upper(), **options) for each in member_ids}
     group.advance(2 * DELAY_MS)
     for call in calls.values():
@@ -31,7 +31,7 @@ def stable(group: GroupHarness, *member_ids: str, **options: object) -> None:
 
 
 def keep_alive(group: GroupHarness, *member_ids: str, duration_ms: int) -> None:
-    """Heartbeats of these members, and of nobody else, once a second."""
+    """Send heartbeats of these members only, once a second."""
     for _ in range(duration_ms // 1_000):
         group.advance(1_000)
         for member_id in member_ids:

@@ -1,4 +1,4 @@
-"""A status store in this process, real gRPC, on whichever kind of log; faults by script."""
+"""A status store in this process, real gRPC, on any kind of log; scripted faults."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,7 +25,7 @@ Reopen = Callable[[], Awaitable[Log]]
 
 @dataclass
 class StatusPlace:
-    """What a test can reach of it; ``restart`` replaces all of it but the log's records."""
+    """The parts of the store that tests use; ``restart`` replaces all except the log's records."""
 
     log: FaultyLog
     runtime: Runtime[AnyRecord]
@@ -37,7 +37,7 @@ class StatusPlace:
     @classmethod
     @asynccontextmanager
     async def on(cls, log: Log, reopen: Reopen) -> AsyncIterator["StatusPlace"]:
-        """Serve ``log``; ``reopen`` gives what a process finds that comes after this one."""
+        """Serve ``log``; ``reopen`` opens the log for the next process."""
         place = await cls._start(log, reopen)
         try:
             yield place
@@ -45,18 +45,18 @@ class StatusPlace:
             await place._stack.aclose()
 
     async def restart(self) -> None:
-        """As a process that ends, and another one in its place."""
+        """Restart as a new process."""
         await self._stack.aclose()
         fresh = await self._start(await self._reopen(), self._reopen)
         self.log, self.runtime, self.client = fresh.log, fresh.runtime, fresh.client
         self.address, self._stack = fresh.address, fresh._stack
 
     async def stop(self) -> None:
-        """As a process that ends; idempotent."""
+        """Stop as at the end of a process; idempotent."""
         await self._stack.aclose()
 
     async def write_raw(self, *records: tuple[bytes, bytes | None]) -> None:
-        """What another program writes into the log, once the store has seen it."""
+        """Append another program's records, and wait until the store has read them."""
         await self.log.log.append([LogRecord(key, value) for key, value in records])
         if not isinstance(self.log, FollowedLog):
             await self.restart()
@@ -81,7 +81,7 @@ class StatusPlace:
 
 @asynccontextmanager
 async def in_memory() -> AsyncIterator[StatusPlace]:
-    """On a log in memory."""
+    """On an in-memory log."""
     log = MemoryLog(SystemClock())
 
     async def reopen() -> Log:
@@ -93,7 +93,7 @@ async def in_memory() -> AsyncIterator[StatusPlace]:
 
 @asynccontextmanager
 async def in_shared_memory() -> AsyncIterator[StatusPlace]:
-    """On a log in memory that other processes append to as well."""
+    """On an in-memory log that other processes also append to."""
     log = MemoryLog(SystemClock())
 
     async def reopen() -> Log:
@@ -105,7 +105,7 @@ async def in_shared_memory() -> AsyncIterator[StatusPlace]:
 
 @asynccontextmanager
 async def on_sqlite(path: Path) -> AsyncIterator[StatusPlace]:
-    """On a file."""
+    """On a SQLite file."""
     opened = [await SqliteLog.open(path, SystemClock())]
 
     async def reopen() -> Log:
@@ -133,7 +133,7 @@ async def on_kafka(bootstrap: str, prefix: str) -> AsyncIterator[StatusPlace]:
 
 @asynccontextmanager
 async def two_in_shared_memory() -> AsyncIterator[tuple[StatusPlace, StatusPlace]]:
-    """Two stores on one log in memory."""
+    """Two stores on one in-memory log."""
     log = MemoryLog(SystemClock())
 
     async def reopen() -> Log:
@@ -162,7 +162,7 @@ async def two_on_kafka(
 
 @asynccontextmanager
 async def status_log(bootstrap: str, prefix: str) -> AsyncIterator[LogOnKafka]:
-    """A process's way to the status topic of a cluster."""
+    """A process's access to a cluster's status topic."""
     storage = storage_on(bootstrap, prefix)
     spec = KafkaLogSpec(topic=storage.topics.status)
     topics = [status_topic(storage)]

@@ -1,4 +1,4 @@
-"""Drives status machines by hand, through the bytes of a log that is a list: no loop, no clock."""
+"""Drives status machines directly, on the bytes of a log in a list: no event loop, no clock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ class StatusDriver:
     """One process of the status store.
 
     Args:
-        log: What it reads and appends to; drivers with the same one are replicas.
+        log: The log that it reads and appends to; drivers with the same log are replicas.
         make: A fresh machine.
     """
 
@@ -46,14 +46,14 @@ class StatusDriver:
         self._release(self.machine.loaded(self.now_ms, self._position))
 
     def submit(self, event: Any) -> Any:
-        """What the machine answers to ``event``, once its records are read back."""
+        """The machine's response to ``event``, once its records are read back."""
         outcome = self.decide(event)
         self.append(outcome)
         self.read()
         return self.release(outcome, event.call_id)
 
     def decide(self, event: Any) -> Outcome[AnyRecord]:
-        """What the machine decides, on what was read so far."""
+        """The machine's decision, on the records read so far."""
         outcome = self.machine.handle(event, self.now_ms)
         self.machine.validate()
         return outcome
@@ -63,13 +63,13 @@ class StatusDriver:
         self.log += [encode_record(record) for record in outcome.records]
 
     def lose(self, outcome: Outcome[AnyRecord]) -> None:
-        """Let the append of a decision fail."""
+        """Fail the append of a decision."""
         if outcome.on_append_failed is not None:
             error: DroverError = UnavailableError(Reason.STORAGE_UNAVAILABLE, "disk full")
             self._release(self.decide(AppendFailed(outcome.on_append_failed, error)).instructions)
 
     def release(self, outcome: Outcome[AnyRecord], call_id: str = "") -> Any:
-        """Carry out what a decision says; returns the answer to the call."""
+        """Execute a decision's instructions; returns the response to the call."""
         return self._release(outcome.instructions, call_id)
 
     def write_foreign(self, *records: tuple[str, str | None]) -> None:
@@ -79,7 +79,7 @@ class StatusDriver:
         self.read()
 
     def read(self, *, release: bool = True) -> list[StatusChange]:
-        """Read the log to its end; returns what watchers hear."""
+        """Read the log to its end; returns the watchers' changes."""
         start = self._position
         for offset in range(start, len(self.log)):
             record = self.log[offset]
@@ -94,7 +94,7 @@ class StatusDriver:
         return self.machine.history.read(start)
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time go by, and what is due happen."""
+        """Advance the time, and process due timers."""
         self.now_ms += duration_ms
         for outcome in self.due():
             self.append(outcome)
@@ -102,12 +102,12 @@ class StatusDriver:
             self.release(outcome)
 
     def due(self) -> Iterator[Outcome[AnyRecord]]:
-        """What is decided because of the time, one after the other."""
+        """The decisions of due timers, one after another."""
         while due := self._pop_due():
             yield self.decide(due.event)
 
     def decide_repeats(self) -> Sequence[AnyRecord]:
-        """What it would say again, since later records hide it."""
+        """The statuses to write again because later records hide them."""
         return self.decide(RepeatDue()).records
 
     def _pop_due(self) -> SetTimer | None:

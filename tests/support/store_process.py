@@ -1,4 +1,4 @@
-"""Stores as processes of their own, and a leader that writes to them whatever happens."""
+"""Stores as separate processes, and a leader that writes to them through all faults."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,14 +17,14 @@ from tests.support.waiting import wait_until_async
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnKafka:
-    """Which topics of which brokers a cluster has."""
+    """A cluster's topics and brokers."""
 
     bootstrap: str
     prefix: str
     group_id: str = ""
 
     def environment(self) -> dict[str, str]:
-        """What every process of it is told."""
+        """The environment of each of its processes."""
         return {
             "DROVER_STORAGE_URL": f"kafka://{self.bootstrap}",
             "DROVER_GROUP_ID": self.group_id or f"{self.prefix}group",
@@ -36,12 +36,12 @@ class OnKafka:
 
     @property
     def config_topic(self) -> str:
-        """Of its configs."""
+        """The topic of its configs."""
         return f"{self.prefix}configs"
 
     @property
     def status_topic(self) -> str:
-        """Of its statuses."""
+        """The topic of its statuses."""
         return f"{self.prefix}status"
 
 
@@ -54,8 +54,8 @@ class StoreProcess(ServiceProcess):
 
 @dataclass
 class Leader:
-    """Creates connectors, one after another, as a leader does: it claims again when it has to and
-    repeats what was not answered.
+    """Creates connectors, one after another, as a leader does: it claims again when it must, and
+    retries unanswered calls.
     """
 
     client: ConfigStoreClient
@@ -66,14 +66,14 @@ class Leader:
     _epoch: int = -1
 
     async def write_until_stopped(self, prefix: str = "c") -> None:
-        """Write on and on."""
+        """Create connectors continuously."""
         number = 0
         while not self.stopping:
             await self.write(f"{prefix}{number}")
             number += 1
 
     async def write(self, name: str) -> None:
-        """Create one connector; returns once that was acknowledged."""
+        """Create one connector; returns once it is acknowledged."""
         while True:
             try:
                 done = await self.client.put_connector_config(
@@ -107,21 +107,21 @@ class Leader:
 
 
 def connector_keys(records: Sequence[Any]) -> list[str]:
-    """Which connectors' configs a topic has, one for each record."""
+    """The connectors of a topic's config records, one per record."""
     keys = [(record.key or b"").decode() for record in records]
     return [key.removeprefix("connector-") for key in keys if key.startswith("connector-")]
 
 
 @asynccontextmanager
 async def at(*stores: ServiceProcess) -> AsyncIterator[ConfigStoreClient]:
-    """A client of whichever of these has the turn."""
+    """A failover client of these stores."""
     async with FailoverChannel([each.address for each in stores]) as replicas:
         yield ConfigStoreClient(replicas.as_channel())
 
 
 @asynccontextmanager
 async def writing(*stores: ServiceProcess) -> AsyncIterator[Leader]:
-    """A leader that writes all the time, and has nothing open at the end."""
+    """A leader that writes for the block, without open calls at its end."""
     async with at(*stores) as client:
         leader = Leader(client)
         task = asyncio.create_task(leader.write_until_stopped())
@@ -136,7 +136,7 @@ async def writing(*stores: ServiceProcess) -> AsyncIterator[Leader]:
 
 
 async def wrote_more(leader: Leader, count: int = 20) -> None:
-    """Wait until it has written so many more."""
+    """Wait until it has written ``count`` more connectors."""
     goal = len(leader.written) + count
     await wait_until_async(
         lambda: len(leader.written) >= goal, timeout_s=60, describe=lambda: leader
@@ -144,7 +144,7 @@ async def wrote_more(leader: Leader, count: int = 20) -> None:
 
 
 async def assert_kept(leader: Leader, where: OnKafka, *stores: StoreProcess) -> None:
-    """Every store knows everything that was acknowledged, and it was written once."""
+    """Every store has every acknowledged connector, and each was written once."""
     assert leader.written
     for each in stores:
         async with at(each) as client:

@@ -1,4 +1,4 @@
-"""Records in topics of an embedded store, without a task that writes them."""
+"""Records in topics of an embedded store, written without a task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a task of JdbcSource does with one table, without Spark."""
+"""A JdbcSource task's reads of one table, without Spark."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class TableReader:
     """Reads a table, batch by batch; ``settings`` are the connector's.
 
     Raises:
-        Exception: as a task's start does.
+        Exception: As a task's start does.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TableReader:
             "timestamp.column.name": "changed",
             **settings,
         }
-        # what is wrong with it is told by the task, as when it became so later
+        # the task reports invalid settings, as when they become invalid later
         config = {
             **parse_config(JdbcSource, raw).values,
             "task.tables": json.dumps([[None, table]]),
@@ -62,7 +62,7 @@ class TableReader:
         return plan
 
     def batches(self, rows_max: int = 1_000_000) -> Iterator[list[Any]]:
-        """The ids of each batch that there is now."""
+        """The ids of each batch, until no row is left."""
         while (plan := self.plan(rows_max)) is not None:
             yield ids_of(plan)
             if not plan.more:
@@ -70,7 +70,7 @@ class TableReader:
         self.planner.batch_done()
 
     def ids(self) -> list[Any]:
-        """The ids of all rows that there are now."""
+        """The ids of all current rows."""
         return [each for batch in self.batches() for each in batch]
 
 

@@ -1,4 +1,4 @@
-"""Records for JdbcSink's writer, and its answers."""
+"""Records for JdbcSink's writer, and its results."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,11 +17,11 @@ KEY = pa.struct([("id", pa.int64())])
 
 
 class RefusedError(Exception):
-    """What the first record is refused for."""
+    """The reason for which the writer rejected the first record."""
 
 
 def address_with_ledger(settings: dict[str, str]) -> DatabaseAddress:
-    """A database where the table of offsets is."""
+    """A database with the offsets table."""
     found = parse_address(
         settings["connection.url"],
         settings.get("connection.user"),
@@ -33,7 +33,7 @@ def address_with_ledger(settings: dict[str, str]) -> DatabaseAddress:
 
 
 def write_settings(**changes: Any) -> WriteSettings:
-    """Upserts and deletions by the record's key, into tables that are made."""
+    """Upserts and deletions by record key, with automatic table creation."""
     values: dict[str, Any] = {
         "table_format": "${topic}",
         "insert_mode": "upsert",
@@ -70,7 +70,7 @@ def records(
 
 
 def item(number: int, name: str | None) -> tuple[Any, Any]:
-    """An item; without a name its deletion."""
+    """An item's key and value; without a name, its deletion."""
     return {"id": number}, None if name is None else {"id": number, "name": name}
 
 
@@ -80,10 +80,10 @@ def write(
     claim: Term = Term(1, 1),  # noqa: B008 - a value
     **changes: Any,
 ) -> int:
-    """How many rows were written.
+    """Write batches; returns the number of rows.
 
     Raises:
-        RefusedError: a record was refused.
+        RefusedError: A record was rejected.
     """
     return write_coming(address, batches, claim=claim, **changes)
 
@@ -94,7 +94,7 @@ def write_coming(
     claim: Term = Term(1, 1),  # noqa: B008 - a value
     **changes: Any,
 ) -> int:
-    """As ``write``, of batches that may be made meanwhile."""
+    """As ``write``, for batches that may be produced during the write."""
     writer = TableWriter(address, "sink", claim, write_settings(**changes))
     (answer,) = writer(iter(batches))
     first = answer.to_pylist()[0]

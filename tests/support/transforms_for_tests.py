@@ -1,4 +1,4 @@
-"""Transforms and functions that tests name."""
+"""Transforms and functions that tests reference by name."""
 
 import sys
 import threading
@@ -39,7 +39,7 @@ def split_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def forget_other_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Keeps the columns of records only, which is bad manners."""
+    """Keeps only the record columns, which a transform should not do."""
     return make_batch(
         batch.num_rows,
         **{
@@ -70,7 +70,7 @@ def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def hang_at_one(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Turns round for ever when a value is 1; tells its thread otherwise."""
+    """Loops for ever when a value is 1; otherwise records its thread."""
     while batch.column("value")[0].as_py()["a"] == 1:
         pass
     threads.add(threading.get_ident())

@@ -1,4 +1,4 @@
-"""The package of docs/tutorial.md, as somebody has it who did what the page says."""
+"""The package of docs/tutorial.md, built by following the page."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ NAME = "my-weather"
 
 
 def write_package(into: Path) -> Path:
-    """Make it with the command, and add what the page adds; its folder."""
+    """Create the package with the command, and add the page's files; returns its folder."""
     subprocess.run(
         [sys.executable, "-m", "drover.cli.main", "connector", "new", NAME, "--into", str(into)],
         check=True,

@@ -1,4 +1,4 @@
-"""Waiting for a condition with bounded polling; the only way that tests wait."""
+"""Waiting for a condition with bounded polling; tests wait in no other way."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ def wait_until(
 ) -> T:
     """Poll until ``predicate`` is truthy and return its value.
 
-    ``describe`` says what is waited for, or returns the state to show when it does not come.
+    ``describe`` names the condition, or returns the state to show after a timeout.
     """
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
@@ -70,9 +70,9 @@ async def wait_until_async(
 
 
 async def pause(duration_s: float = POLL_INTERVAL_S) -> None:
-    """What a loop that goes on until it is cancelled does between two rounds.
+    """The pause between two rounds of a loop that runs until it is cancelled.
 
-    It is no way to wait for something: that is ``wait_until_async``.
+    To wait for a condition, use ``wait_until_async``.
     """
     await asyncio.sleep(duration_s)
 

@@ -1,4 +1,4 @@
-"""JSON Web Tokens and the keys that they are checked by."""
+"""JSON Web Tokens, and the keys that verify them."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A whole cluster in the process of a test: real services and workers, engines without Spark."""
+"""A whole cluster in the test's process: real services and workers, engines without Spark."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Service:
-    """One service, running as a task; ``stop`` ends it in order, ``kill`` does not."""
+    """One service, running as a task; ``stop`` ends it gracefully, ``kill`` does not."""
 
     make: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -165,9 +165,9 @@ class _Signing(grpc.aio.UnaryUnaryClientInterceptor):
 class WorkerCluster:
     """Coordinator, stores and any number of workers on one directory; an async context.
 
-    With ``start`` it begins with its services; else they are there after ``start()``. With
-    ``certificates`` it speaks TLS by what ``init_certificates`` made there, and its channels are an
-    admin's.
+    With ``start`` entering the context starts the services; otherwise ``start()`` does. With
+    ``certificates`` it uses TLS with the certificates of ``init_certificates`` in that folder, and
+    its channels have admin rights.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class WorkerCluster:
         self._storage_url = f"sqlite://{directory}"
         coordinator, config_store, status_store = free_addresses(3)
         self.config_store_address = config_store
-        #: Of the services, under the names of a worker's settings.
+        #: The services' addresses, under the names of a worker's settings.
         self.addresses = {
             "coordinator_address": coordinator,
             "config_store_address": config_store,
@@ -232,7 +232,7 @@ class WorkerCluster:
         own: dict[str, Any] = {
             "storage_url": self._storage_url,
             "worker_listen": free_address(),
-            # a worker that dies is out by the grace; a machine that stalls throws nobody out
+            # the grace removes a dead worker; the long session tolerates a stalling machine
             "session_timeout_ms": 20_000,
             "heartbeat_interval_ms": 300,
             "rebalance_timeout_ms": 10_000,
@@ -266,7 +266,7 @@ class WorkerCluster:
         )
 
     async def running(self, name: str, count: int, *workers: RunningWorker) -> None:
-        """Wait until a connector's tasks all run, each once, on these workers."""
+        """Wait until all tasks of a connector run, each once, on these workers."""
 
         def all_run() -> bool:
             found = [task for w in workers for task in w.tasks if task.connector == name]
@@ -302,7 +302,7 @@ class WorkerCluster:
 
 
 async def tasks_are_there(client: ConnectClient, name: str) -> None:
-    """Waits for a connector's first tasks, which come between two answers that name them."""
+    """Wait for a connector's first tasks, which appear between two responses that list them."""
 
     async def has_tasks() -> bool:
         return bool((await client.get_connector(name)).task_indexes)

@@ -1,4 +1,4 @@
-"""What our converters answer to the same cases, in the form of the corpus."""
+"""Results of our converters for the same cases, in the form of the corpus."""
 
 import base64
 import json
@@ -76,7 +76,7 @@ def _write(converter: Converter, case: Case) -> dict[str, Any]:
 
 
 def _built(schema: Schema, value: Any) -> Any:
-    """As the program does it: what is missing is null, whatever the schema says."""
+    """As the program does it: a missing value is null, whatever the schema."""
     if schema.type is not Type.STRUCT:
         return reader_of(schema)(value)
     return {
@@ -94,7 +94,7 @@ def _schema(schema: Schema | None) -> Any:
 
 
 def neutral(values: Any, schema: Schema | None) -> Any:
-    """The first of the values, as the corpus writes it."""
+    """The first value, in the corpus's notation."""
     if schema is None:
         text = values[0].as_py()
         return None if text is None else _plain(json.loads(text, parse_float=Decimal))
@@ -153,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 def comparable(result: Any) -> Any:
-    """A result without what says nothing: the spelling of numbers, messages of errors."""
+    """A result without irrelevant details: the notation of numbers, messages of errors."""
     if isinstance(result, list):
         return [comparable(each) for each in result]
     if not isinstance(result, dict):

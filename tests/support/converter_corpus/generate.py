@@ -1,4 +1,4 @@
-"""Asks the real converters: ``python -m tests.support.converter_corpus.generate``."""
+"""Runs the real converters: ``python -m tests.support.converter_corpus.generate``."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def results(jars: KafkaJars) -> dict[str, Any]:
 
 
 def golden_text(found: dict[str, Any]) -> str:
-    """One line for each case, so that changes can be read."""
+    """One line per case, which makes diffs readable."""
     lines = ",\n".join(json.dumps(each, sort_keys=True) for each in found["cases"])
     return f'{{"kafka": {json.dumps(found["kafka"])}, "cases": [\n{lines}\n]}}\n'
 

@@ -17,7 +17,7 @@ _LOOK_INTERVAL_S = 50 * POLL_INTERVAL_S
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when it was told to stop, 1 when it could not start or ended by itself."""
+    """Returns 0 after a requested stop, 1 if the broker could not start or ended unexpectedly."""
     parser = argparse.ArgumentParser(prog="make kafka", description=__doc__)
     parser.add_argument(
         "--port", type=_port, default=DEFAULT_PORT, help="on the loopback interface"

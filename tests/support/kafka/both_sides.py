@@ -1,4 +1,4 @@
-"""A connector as Kafka Connect shows it and as Drover does, brought into one form."""
+"""A connector's state in Kafka Connect and in Drover, in one form."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from tests.support.kafka.drover_services import DroverServices
 from tests.support.waiting import wait_until
 
 SAME_TIMEOUT_S = 60
-#: Names of connectors by what is shown of them.
+#: The shown state, by connector name.
 Shown = Mapping[str, Mapping[str, object]]
 
 
 def shown_by_connect(rest: ConnectRest, name: str) -> dict[str, object]:
-    """Through the REST interface alone."""
+    """Read the state through the REST interface alone."""
     status = rest.status(name)
     return {
         "config": rest.get(name)["config"],
@@ -38,7 +38,7 @@ def shown_by_drover(
     offsets: Iterable[CommittedOffset],
     name: str,
 ) -> dict[str, object]:
-    """Through the APIs of the two stores and the coordinator."""
+    """Read the state through the APIs of the two stores and the coordinator."""
     entry = configs.connectors[name]
     return {
         "config": dict(entry.config or {}),
@@ -64,7 +64,7 @@ def shown_by_drover(
 
 
 def wait_until_same(rest: ConnectRest, drover: DroverServices, *names: str) -> Shown:
-    """Wait until both show the same of these connectors, and return it."""
+    """Wait until both show the same state for these connectors, and return it."""
     seen: list[tuple[object, object]] = []
 
     def same() -> Shown | None:
@@ -89,7 +89,7 @@ def wait_until_same(rest: ConnectRest, drover: DroverServices, *names: str) -> S
 
 
 def last_values(bootstrap: str, topic: str) -> dict[str, Any]:
-    """What compaction would leave: by key the JSON of the last value; tombstones leave nothing."""
+    """The result of compaction: the last value of each key as JSON, without tombstones."""
     kept = {record.key: record.value for record in read_all(bootstrap, topic)}
     return {
         key.decode(): json.loads(value)
@@ -112,7 +112,7 @@ def _in_order(offsets: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _unlike(connect: object, drover: object) -> str:
-    """Only what differs."""
+    """The differences only."""
     if not isinstance(connect, dict) or not isinstance(drover, dict):
         return repr(connect)
     lines = []

@@ -1,6 +1,6 @@
-"""A Kafka broker (KRaft) that can be killed and comes back as it was.
+"""A Kafka broker (KRaft) that tests kill and restart with its data.
 
-It is a cluster of its own, or joins another one, see ``KafkaCluster``.
+It forms its own cluster, or joins another one; see ``KafkaCluster``.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ HEAP_MIB = 512
 _CLUSTER_ID = "RHJvdmVyLXRlc3RzLTEyMw"
 _FORMAT_TIMEOUT_S = 120
 
-#: Small and prompt: one node keeps one copy of everything and waits for nobody.
+#: Small and prompt: one node with one replica of each partition, without waiting for others.
 QUICK_SETTINGS: Mapping[str, object] = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -41,7 +41,7 @@ QUICK_SETTINGS: Mapping[str, object] = {
     "controller.quorum.election.timeout.ms": 100,
     "controller.quorum.election.backoff.max.ms": 100,
     "broker.heartbeat.interval.ms": 300,
-    # a killed broker waits so long for its former self; one that stalls for less goes on leading
+    # a restarted broker waits this long for its old session; a shorter stall keeps its leadership
     "broker.session.timeout.ms": 9_000,
     "num.network.threads": 2,
     "num.io.threads": 2,
@@ -57,17 +57,17 @@ QUICK_SETTINGS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class SaslUsers:
-    """Who may log in with SASL/PLAIN: passwords by user name, and who needs no ACL.
+    """SASL/PLAIN users: passwords by user name, and the super user, who needs no ACL.
 
     A broker with users has a second listener for them and allows only what an ACL allows. The
-    listener without a password stays, and whoever uses it may do everything: it is for the test.
+    listener without authentication remains and permits everything: it is for the test.
     """
 
     passwords: Mapping[str, str]
     super_user: str = ""
 
     def client_settings(self, user: str) -> dict[str, str]:
-        """What a client of librdkafka needs to log in."""
+        """A user's login settings for librdkafka."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
@@ -76,7 +76,7 @@ class SaslUsers:
         }
 
     def java_client_settings(self, user: str) -> dict[str, str]:
-        """What a client in Java needs to log in."""
+        """A user's login settings for a Java client."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
@@ -86,11 +86,11 @@ class SaslUsers:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """What one broker has that others have not; ``settings`` are its own, and win.
+    """The options of one broker; ``settings`` override all others.
 
     ``tokens`` are for the listener of ``users``.
 
-    ``controller`` is the address of the one to join; without it a broker is its own.
+    ``controller`` is the address of the controller to join; without it a broker is its own.
     """
 
     auto_create_topics: bool = False
@@ -105,7 +105,7 @@ class BrokerOptions:
 
 
 class KafkaBroker:
-    """A broker on a folder and ports of its own; it keeps both over any number of restarts."""
+    """A broker with its own folder and ports, which it keeps over any number of restarts."""
 
     def __init__(
         self, jars: KafkaJars, directory: Path, options: BrokerOptions | None = None
@@ -114,7 +114,7 @@ class KafkaBroker:
         self.directory = directory
         client, self._controller_port, self._sasl_port, self._tls_port = free_ports(4)
         self._port = self.options.port or client
-        #: Who elects the controller, where that is not broker 1 alone: ``node@address,…``.
+        #: The controller quorum, unless it is broker 1 alone: ``node@address,…``.
         self.voters = ""
         self._jars = jars
         self._properties = directory / "server.properties"
@@ -130,38 +130,38 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients without a password connect."""
+        """The listener without authentication."""
         return f"{HOST}:{self.port}"
 
     @property
     def port(self) -> int:
-        """Where it listens for clients without a password."""
+        """The port of the listener without authentication."""
         return self._port
 
     @property
     def controller(self) -> str:
-        """What others join."""
+        """The controller's address, which other brokers join."""
         return self.options.controller or f"{HOST}:{self._controller_port}"
 
     @property
     def sasl_bootstrap(self) -> str:
-        """Where the users of ``SaslUsers`` connect."""
+        """The listener for ``SaslUsers``."""
         assert self.options.users is not None, "this broker was started without users"
         return f"{HOST}:{self._sasl_port}"
 
     @property
     def tls_bootstrap(self) -> str:
-        """Where the client of ``Tls`` connects."""
+        """The listener for the client of ``Tls``."""
         assert self.options.tls is not None, "this broker was started without certificates"
         return f"{HOST}:{self._tls_port}"
 
     @property
     def log_path(self) -> Path:
-        """What the broker says: warnings and worse."""
+        """The broker's log: warnings and errors."""
         return self.process.log_path
 
     def start(self) -> None:
-        """Returns once it serves; the first time its storage is formatted."""
+        """Start it; returns once it serves. The first start formats its storage."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not is_free(HOST, self._port):
             raise OSError(f"port {self._port} is in use: stop what listens there, or name another")
@@ -171,23 +171,23 @@ class KafkaBroker:
         self.process.start(ready=self._serves)
 
     def stop(self) -> None:
-        """In good order; a broker that does not run is left alone."""
+        """Stop it gracefully; does nothing if it does not run."""
         self.process.stop()
 
     def kill(self) -> None:
-        """SIGKILL: as when a machine loses its process, not its disk."""
+        """SIGKILL: the process is lost, its disk is not."""
         self.process.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay, nothing answers."""
+        """SIGSTOP: connections stay open, no request is answered."""
         self.process.freeze()
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on, late."""
+        """SIGCONT: it resumes late."""
         self.process.thaw()
 
     def revive(self) -> None:
-        """It runs after this, whatever was done to it."""
+        """Run again from any state: stopped, killed or frozen."""
         if self.process.is_alive:
             self.thaw()
         else:

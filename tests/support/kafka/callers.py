@@ -1,4 +1,4 @@
-"""Who appends to a log on and on."""
+"""Callers that append to a log continuously."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,11 +13,11 @@ from tests.support.waiting import wait_until_async
 
 
 class Caller:
-    """Appends one record after the other, privileged or not, whatever happens to the brokers.
+    """Appends one record after another, privileged or not, through all broker faults.
 
     Attributes:
-        acknowledged: The keys of the records that are durable, in order.
-        failures: Why others are not.
+        acknowledged: The keys of the durable records, in order.
+        failures: The errors of the other appends.
     """
 
     def __init__(self, log: KafkaLog, name: str, term: Term | None) -> None:
@@ -30,7 +30,7 @@ class Caller:
         self.task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Returns once nothing of it is under way."""
+        """Stop; returns once no append is pending."""
         self._stopping = True
         await self.task
 
@@ -44,7 +44,7 @@ class Caller:
         )
 
     async def fails(self) -> None:
-        """Wait until the brokers are missed once more."""
+        """Wait until an append fails because the brokers are unavailable."""
         self.failures.clear()
         await wait_until_async(lambda: Reason.STORAGE_UNAVAILABLE in self.failures, timeout_s=90)
 
@@ -62,14 +62,14 @@ class Caller:
                 self.failures.add(error.reason)
                 if error.reason is Reason.STALE_WRITER_EPOCH:
                     epoch = None
-                await asyncio.sleep(0)  # a log that is closed refuses at once
+                await asyncio.sleep(0)  # a closed log fails immediately
             else:
                 self.acknowledged.append(key)
 
 
 @asynccontextmanager
 async def calling(*callers: Caller) -> AsyncIterator[None]:
-    """All of them append, until they are stopped."""
+    """Run the callers for the block."""
     try:
         await asyncio.gather(*(caller.goes_on() for caller in callers))
         yield
@@ -79,7 +79,7 @@ async def calling(*callers: Caller) -> AsyncIterator[None]:
 
 
 async def assert_all_kept(log: KafkaLog, *callers: Caller) -> None:
-    """What was acknowledged is there once, in the order in which each caller appended it."""
+    """Each acknowledged record is in the log once, in its caller's order."""
     keys = [one.record.key for one in await read_all(log)]
     assert len(keys) == len(set(keys))
     for caller in callers:

@@ -1,4 +1,6 @@
-"""Which Kafka tests run against: a named one, one from jars, one in Docker; or why none."""
+"""Selects the Kafka for tests: a named one, one from jars, one in Docker; or the reason for
+none.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +22,7 @@ VARIABLE = "DROVER_TEST_KAFKA"
 
 @dataclass(frozen=True, slots=True)
 class NamedKafka:
-    """A broker that somebody else runs; nobody here may stop it."""
+    """A broker outside this project's control; tests must not stop it."""
 
     bootstrap: str
 
@@ -30,7 +32,7 @@ Choice = NamedKafka | KafkaJars | DockerImage
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A broker that runs and that all tests of a session share; topics are told apart by prefix."""
+    """A running broker that all tests of a session share; topic prefixes separate the tests."""
 
     bootstrap: str
 
@@ -41,10 +43,10 @@ def choose(
     jars: Callable[[Mapping[str, str]], KafkaJars] = find_jars,
     image: Callable[[str], DockerImage] = find_image,
 ) -> Choice:
-    """The first that can be had of a named broker, the jars, and an image.
+    """The first available of a named broker, the jars, and an image.
 
     Raises:
-        KafkaMissingError: none can; the line says why not, and how to get one.
+        KafkaMissingError: None is available; the message gives the reason and the remedy.
     """
     named = environ.get(VARIABLE, "").strip()
     if named:
@@ -64,11 +66,11 @@ def choose(
 
 @contextmanager
 def running_kafka(directory: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Kafka]:
-    """The chosen Kafka, started where it has to be, and stopped at the end.
+    """The chosen Kafka, started if necessary, and stopped at the end.
 
     Raises:
-        KafkaMissingError: as ``choose``.
-        AssertionError: it does not start, or a named one does not answer.
+        KafkaMissingError: As ``choose``.
+        AssertionError: It does not start, or a named one does not respond.
     """
     with ExitStack() as stack:
         yield start_chosen(choose(environ), directory, stack)
@@ -90,7 +92,7 @@ def start_chosen(choice: Choice, directory: Path, stack: ExitStack) -> Kafka:
 
 
 def give_up(reason: KafkaMissingError, environ: Mapping[str, str] = os.environ) -> NoReturn:
-    """Skip the test; on CI, which is to have everything, fail it."""
+    """Skip the test; on CI, where everything must be available, fail it."""
     if environ.get("CI", "").lower() in {"1", "true", "yes"}:
         pytest.fail(f"CI is set, and {reason}", pytrace=False)
     pytest.skip(str(reason))

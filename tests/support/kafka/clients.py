@@ -1,4 +1,4 @@
-"""What tests do with a broker: make topics, write records, and read all that a topic holds."""
+"""Common client operations of tests: create topics, write records, read a whole topic."""
 
 import socket
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ from tests.support.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 5
 CALL_TIMEOUT_S = 30
-#: librdkafka tells stderr of every connection that it loses; tests kill brokers.
+#: librdkafka logs every lost connection to stderr; tests kill brokers.
 QUIET: Mapping[str, str | int] = {"log_level": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is stored; ``offset`` tells the holes that control records leave."""
+    """A stored record; gaps in ``offset`` are control records."""
 
     partition: int
     offset: int
@@ -30,7 +30,7 @@ class Record:
 
 
 def answers(bootstrap: str) -> bool:
-    """Whether a broker serves there now; one that does not is not waited for."""
+    """Whether a broker serves at this moment, without waiting."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
     if host == HOST and not is_listening(int(port)):
         return False
@@ -42,7 +42,7 @@ def answers(bootstrap: str) -> bool:
 
 
 def wait_until_groups_answer(bootstrap: str) -> None:
-    """A broker that is new makes the topic of groups' offsets when the first one asks."""
+    """A new broker creates the __consumer_offsets topic at the first group request."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "the first", **QUIET})
 
     def answer() -> bool:
@@ -59,7 +59,7 @@ def wait_until_groups_answer(bootstrap: str) -> None:
 
 
 def is_listening(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether the port accepts connections."""
     try:
         with socket.create_connection((HOST, port), timeout=1):
             return True
@@ -70,7 +70,7 @@ def is_listening(port: int) -> bool:
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Returns once the broker has made it, and tells who leads its partitions."""
+    """Create a topic; returns once the broker reports the leaders of its partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     made = admin.create_topics(
         [NewTopic(topic, partitions, 1, config=dict(config or {}))],
@@ -92,10 +92,10 @@ def produce(
     *,
     settings: Mapping[str, str | int] | None = None,
 ) -> None:
-    """Keys and values, each acknowledged when this returns; keys find partitions as in Java.
+    """Write keys and values; returns once all are acknowledged. Keys choose partitions as in Java.
 
-    Not idempotent, for that takes librdkafka a second to begin with: a broker that dies on the way
-    may hold a record twice.
+    Not idempotent, because librdkafka needs a second to initialize idempotence: a broker that dies
+    during the write may store a record twice.
     """
     producer = Producer(
         {
@@ -125,7 +125,7 @@ def read_all(
     committed_only: bool = True,
     settings: Mapping[str, str | int] | None = None,
 ) -> list[Record]:
-    """All records up to the end that the topic has now, partition by partition."""
+    """All records up to the topic's current end, partition by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -163,7 +163,7 @@ def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[Reco
             record = _record(message)
             if record.offset < high:
                 found.append(record)
-        # a control record or a compacted one moves the position without a message
+        # a control record or a compacted one advances the position without a message
         return bool(consumer.position([place])[0].offset >= high) or low == high
 
     wait_until(

@@ -1,4 +1,4 @@
-"""Several brokers of one cluster, whose partitions have copies and leaders that move."""
+"""Several brokers of one cluster, with replicas and leaders that move."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,41 +21,42 @@ from tests.support.waiting import wait_until
 
 HEAP_MIB = 288
 CONTROLLER = 1
-#: Those that a test may kill.
+#: The brokers that a test may kill.
 OTHERS = (2, 3)
 SETTLED_TIMEOUT_S = 60
-#: It leads already, or the machine is so busy that the controller misses it once more.
+#: It already leads, or on a busy machine the controller has lost its session.
 _NOT_ELECTED = frozenset(
     {KafkaError.ELECTION_NOT_NEEDED, KafkaError.PREFERRED_LEADER_NOT_AVAILABLE}
 )
 
-#: Each partition has a copy on each broker, and one that is up to date is enough to go on: where a
-#: machine is busy another broker may be late as well.
+#: Each partition has a replica on each broker, and one in-sync replica suffices: on a busy machine
+#: another broker may also be slow.
 _SETTINGS: Mapping[str, str] = {
     "default.replication.factor": "3",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
-    # a broker that is busy is not to be taken for a dead one
+    # a busy broker must not count as dead
     "broker.session.timeout.ms": "6000",
-    # leaders move when a test says so
+    # leaders move only on a test's request
     "auto.leader.rebalance.enable": "false",
 }
-#: What is acknowledged has two copies, also of what brokers write for themselves.
+#: An acknowledged record has two replicas, also in internal topics.
 _TWO_COPIES: Mapping[str, str] = {
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
-    # transactions of the dead are ended as soon as they have timed out
+    # transactions of dead producers end soon after their timeout
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    # one of two cores may be away for seconds
+    # one of two cores may be busy for seconds
     "controller.quorum.election.timeout.ms": "2000",
     "controller.quorum.fetch.timeout.ms": "6000",
 }
 
 
 class KafkaCluster:
-    """Broker 1, which is the controller as well and stays up, and brokers 2 and 3.
+    """Broker 1, which is also the controller and stays up, and brokers 2 and 3.
 
-    With ``equal`` each is a controller, any one of them may be away, and two keep what they take.
+    With ``equal`` each broker is a controller, any one may be down, and acknowledged records have
+    two replicas.
     """
 
     def __init__(self, jars: KafkaJars, directory: Path, *, equal: bool = False) -> None:
@@ -73,11 +74,11 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """All of them."""
+        """The addresses of all brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Returns once all serve."""
+        """Start all brokers; returns once all serve."""
         with ThreadPoolExecutor() as at_once:
             list(at_once.map(KafkaBroker.start, self.brokers.values()))
         wait_until(
@@ -86,9 +87,9 @@ class KafkaCluster:
         )
 
     def stop(self) -> None:
-        """In good order, the controller last; those that do not run are left alone.
+        """Stop running brokers gracefully, the controller last.
 
-        The last one of equals could not end in order: there is nobody left to agree.
+        The last one of equal brokers is killed: without a quorum it cannot stop gracefully.
         """
         for broker in reversed(self.brokers.values()):
             if broker.voters:
@@ -104,7 +105,7 @@ class KafkaCluster:
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """One whose partitions are led by ``leader`` for as long as it is there."""
+        """Create a topic whose partitions prefer ``leader``."""
         copies = [leader, *(node for node in self.brokers if node != leader)]
         wanted = NewTopic(
             topic, partitions, replica_assignment=[copies] * partitions, config=dict(config or {})
@@ -114,11 +115,13 @@ class KafkaCluster:
         self.wait_until_whole(topic)
 
     def wait_until_led(self, topic: str, *nodes: int) -> None:
-        """Until each partition is led by one of these: a broker that was killed is missed late."""
+        """Wait until one of these brokers leads each partition: a killed broker is detected
+        late.
+        """
         self._wait_until(lambda: self._is_led(topic, *nodes), topic)
 
     def wait_until_whole(self, topic: str) -> None:
-        """Until each partition has a leader and all of its copies are as far as it is."""
+        """Wait until each partition has a leader and all replicas are in sync."""
 
         def is_whole() -> bool:
             found = self._partitions(topic)
@@ -128,7 +131,7 @@ class KafkaCluster:
         self._wait_until(is_whole, topic)
 
     def wait_until_all_whole(self) -> None:
-        """As ``wait_until_whole``, of every topic, those of the brokers themselves included."""
+        """Wait until every topic is fully replicated, internal topics included."""
 
         def is_whole() -> bool:
             with suppress(KafkaException):
@@ -140,7 +143,7 @@ class KafkaCluster:
         wait_until(is_whole, timeout_s=2 * SETTLED_TIMEOUT_S, describe="all copies are there")
 
     def elect(self, topic: str, node: int) -> None:
-        """Have the broker lead the partitions that were made for it; returns once it does."""
+        """Elect the broker as leader of the partitions that prefer it; returns once it leads."""
         self.wait_until_whole(topic)
         places = [TopicPartition(topic, each.id) for each in self._partitions(topic)]
 
@@ -163,10 +166,10 @@ class KafkaCluster:
         )
 
     def _partitions(self, topic: str) -> list[PartitionMetadata]:
-        """None of a topic that is not known yet.
+        """The topic's partitions; none for an unknown topic.
 
-        A client that knows all brokers would ask any of them, also one that is silent; a new one
-        knows the first only, which always answers.
+        A client that knows all brokers may ask a silent one; a new client knows only the first
+        broker, which always responds.
         """
         with suppress(KafkaException):
             metadata = self._asks_the_first().list_topics(topic, timeout=ANSWER_TIMEOUT_S)

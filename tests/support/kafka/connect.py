@@ -17,7 +17,7 @@ FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
-#: Prompt in noticing what changes; one copy of everything.
+#: Detects changes quickly; one replica of everything.
 _SETTINGS: Mapping[str, object] = {
     "config.storage.replication.factor": 1,
     "offset.storage.replication.factor": 1,
@@ -29,7 +29,7 @@ _SETTINGS: Mapping[str, object] = {
     "scheduled.rebalance.max.delay.ms": 0,
     "task.shutdown.graceful.timeout.ms": 5_000,
     "connector.client.config.override.policy": "All",
-    # so long a sink waits after a kill for the consumer that it was before
+    # after a kill a sink waits this long for its former consumer's session
     "consumer.session.timeout.ms": 6_000,
     "consumer.heartbeat.interval.ms": 1_000,
     "plugin.discovery": "service_load",
@@ -38,7 +38,7 @@ _SETTINGS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """A cluster of Kafka Connect: its group, its three topics, and how it writes records."""
+    """A Kafka Connect cluster: its group, its three topics, and its record settings."""
 
     group_id: str
     config_topic: str
@@ -53,7 +53,7 @@ class ConnectOptions:
 
     @classmethod
     def named(cls, name: str, *, exactly_once_source: str = "disabled") -> "ConnectOptions":
-        """The group and the topics are called after the name."""
+        """Options whose group and topics are named after ``name``."""
         return cls(
             *(name, f"{name}-configs", f"{name}-offsets", f"{name}-status"),
             exactly_once_source=exactly_once_source,
@@ -84,22 +84,23 @@ class KafkaConnect:
 
     @property
     def log_path(self) -> Path:
-        """What the worker says: warnings and worse."""
+        """The worker's log: warnings and errors."""
         return self.process.log_path
 
     def log_end(self) -> str:
-        """Where its log is, and the log's end."""
+        """The path of its log, and the last lines."""
         return self.process.shown_log()
 
     def start(self) -> None:
-        """Returns once it has joined its group and answers."""
+        """Start it; returns once it has joined its group and responds."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_properties(self._properties, self._settings())
         self.process.start(ready=self.rest.is_healthy)
 
     def stop(self) -> None:
-        """In good order: tasks commit their offsets, the worker leaves its group. One that hangs in
-        its own shutdown is killed, and says nothing of Drover.
+        """Stop it gracefully: tasks commit their offsets, the worker leaves its group.
+
+        A worker that hangs in its own shutdown is killed; that is no fault of Drover.
         """
         with contextlib.suppress(AssertionError):
             self.process.stop()

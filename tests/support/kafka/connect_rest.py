@@ -1,4 +1,4 @@
-"""Kafka Connect's REST interface, as much of it as tests use."""
+"""The part of Kafka Connect's REST interface that tests use."""
 
 import json
 import urllib.error
@@ -15,7 +15,7 @@ _NOT_FOUND = 404
 
 
 class ConnectRestError(Exception):
-    """Kafka Connect refused a call; ``status`` is that of HTTP."""
+    """Kafka Connect rejected a call; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -24,19 +24,19 @@ class ConnectRestError(Exception):
 
 
 class ConnectRest:
-    """Calls to one worker. A call that meets a rebalance (409) is made again, for a while."""
+    """Calls to one worker; a call during a rebalance (409) is retried for a while."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # a proxy of the environment knows nothing of this machine's loopback
+        # a proxy of the environment cannot reach this machine's loopback
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """The answer's JSON, None where it is empty.
+        """The response's JSON; None for an empty response.
 
         Raises:
-            ConnectRestError: the worker refused, and not because of a rebalance.
-            OSError: nobody answers.
+            ConnectRestError: The worker rejected the call, and not because of a rebalance.
+            OSError: No worker responds.
         """
 
         def answer() -> tuple[Any] | None:
@@ -51,7 +51,7 @@ class ConnectRest:
         return value
 
     def is_healthy(self) -> bool:
-        """Whether the worker has joined its group, read its topics, and can answer."""
+        """Whether the worker has joined its group, read its topics, and responds."""
         try:
             answer = self._once("GET", "/health", None)
         except (OSError, ConnectRestError):
@@ -90,28 +90,28 @@ class ConnectRest:
         return [task["config"] for task in ordered]
 
     def pause(self, name: str) -> None:
-        """Tasks stay and do nothing."""
+        """Pause: tasks remain and do nothing."""
         self.call("PUT", _of(name, "pause"))
 
     def resume(self, name: str) -> None:
-        """The opposite of pause and of stop."""
+        """Resume after a pause or a stop."""
         self.call("PUT", _of(name, "resume"))
 
     def stop(self, name: str) -> None:
-        """Tasks go, the config stays; offsets may be altered now."""
+        """Stop: tasks end, the config remains; offsets may now be altered."""
         self.call("PUT", _of(name, "stop"))
 
     def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> Any:
-        """The connector and, where asked for, its tasks."""
+        """Restart the connector and, on request, its tasks."""
         query = f"includeTasks={_flag(include_tasks)}&onlyFailed={_flag(only_failed)}"
         return self.call("POST", f"{_of(name, 'restart')}?{query}")
 
     def delete(self, name: str) -> None:
-        """The connector goes; its offsets stay."""
+        """Delete the connector; its offsets remain."""
         self.call("DELETE", _of(name))
 
     def status(self, name: str) -> dict[str, Any]:
-        """What runs where, as the status topic says."""
+        """The states and workers of the connector and its tasks, from the status topic."""
         found: dict[str, Any] = self.call("GET", _of(name, "status"))
         return found
 
@@ -125,11 +125,11 @@ class ConnectRest:
         self.call("PATCH", _of(name, "offsets"), {"offsets": list(offsets)})
 
     def reset_offsets(self, name: str) -> None:
-        """Forget a stopped connector's offsets."""
+        """Remove a stopped connector's offsets."""
         self.call("DELETE", _of(name, "offsets"))
 
     def topics(self, name: str) -> list[str]:
-        """What the connector was seen to use."""
+        """The topics that the connector has used."""
         found: list[str] = self.call("GET", _of(name, "topics"))[name]["topics"]
         return found
 
@@ -138,11 +138,13 @@ class ConnectRest:
         return self.call("PUT", f"/admin/loggers/{logger}?scope={scope}", {"level": level})
 
     def wait_until_running(self, name: str, *, tasks: int = 1) -> dict[str, Any]:
-        """The status once the connector and exactly so many tasks are RUNNING."""
+        """Wait for the status in which the connector and exactly ``tasks`` tasks are RUNNING."""
         return self.wait_until_state(name, "RUNNING", tasks=tasks)
 
     def wait_until_state(self, name: str, state: str, *, tasks: int) -> dict[str, Any]:
-        """The status once the connector and exactly so many tasks are in the state."""
+        """Wait for the status in which the connector and exactly ``tasks`` tasks are in the
+        state.
+        """
         last: list[object] = ["nothing"]
 
         def reached() -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The coordinator's claims and offsets on Kafka, without a coordinator around them."""
+"""The coordinator's claims and offsets on Kafka, without a coordinator."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ SHARDS = 2
 
 @dataclass
 class CoordinatorStore:
-    """One process's way to it; ``lost`` says how often it was told that it lost the shard."""
+    """One process's access to the store; ``lost`` counts how often it lost the shard."""
 
     control: LazyControlTopic
     offsets: KafkaOffsets
@@ -29,7 +29,7 @@ class CoordinatorStore:
     @classmethod
     @asynccontextmanager
     async def opened(cls, storage: KafkaStorage) -> AsyncIterator["CoordinatorStore"]:
-        """Nothing is loaded yet."""
+        """Open the store without loading a shard."""
         client = KafkaClient(storage, timeout_s=CALL_TIMEOUT_S)
         control = LazyControlTopic(client, SHARDS)
         made = cls(control, KafkaOffsets(control))
@@ -42,7 +42,7 @@ class CoordinatorStore:
 
     @property
     def shard(self) -> int:
-        """That of the workers' group."""
+        """The shard of the workers' group."""
         return shard_of(self.control.client.storage.group_id, SHARDS)
 
     async def load(self, epoch: int, owner: str = "a:1/run") -> None:
@@ -51,15 +51,15 @@ class CoordinatorStore:
         await self.offsets.load(self.shard, fencing)
 
     async def unload(self) -> None:
-        """Be the owner no more."""
+        """Release the ownership."""
         await self.offsets.unload(self.shard, None)
 
     def leases(self, who: Identity) -> KafkaLeases:
-        """The table of leases, for the caller to close."""
+        """The table of leases; the caller closes it."""
         return KafkaLeases(self.control, who)
 
 
 def small_storage(bootstrap: str, prefix: str) -> KafkaStorage:
-    """Few partitions are soon made and read."""
+    """Few partitions, which are created and read quickly."""
     storage = storage_on(bootstrap, prefix)
     return replace(storage, topics=replace(storage.topics, offset_partitions=3))

@@ -1,4 +1,4 @@
-"""Coordinators on Kafka: settings for those in this process and for processes of their own."""
+"""Coordinators on Kafka: settings for in-process ones and for separate processes."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tests.support.kafka.clients import CALL_TIMEOUT_S
 
 
 def kafka_settings(bootstrap: str, prefix: str, **others: object) -> dict[str, Any]:
-    """The settings of a coordinator whose cluster has names of its own; few partitions."""
+    """A coordinator's settings with the test's own names and few partitions."""
     return {
         "storage_url": f"kafka://{bootstrap}",
         "group_id": f"{prefix}workers",
@@ -30,7 +30,7 @@ def kafka_settings(bootstrap: str, prefix: str, **others: object) -> dict[str, A
 
 
 def as_environment(settings: Mapping[str, object]) -> dict[str, str]:
-    """The same for a process."""
+    """The same settings as environment variables."""
     return {
         f"DROVER_{name.upper()}": value if isinstance(value, str) else json.dumps(value)
         for name, value in settings.items()
@@ -64,7 +64,7 @@ async def commit(
 
 
 async def committed(member: GroupMember, task: TaskId) -> int | None:
-    """The position that was committed."""
+    """The committed position."""
     found = await member.client.fetch_offsets(
         group_id=member.group_id, connector=task.connector, timeout_s=30
     )
@@ -73,7 +73,7 @@ async def committed(member: GroupMember, task: TaskId) -> int | None:
 
 
 async def health(address: str, service: str = STORAGE_HEALTH) -> str:
-    """What the health check of a service says; UNKNOWN if nobody answers."""
+    """A service's health status; UNKNOWN without a response."""
     async with channel(address) as connection:
         stub: Any = health_pb2_grpc.HealthStub(connection)
         try:

@@ -1,4 +1,4 @@
-"""A file that is copied through a topic, by Kafka Connect and by Drover in turn."""
+"""A file copied through a topic, alternately by Kafka Connect and Drover."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.kafka.connect_rest import ConnectRest
 
 
 class FileCopy(Flow):
-    """A source and a sink that both know by the same config."""
+    """A source and a sink with a config that is valid for both."""
 
     def __init__(self, directory: Path, name: str, topic: str, *, lines_per_tick: int = 10) -> None:
         super().__init__(directory, name, lines_per_tick=lines_per_tick)
@@ -33,12 +33,12 @@ class FileCopy(Flow):
         }
 
     async def create_connectors(self, client: ConnectClient) -> None:
-        """Create both."""
+        """Create both connectors."""
         for name, config in self.configs.items():
             await client.create_connector(name, config)
 
     def create_in(self, rest: ConnectRest) -> None:
-        """Both connectors; returns once they run."""
+        """Create both connectors in Kafka Connect; returns once they run."""
         for name, config in self.configs.items():
             rest.create(name, config)
         self.wait_until_run_by(rest)
@@ -49,24 +49,24 @@ class FileCopy(Flow):
             rest.wait_until_running(name)
 
     def append(self, text: str) -> None:
-        """More input, in one piece."""
+        """Append input in one write."""
         with self.input.open("ab", buffering=0) as file:
             file.write(text.encode())
 
     def line_count(self) -> int:
-        """How many lines went in."""
+        """The number of input lines."""
         return self._lines(self.input).total()
 
     def lost(self) -> list[bytes]:
-        """Lines that did not come out."""
+        """Input lines that are missing in the output."""
         return sorted((self._lines(self.input) - self._lines(self.output)).elements())
 
     def doubled(self) -> list[bytes]:
-        """Lines that came out more often than they went in."""
+        """Lines that occur more often in the output than in the input."""
         return sorted((self._lines(self.output) - self._lines(self.input)).elements())
 
     def unknown(self) -> list[bytes]:
-        """Lines that came out and never went in, such as torn ones."""
+        """Output lines that were never in the input, such as torn ones."""
         return sorted(set(self._lines(self.output)) - set(self._lines(self.input)))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A topic as the data plane of tasks has it, without Spark."""
+"""A topic as the tasks' data plane uses it, without Spark."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MANY = 10**9
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic of the test's own, read and written as executors do."""
+    """A topic of the test, read and written as executors do."""
 
     name: str
     storage: KafkaStorage
@@ -28,17 +28,17 @@ class Topic:
     def at(
         cls, bootstrap: str, name: str, client_config: Mapping[str, str] | None = None
     ) -> "Topic":
-        """It need not be there."""
+        """A handle for a topic, which need not exist."""
         storage = KafkaStorage(
             bootstrap_servers=bootstrap, group_id="data-plane", client_config=client_config or {}
         )
         return cls(name, storage, KafkaPlane(storage))
 
     def write(self, columns: Mapping[str, Any], *, partition_count: int = 1, **options: Any) -> int:
-        """Produce a batch, to a topic of that many partitions if it has to be made.
+        """Produce a batch; a missing topic is created with that many partitions.
 
         Returns:
-            How many records there were.
+            The number of records.
         """
         creation = TopicCreation(TopicRule(partition_count))
         producer = RecordProducer(self.storage, topic=self.name, creation=creation, **options)
@@ -48,7 +48,7 @@ class Topic:
     def plan(
         self, starts: Mapping[int, int], *, max_records: int = MANY, max_bytes: int = MANY
     ) -> ReadPlan:
-        """What a sink would read next."""
+        """A sink's next read plan."""
         return self.plane.plan_read(
             {(self.name, partition): start for partition, start in starts.items()},
             max_records=max_records,
@@ -61,7 +61,7 @@ class Topic:
         return [row for batch in reader(0) for row in batch.to_pylist()]
 
     def rows(self, *partitions: int) -> list[dict[str, Any]]:
-        """All rows of some partitions, of the first one if none is named."""
+        """All rows of some partitions, by default of the first."""
         return self.read(self.plan(dict.fromkeys(partitions or (0,), 0)).ranges)
 
     def values(self, *partitions: int) -> list[bytes]:

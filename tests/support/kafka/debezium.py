@@ -1,4 +1,4 @@
-"""Debezium's connectors as plugins of Kafka Connect, fetched once as Kafka's jars are."""
+"""Debezium's connectors as plugins of Kafka Connect, fetched once, as Kafka's jars are."""
 
 import os
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ class Debezium:
 
     @property
     def worker_settings(self) -> dict[str, str]:
-        """What a worker of Kafka Connect needs to find them."""
+        """A Kafka Connect worker's settings for finding the plugins."""
         return {"plugin.path": str(self.directory)}
 
 
 def find_debezium(environ: Mapping[str, str] = os.environ, *, cache: Path = CACHE) -> Debezium:
-    """The plugins from the cache; they are fetched where they are not there yet.
+    """The plugins from the cache; fetches them if they are missing.
 
     Raises:
-        KafkaMissingError: there are neither the plugins nor an mvn that could fetch them.
+        KafkaMissingError: There are neither the plugins nor an mvn to fetch them.
     """
     postgres = version_in(_POM, "debezium.postgres.version")
     jdbc = version_in(_POM, "debezium.jdbc.version")

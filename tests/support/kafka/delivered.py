@@ -1,8 +1,8 @@
-"""What producers that stand in for librdkafka's tell of a record."""
+"""Delivery reports of fake producers."""
 
 
 class Delivered:
-    """As much of a Message as a delivery report is asked for."""
+    """The part of a Message that delivery callbacks use."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset

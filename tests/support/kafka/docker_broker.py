@@ -14,15 +14,15 @@ _ENGINE_TIMEOUT_S = 10
 
 
 def image_name(version: str) -> str:
-    """Kafka's own image of the release."""
+    """The name of Kafka's own image of the release."""
     return f"apache/kafka:{version}"
 
 
 def find_image(version: str) -> "DockerImage":
-    """The image, where an engine runs and has it already; nothing is pulled.
+    """The image, if an engine runs and already has it; it is never pulled.
 
     Raises:
-        KafkaMissingError: there is no engine, or it has no such image.
+        KafkaMissingError: There is no engine, or it has no such image.
     """
     try:
         import docker  # type: ignore[import-untyped,unused-ignore]
@@ -48,7 +48,7 @@ class DockerImage:
         self.version = version
 
     def start(self) -> "DockerBroker":
-        """A broker on a free port of the loopback interface, once it serves."""
+        """Start a broker on a free loopback port; returns once it serves."""
         (port,) = free_ports(1)
         container = self._client.containers.run(
             image_name(self.version),
@@ -69,23 +69,23 @@ class DockerImage:
 
 
 class DockerBroker:
-    """A container that goes, with its data, when it is stopped."""
+    """A container that is removed with its data when it is stopped."""
 
     def __init__(self, container: Any, bootstrap: str) -> None:
         self._container = container
         self.bootstrap = bootstrap
 
     def log(self) -> str:
-        """What the broker says."""
+        """The broker's output."""
         return str(self._container.logs(tail=50).decode(errors="replace"))
 
     def stop(self) -> None:
-        """Nothing is kept, so nothing has to be put in order."""
+        """Kill it: its data is discarded, so no graceful stop is needed."""
         self._container.kill()
 
 
 def container_environment(port: int) -> dict[str, str]:
-    """A broker's settings, spelled as the image wants them."""
+    """A broker's settings in the image's notation."""
     settings: Mapping[str, object] = {
         **QUICK_SETTINGS,
         "controller.quorum.voters": "1@localhost:9093",

@@ -1,4 +1,4 @@
-"""A whole Drover, with workers and Spark, on the topics of a Kafka Connect."""
+"""A whole Drover cluster, with workers and Spark, on the topics of a Kafka Connect."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ async def drover_on_kafka(
     coordinators: int = 1,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """The cluster of that group id; its workers come up by themselves after this."""
+    """The cluster with that group id; its workers start in the background."""
     chosen = ClusterOptions(
         directory,
         worker_count=workers,

@@ -1,4 +1,4 @@
-"""A stand-in for a worker of Drover: it leads the group alone, and commits offsets of tasks."""
+"""A stand-in for a Drover worker: it leads the group as its only member, and commits offsets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class DroverMember:
     commits: int = field(default=0)
 
     async def join(self) -> None:
-        """Returns once the group is stable."""
+        """Join; returns once the group is stable."""
         joined: object = None
         while not isinstance(joined, Joined):
             joined = await self.coordinator.join(
@@ -48,7 +48,7 @@ class DroverMember:
         )
 
     async def claim(self, task: TaskId, *, task_config_generation: int) -> Term:
-        """Become the task's one committer."""
+        """Claim the task: no other member can commit for it."""
         return await self.coordinator.claim_task(
             group_id=self.group_id,
             member_id=self.member_id,

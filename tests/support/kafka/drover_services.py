@@ -1,4 +1,4 @@
-"""Drover's services as processes on Kafka: on the topics that a Kafka Connect has, or will have."""
+"""Drover's services as processes on Kafka, on the topics of a present or future Kafka Connect."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ALL_SERVICES = (CONFIG_STORE, STATUS_STORE, COORDINATOR)
 def kafka_environment(
     bootstrap: str, options: ConnectOptions, *, group_id: str = ""
 ) -> dict[str, str]:
-    """What makes a service of Drover one of the cluster that ``options`` describe."""
+    """The environment of a Drover service in the cluster that ``options`` describe."""
     return {
         "DROVER_STORAGE_URL": f"kafka://{bootstrap}",
         "DROVER_GROUP_ID": group_id or options.group_id,
@@ -44,22 +44,22 @@ def kafka_environment(
         "DROVER_STATUS_STORAGE_PARTITIONS": str(options.status_partitions),
         "DROVER_STORAGE_REPLICATION_FACTOR": "1",
         "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": options.exactly_once_source,
-        # one shard is soon read, and there are few groups
+        # one shard loads quickly, and there are few groups
         "DROVER_GROUP_SHARDS": "1",
         "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",
-        # where a machine is busy it renews late, and is not to load its shards again for that
+        # on a busy machine renewals are late, which must not cost the shards
         "DROVER_COORDINATOR_LEASE_MS": "15000",
     }
 
 
 def control_topic(options: ConnectOptions) -> str:
-    """Where Drover keeps what is its own."""
+    """The topic for Drover's own records."""
     return f"{options.group_id}-control"
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """One of each; those whose service was not started answer nothing."""
+    """A client for each service; calls to a service that was not started fail."""
 
     configs: ConfigStoreClient
     statuses: StatusStoreClient
@@ -67,7 +67,7 @@ class Clients:
 
 
 class DroverServices:
-    """Stores and coordinator without workers; each keeps its address over any number of starts."""
+    """Stores and coordinator without workers; each keeps its address over restarts."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class DroverServices:
         }
 
     def start(self) -> None:
-        """Returns once all serve; they have read their topics then."""
+        """Start all; returns once all have loaded their topics and serve."""
         with ThreadPoolExecutor() as at_once:
             list(at_once.map(ServiceProcess.start, self._services.values()))
 
     def stop(self) -> None:
-        """In good order; those that do not run are left alone."""
+        """Stop running services gracefully."""
         for each in self._services.values():
             each.process.stop()
 
     def restart(self, name: str, *, kill: bool = False) -> None:
-        """Stop or kill one; returns once it serves again."""
+        """Stop or kill one service; returns once it serves again."""
         process = self._services[name].process
         if kill:
             process.kill()
@@ -107,7 +107,7 @@ class DroverServices:
         self._services[name].start()
 
     def call(self, use: Callable[[Clients], Awaitable[T]]) -> T:
-        """Run calls to the services in an event loop of their own."""
+        """Run calls to the services in a separate event loop."""
 
         async def run() -> T:
             async with AsyncExitStack() as stack:
@@ -115,7 +115,7 @@ class DroverServices:
                     await stack.enter_async_context(channel(self._addresses[name]))
                     for name in (CONFIG_STORE, STATUS_STORE)
                 ]
-                # one that has lost its lease for a moment is asked again
+                # retries while a coordinator without a lease rejects calls
                 coordinator = CoordinatorsClient([self._addresses[COORDINATOR]])
                 await stack.enter_async_context(coordinator)
                 return await use(
@@ -137,7 +137,7 @@ class DroverServices:
         return self.call(lambda clients: clients.statuses.get_snapshot())
 
     def offsets(self, connector: str) -> list[CommittedOffset]:
-        """What the coordinator knows of a connector's offsets."""
+        """A connector's offsets in the coordinator."""
         group_id = self.options.group_id
         return self.call(
             lambda clients: clients.coordinator.fetch_offsets(
@@ -146,7 +146,7 @@ class DroverServices:
         )
 
     def events(self, name: str, event: str = "") -> list[dict[str, Any]]:
-        """What a service has logged, or all that it has logged about one thing."""
+        """A service's log events, all or those with one name."""
         found = []
         for line in self._services[name].process.log().splitlines():
             with suppress(ValueError):
@@ -156,6 +156,6 @@ class DroverServices:
         return found
 
     def assert_unharmed(self) -> None:
-        """All run and have met no defect."""
+        """All services run and have logged no defect."""
         for each in self._services.values():
             each.assert_unharmed()

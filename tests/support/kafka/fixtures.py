@@ -1,6 +1,6 @@
-"""The fixtures; a folder whose tests want them imports them in its ``conftest.py``.
+"""The Kafka fixtures; a folder that uses them imports them in its ``conftest.py``.
 
-However many folders do so, a session has one shared broker: it is kept with pytest's configuration.
+A session has one shared broker for any number of folders: pytest's configuration holds it.
 """
 
 import re
@@ -22,14 +22,14 @@ from tests.support.kafka.tls import Tls, make_certificate
 from tests.support.kafka.tokens import TokenKeys
 
 _NAME_CHARACTERS = 40
-#: Those of the mortal broker: the two first may do what ACLs allow, and the client with TLS all.
+#: The mortal broker's users: the first two have ACLs, and the TLS client may do everything.
 USERS = SaslUsers({"drover": "secret-1", "eve": "secret-2"}, super_user="CN=client")
 _MORTAL_SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
 
 @dataclass(slots=True)
 class _Session:
-    """What a session has found out and started so far."""
+    """The findings and started servers of a session."""
 
     choice: Choice | KafkaMissingError | None = None
     jars: KafkaJars | KafkaMissingError | None = None
@@ -42,7 +42,7 @@ _SESSION = pytest.StashKey[_Session]()
 
 @pytest.fixture(scope="session")
 def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Kafka:
-    """The broker that all tests share; it is started for the first that asks."""
+    """The broker that all tests share; the first test that needs it starts it."""
     session = _session(pytestconfig)
     if session.kafka is None:
         stack = ExitStack()
@@ -54,15 +54,15 @@ def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def kafka_jars(pytestconfig: pytest.Config) -> KafkaJars:
-    """The jars, for brokers and workers of a test's own; there are none where Docker stands in."""
+    """The jars, for a test's own brokers and workers; skips where Docker provides the broker."""
     return _jars(_session(pytestconfig))
 
 
 def skip_without_kafka(item: pytest.Item) -> None:
-    """What a ``conftest.py`` calls as ``pytest_runtest_setup``.
+    """Called by a ``conftest.py`` as ``pytest_runtest_setup``.
 
-    The fixtures would skip by themselves, but each test with a line of its own; from here all that
-    lack the same thing share one.
+    If the fixtures skipped, each test would print its own line; skips from here share one line per
+    reason.
     """
     wanted = getattr(item, "fixturenames", ())
     session = _session(item.config)
@@ -74,7 +74,7 @@ def skip_without_kafka(item: pytest.Item) -> None:
 
 @pytest.fixture
 def topic_prefix(request: pytest.FixtureRequest) -> str:
-    """What the names of a test's topics, groups and transactional ids begin with."""
+    """The prefix of a test's topics, groups and transactional ids."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:_NAME_CHARACTERS].strip("-")
     return f"{name}-{uuid4().hex[:8]}-"
 
@@ -83,10 +83,10 @@ def topic_prefix(request: pytest.FixtureRequest) -> str:
 def mortal_broker(
     pytestconfig: pytest.Config, kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
 ) -> KafkaBroker:
-    """A second broker that tests share: they may kill, freeze or stop it; each finds it running.
+    """A second shared broker that tests may kill, freeze or stop; each test finds it running.
 
-    It has the users ``USERS``, takes tokens from them as well, has a listener with TLS, and soon
-    ends transactions of the dead.
+    It has the users ``USERS`` and token logins, a TLS listener, and aborts transactions of dead
+    producers soon.
     """
     session = _session(pytestconfig)
     if session.mortal is None:
@@ -110,10 +110,10 @@ def mortal_broker(
 def connect_cluster(
     request: pytest.FixtureRequest, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
 ) -> Iterator[Callable[..., KafkaConnect]]:
-    """Starts workers of Kafka Connect, by default on the shared broker, topics of its own.
+    """Starts workers of Kafka Connect, by default on the shared broker, with the test's own topics.
 
-    ``connect_cluster(bootstrap=..., options=..., **fields_of_ConnectOptions)``; a second call makes
-    a second worker of the same cluster.
+    ``connect_cluster(bootstrap=..., options=..., **fields_of_ConnectOptions)``; a second call
+    starts a second worker of the same cluster.
     """
     with ExitStack() as stack:
         count = 0
@@ -138,7 +138,7 @@ def _session(config: pytest.Config) -> _Session:
 
 
 def _choice(session: _Session) -> Choice:
-    """Looked for once: an mvn without a network takes its time to say so."""
+    """Determined once: an mvn without a network fails slowly."""
     if session.choice is None:
         try:
             session.choice = choose()
@@ -150,7 +150,7 @@ def _choice(session: _Session) -> Choice:
 
 
 def _jars(session: _Session) -> KafkaJars:
-    """Where there is no Kafka at all the reason is that of everybody."""
+    """Without any Kafka, the skip reason is the common one."""
     if session.jars is None:
         choice = _choice(session)
         try:

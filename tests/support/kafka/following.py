@@ -1,4 +1,4 @@
-"""What a log's tail brings, collected in the background."""
+"""Collects the records of a log's tail in the background."""
 
 import asyncio
 
@@ -7,10 +7,10 @@ from tests.support.waiting import wait_until_async
 
 
 class Following:
-    """Reads ``log.tail`` until the log is closed or cannot be followed any more.
+    """Reads ``log.tail`` until the log is closed or the tail fails.
 
     Attributes:
-        stored: What it has brought so far.
+        stored: The records received so far.
         task: Ends with the tail; has its error.
     """
 
@@ -25,18 +25,18 @@ class Following:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of what it has brought."""
+        """The keys of the received records."""
         return [stored.record.key for stored in self.stored]
 
     async def brings(self, keys: list[bytes]) -> None:
-        """Wait until it has brought exactly ``keys``."""
+        """Wait until exactly ``keys`` are received."""
         await wait_until_async(
             lambda: self.keys == keys or self.task.done(), describe=lambda: self.keys
         )
         assert self.keys == keys
 
     async def brings_count(self, count: int) -> None:
-        """Wait until it has brought at least ``count`` records."""
+        """Wait until at least ``count`` records are received."""
         await wait_until_async(
             lambda: len(self.stored) >= count or self.task.done(), describe=lambda: self.keys
         )

@@ -1,4 +1,4 @@
-"""What is killed and frozen at random while a cluster on three brokers works."""
+"""Random kills and freezes while a cluster on three brokers works."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,9 @@ from tests.support.kafka.cluster import KafkaCluster
 from tests.support.waiting import pause
 
 SERVICES = ("coordinator", "coordinator-2", "config-store", "status-store")
-#: How processes below a worker are found: the engine, its JVM, and what forks Python workers.
+#: Finds a worker's child processes: the engine, its JVM, and the parent of its Python workers.
 ENGINE_PARTS = ("drover_worker.engine.process", "java", "drover_worker.engine.python_daemon")
-#: Beyond the transactions' timeout of such a test, and the sessions of groups and brokers.
+#: Longer than the test's transaction timeout, and the sessions of groups and brokers.
 LONG_S = (12.0, 20.0)
 SHORT_S = (0.2, 5.0)
 _BETWEEN_BROKERS_S = 5.0
@@ -28,7 +28,9 @@ _BETWEEN_BROKERS_S = 5.0
 
 @dataclass
 class Harm:
-    """One thing of Drover at a time, and one broker; ``done`` and ``log`` tell what was done."""
+    """Harms one process of Drover and one broker at a time; ``done`` and ``log`` record the
+    actions.
+    """
 
     cluster: EmbeddedCluster
     brokers: KafkaCluster
@@ -37,7 +39,7 @@ class Harm:
     done: list[str] = field(default_factory=list)
 
     async def one_of_drover(self) -> None:
-        """Kill a process, or freeze it and let it go on; returns once it runs, or starts again."""
+        """Kill a process, or freeze and resume it; returns once it runs or restarts."""
         self.cluster.note_processes()
         worker = self.chance.choice(["worker-1", "worker-2"])
         part = self.chance.choice([*SERVICES, "herder", *ENGINE_PARTS, "whole engine"])
@@ -49,7 +51,7 @@ class Harm:
 
     @asynccontextmanager
     async def to_brokers(self) -> AsyncIterator[None]:
-        """One broker after the other is away for a while; all are there afterwards."""
+        """Take down one broker after another for a while; all are up afterwards."""
         going = asyncio.Event()
         going.set()
 
@@ -101,7 +103,7 @@ class Harm:
 
 
 async def _hit(processes: list[psutil.Process], frozen_s: float) -> None:
-    """All of them together."""
+    """Kill or freeze all of them together."""
     _send(processes, signal.SIGSTOP if frozen_s else signal.SIGKILL)
     try:
         await pause(frozen_s)

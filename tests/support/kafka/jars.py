@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka: fetched once through mvn, kept in the folder ``.kafka``."""
+"""The jars of Apache Kafka: fetched once with mvn, cached in the folder ``.kafka``."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class KafkaJars:
     def command(
         self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
     ) -> list[str]:
-        """How to run a program of Kafka; ``properties`` are those of its JVM, as name=value."""
+        """The command line of a Kafka program; ``properties`` are its JVM's, as name=value."""
         return [
             *java_command(self.java, heap_mib=heap_mib),
             "-Djava.awt.headless=true",
@@ -47,10 +47,10 @@ def kafka_version(pom: Path = _POM) -> str:
 def find_jars(
     environ: Mapping[str, str] = os.environ, *, cache: Path = CACHE, pom: Path = _POM
 ) -> KafkaJars:
-    """The jars from the cache; they are fetched where they are not there yet.
+    """The jars from the cache; fetches them if they are missing.
 
     Raises:
-        KafkaMissingError: there is no Java, or neither the jars nor an mvn that could fetch them.
+        KafkaMissingError: There is no Java, or neither the jars nor an mvn to fetch them.
     """
     version = kafka_version(pom)
     wanted = Wanted("Kafka's jars", "copy-dependencies", pom, "kafka-clients-*.jar")

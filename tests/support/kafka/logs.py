@@ -1,4 +1,4 @@
-"""Logs in topics of their own, for tests."""
+"""Logs in the tests' own topics."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -11,13 +11,13 @@ from drover.log.kafka.log import KafkaLog, KafkaLogSpec
 from drover.log.kafka.topics import TopicSpec, config_topic, ensure_topics
 from drover.log.storage import KafkaStorage, KafkaTopics
 
-#: For calls that nobody answers; those that are to succeed have the time that they take.
+#: For calls without a response; calls that must succeed have a long timeout.
 IMPATIENT_S = 2.0
 
 
 @contextmanager
 def impatient(client: KafkaClient, timeout_s: float = IMPATIENT_S) -> Iterator[None]:
-    """Its calls wait for a short time only."""
+    """Give the client a short timeout for the block."""
     patience_s, client.timeout_s = client.timeout_s, timeout_s
     try:
         yield
@@ -28,7 +28,7 @@ def impatient(client: KafkaClient, timeout_s: float = IMPATIENT_S) -> Iterator[N
 def storage_on(
     bootstrap: str, prefix: str, client_config: Mapping[str, str] | None = None
 ) -> KafkaStorage:
-    """A cluster's storage whose names begin with ``prefix``."""
+    """A cluster's storage whose names start with ``prefix``."""
     return KafkaStorage(
         bootstrap_servers=bootstrap,
         group_id=f"{prefix}cluster",
@@ -44,7 +44,7 @@ def storage_on(
 
 @dataclass
 class LogOnKafka:
-    """A process's way to a log in the config topic. Several of one prefix share it."""
+    """A process's access to a log in the config topic; several with one prefix share it."""
 
     client: KafkaClient
     control: ControlTopic
@@ -65,7 +65,7 @@ class LogOnKafka:
         topics: Sequence[TopicSpec] | None = None,
         timeout_s: float = 30.0,
     ) -> AsyncIterator["LogOnKafka"]:
-        """Makes the topics if they are missing, and opens the log."""
+        """Create missing topics, and open the log."""
         storage = storage_on(bootstrap, prefix, client_config)
         client = KafkaClient(storage, timeout_s=timeout_s)
         spec = spec or KafkaLogSpec(
@@ -85,10 +85,10 @@ class LogOnKafka:
 
     @property
     def log(self) -> KafkaLog:
-        """The log that was opened last."""
+        """The last opened log."""
         return self.logs[-1]
 
     async def open(self) -> KafkaLog:
-        """Open the log, once more."""
+        """Open the log another time."""
         self.logs.append(await KafkaLog.open(self.client, self.control, self.spec, self.clock))
         return self.log

@@ -1,5 +1,5 @@
-"""What is said where no Kafka can be had."""
+"""The error for a machine without Kafka."""
 
 
 class KafkaMissingError(Exception):
-    """This machine has no way to a broker (or to Kafka's jars); the message is one line."""
+    """This machine has no broker (or no Kafka jars); the message is one line."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write_properties(path: Path, settings: Mapping[str, object]) -> None:
-    """One setting a line; what the format would read otherwise is escaped. Keys have no spaces."""
+    """Write one setting per line, with special characters escaped; keys must not contain spaces."""
     lines = [f"{_escaped(key)}={_escaped(str(value))}\n" for key, value in settings.items()]
     path.write_text("".join(lines), encoding="ascii")
 

@@ -1,4 +1,4 @@
-"""What has to work at a broker however it is logged in to: logs, and topics of tasks."""
+"""Checks for any login at a broker: logs, and topics of tasks."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from tests.support.kafka.logs import LogOnKafka
 async def assert_a_log_is_claimed_written_and_followed(
     bootstrap: str, prefix: str, settings: Mapping[str, str]
 ) -> None:
-    """Through the clients of the stores, with these settings."""
+    """With the stores' clients and these settings."""
     async with LogOnKafka.opened(bootstrap, prefix, client_config=settings) as on_kafka:
         following = Following(on_kafka.log)
         epoch = await on_kafka.log.claim("w", Term(1, 1))
@@ -22,7 +22,7 @@ async def assert_a_log_is_claimed_written_and_followed(
 
 
 def assert_tasks_write_and_read(bootstrap: str, topic: str, settings: dict[str, str]) -> None:
-    """Through the clients of the data plane, with these settings."""
+    """With the data plane's clients and these settings."""
     opened = Topic.at(bootstrap, topic, settings)
     opened.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
     assert sorted(opened.values(0, 1)) == [b"1", b"2"]

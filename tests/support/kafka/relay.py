@@ -1,4 +1,4 @@
-"""A broker behind a network that loses requests and answers."""
+"""A relay between clients and a broker that drops requests and responses."""
 
 import socket
 import struct
@@ -11,19 +11,19 @@ from typing import Final
 
 from tests.support.addresses import HOST
 
-#: Numbers of Kafka's requests.
+#: API keys of Kafka's requests.
 PRODUCE: Final = 0
 LIST_OFFSETS: Final = 2
 ADD_PARTITIONS_TO_TXN: Final = 24
 
 _SIZE: Final = struct.Struct(">i")
-#: api key, version, correlation id: what each request begins with
+#: start of each request: api key, version, correlation id
 _HEAD: Final = struct.Struct(">hhi")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
 class Fate(Enum):
-    """What becomes of a request; whichever is lost, its connection is."""
+    """The fate of a request; if the request or its response is lost, its connection breaks too."""
 
     ANSWERED = auto()
     LOST = auto()
@@ -31,17 +31,17 @@ class Fate(Enum):
 
 
 def all_answered(_api_key: int) -> Fate:
-    """A network without fault."""
+    """A network without faults."""
     return Fate.ANSWERED
 
 
 class Outages:
-    """Now and then requests of one kind, or their answers, are lost several times in a row.
+    """Drops requests of one kind, or their responses, several times in a row.
 
     Args:
-        rng: Decides everything, though not which request comes when.
-        chance: Of an outage to begin with a request.
-        max_lost: How many requests one has at most.
+        rng: Decides everything except the order of requests.
+        chance: The probability that a request starts an outage.
+        max_lost: The maximum number of dropped requests in an outage.
     """
 
     def __init__(self, rng: Random, chance: float, max_lost: int) -> None:
@@ -65,15 +65,15 @@ class Outages:
 
 
 class Relay:
-    """Listens where clients look for the broker, and passes on what they say.
+    """Listens on the broker's advertised port and forwards both directions.
 
     Args:
-        port: Where it listens: the one that the broker advertises.
-        broker_port: Where the broker listens.
+        port: Its port: the one that the broker advertises.
+        broker_port: The broker's own port.
 
     Attributes:
-        bootstrap: What clients are given.
-        fate_of: Asked for each request with its api key, by any thread.
+        bootstrap: The address for clients.
+        fate_of: Called for each request with its api key, from any thread.
     """
 
     def __init__(self, port: int, broker_port: int) -> None:
@@ -88,7 +88,7 @@ class Relay:
 
     @contextmanager
     def losing(self, fate_of: Callable[[int], Fate]) -> Iterator[None]:
-        """With this fate for requests, and without any fault afterwards."""
+        """Apply this fate to requests for the block; no faults afterwards."""
         self.fate_of = fate_of
         try:
             yield
@@ -96,7 +96,7 @@ class Relay:
             self.fate_of = all_answered
 
     def close(self) -> None:
-        """Cuts all connections."""
+        """Cut all connections."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -148,7 +148,7 @@ class _Connection:
                 end.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Once it is cut."""
+        """Join the threads and close both connections, after ``cut``."""
         for thread in self._threads:
             thread.join()
         self._client.close()

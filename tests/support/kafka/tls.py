@@ -1,4 +1,4 @@
-"""Certificates for brokers and clients that speak TLS, made with the JDK's keytool."""
+"""Certificates for TLS brokers and clients, made with the JDK's keytool."""
 
 import subprocess
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _KEYTOOL_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A key in a PKCS #12 file, and its certificate, which is its own authority, as PEM."""
+    """A self-signed certificate: its key in a PKCS #12 file, and its PEM file."""
 
     keystore: Path
     pem: Path
@@ -22,13 +22,15 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Who a broker is, and the only client that it lets in at its listener with TLS."""
+    """A broker's certificate, and the certificate of the only client that its TLS listener
+    accepts.
+    """
 
     broker: Certificate
     client: Certificate
 
     def broker_settings(self) -> dict[str, object]:
-        """What the broker is told."""
+        """The broker's TLS settings."""
         return {
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": self.broker.keystore,
@@ -39,7 +41,7 @@ class Tls:
         }
 
     def client_settings(self) -> dict[str, str]:
-        """What a client of librdkafka needs."""
+        """The client's settings for librdkafka."""
         return {
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.broker.pem),
@@ -48,7 +50,7 @@ class Tls:
         }
 
     def java_client_settings(self) -> dict[str, str]:
-        """What a client in Java needs."""
+        """The client's settings for Java."""
         return {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
@@ -60,7 +62,7 @@ class Tls:
 
 
 def make_certificate(jars: KafkaJars, directory: Path, name: str) -> Certificate:
-    """One for the loopback address, in files called after ``name``."""
+    """Make a certificate for the loopback address; its files are named after ``name``."""
     made = Certificate(directory / f"{name}.p12", directory / f"{name}.pem")
     store = ["-alias", name, "-keystore", str(made.keystore), "-storepass", made.password]
     _keytool(

@@ -1,4 +1,4 @@
-"""Logins with tokens (OAUTHBEARER): the keys that a broker checks them by, and who issues them."""
+"""Token logins (OAUTHBEARER): the issuer, and the keys with which a broker verifies its tokens."""
 
 import base64
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ class TokenKeys:
 
     @classmethod
     def written(cls, directory: Path) -> Self:
-        """The file, made in the folder."""
+        """Write the keys to a file in the folder."""
         path = directory / "jwks.json"
         path.write_text(jwks(one=KEY))
         return cls(path)
 
     @property
     def allowed(self) -> str:
-        """What a broker's JVM is told, else it reads keys from nowhere."""
+        """A JVM property of the broker: without it, the broker reads keys from no URL."""
         return f"org.apache.kafka.sasl.oauthbearer.allowed.urls={self.path.as_uri()}"
 
     def broker_settings(self) -> dict[str, object]:
-        """What a broker is told that has a listener with SASL."""
+        """Settings of a broker with a SASL listener."""
         mine = "listener.name.sasl.oauthbearer"
         return {
             "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
@@ -49,14 +49,14 @@ class TokenKeys:
 
 @dataclass(slots=True)
 class Issuer:
-    """A token endpoint, and how often it gave tokens and refused them."""
+    """A token endpoint, and the number of its issued and refused tokens."""
 
     url: str = ""
     given_count: int = 0
     refused_count: int = 0
 
     def client_settings(self, secret: str = "hidden-1") -> dict[str, str]:
-        """What a client of librdkafka needs."""
+        """A client's settings for librdkafka."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
@@ -67,7 +67,7 @@ class Issuer:
         }
 
     def java_client_settings(self, secret: str = "hidden-1") -> dict[str, str]:
-        """What a client in Java needs."""
+        """A client's settings for Java."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
@@ -82,7 +82,7 @@ class Issuer:
 
 @contextmanager
 def token_issuer(subject: str) -> Iterator[Issuer]:
-    """An endpoint that gives tokens for ``subject`` to the client ``mirror`` with its secret."""
+    """An endpoint that issues tokens for ``subject`` to the client ``mirror`` with its secret."""
     issuer = Issuer()
     login = base64.b64encode(b"mirror:hidden-1").decode()
 

@@ -1,5 +1,5 @@
-"""The golden corpus of Kafka Connect's transforms: what the real ones make of many records.
+"""The golden corpus of Kafka Connect's transforms: the real ones' results for many records.
 
-``python -m tests.support.transform_corpus`` answers the cases on the JVM and writes them to
-tests/golden/transforms. ``cases`` tells the form of a case.
+``python -m tests.support.transform_corpus`` runs the cases on the JVM and writes the results to
+tests/golden/transforms. ``cases`` documents the form of a case.
 """

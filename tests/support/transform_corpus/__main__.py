@@ -1,4 +1,4 @@
-"""Answers every case on the JVM and writes the golden files; see the package."""
+"""Runs every case on the JVM and writes the golden files; see the package."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ _ALL: Sequence[Callable[[], Cases]] = (
 
 
 def main() -> None:
-    """Writes one file for each transform and predicate, and one for the JVM's own rules."""
+    """Write one file for each transform and predicate, and one for the JVM's own rules."""
     GOLDEN.mkdir(parents=True, exist_ok=True)
     by_file: list[tuple[str, list[Json]]] = []
     for make in _ALL:
@@ -56,13 +56,13 @@ def main() -> None:
 
 
 def _changes(record: Json, answer: Json) -> Json:
-    """The answer, of the record without the parts that are as before."""
+    """The result without the unchanged parts of the record."""
     if answer.get("expected") is None:
         return answer
     changed = {
         name: part
         for name, part in answer["expected"].items()
-        # as texts: 0, 0.0 and false are equal otherwise
+        # compared as text: 0, 0.0 and false are equal otherwise
         if _sorted(part) != _sorted(record[name])
     }
     return {"expected": changed}

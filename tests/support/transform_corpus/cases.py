@@ -1,6 +1,6 @@
 """What a case is, and short words to write many.
 
-A case is a JSON object: ``name``, ``class``, ``config``, ``record``, and what came of it:
+A case is a JSON object: ``name``, ``class``, ``config``, ``record``, and the result:
 ``expected`` (the parts of the record that changed; null when it was dropped), ``matches`` (of
 predicates) or
 ``error`` ({at: configure | apply, class, message}).
@@ -143,7 +143,7 @@ EVERY_PAYLOAD: Json = {
     "given": None,
 }  # fmt: skip
 EVERY_VALUE = typed(EVERY, EVERY_PAYLOAD)
-#: As much as JSON without a schema can say.
+#: Every kind of value in JSON without a schema.
 PLAIN_PAYLOAD: Json = {
     "whole": 3, "number": -2.25, "bool": True, "text": "hello", "list": [1, "b"], "none": None,
     "inner": {"a": 1, "b": "in", "deep": {"c": 2.5}},

@@ -1,4 +1,4 @@
-"""Runs cases of the golden corpus on Drover's transforms and compares what comes out."""
+"""Runs cases of the golden corpus on Drover's transforms and compares the results."""
 
 import base64
 import datetime
@@ -34,15 +34,15 @@ from tests.support.transform_corpus.cases import Json
 GOLDEN = REPOSITORY / "tests" / "golden" / "transforms"
 JAVA_GOLDEN = GOLDEN.parent / "java.jsonl"
 CONFIG_ERROR, RECORD_ERROR = "the config is refused", "the record is refused"
-#: Kafka Connect made a value that does not fit its own schema, so that none of its converters can
-#: write it: the record may be refused, or come out in a better way.
+#: Kafka Connect returned a value that violates its own schema, which none of its converters can
+#: write: Drover may reject the record, or return a better value.
 UNFIT = "unfit"
 #: The type of a header's value without schema.
 _NO_SCHEMA = "null"
-#: Settings that fail in Kafka Connect with some records, and not with that of the case; they are
-#: refused at once.
+#: Settings that fail in Kafka Connect with some records, but not with the case's record; Drover
+#: rejects them at validation.
 _REFUSED_BEFORE = {"RegexRouter: config {'regex': 'o+', 'replacement': '$x'}"}
-#: What becomes of the cases that are UNFIT, by id: part of what is told or comes out.
+#: The results of the UNFIT cases, by id: a part of the error or of the output.
 _OWN_WAY = {
     "Cast: a whole timestamp to string": "'2024-02-29T12:34:56.789Z'",
     "InsertField: no partition! into every": "'f' is required: no partition is known",
@@ -71,7 +71,7 @@ class Case:
 
     @property
     def fails(self) -> bool:
-        """Whether nothing comes out."""
+        """Whether the case has no output record."""
         return self.told != ""
 
 
@@ -85,8 +85,8 @@ def load_cases() -> list[Case]:
 
 
 def grouped(cases: Iterable[Case]) -> list[list[Case]]:
-    """The cases that one batch can hold: of the same transform, settings and schemas, and whose
-    records do not fail.
+    """The cases that fit in one batch: same transform, settings and schemas, and no failing
+    record.
     """
     groups: dict[str, list[Case]] = {}
     for each in cases:
@@ -98,14 +98,14 @@ def grouped(cases: Iterable[Case]) -> list[list[Case]]:
 
 
 def assert_alone(case: Case) -> None:
-    """The case as a batch of one record comes out as Kafka Connect has it."""
+    """The case as a batch of one record gives Kafka Connect's result."""
     outcome, found = _outcome(case)
     wanted = case.told or case.expected
     if case.expected == UNFIT:
         assert _OWN_WAY[case.id] in str(found)
         return
     if outcome == CONFIG_ERROR:
-        # what Kafka Connect finds with the first record may be found before
+        # an error that Kafka Connect finds with the first record may be found earlier
         assert case.fails, f"{outcome}: {found}; wanted {wanted}"
     elif outcome == RECORD_ERROR:
         assert case.expected == RECORD_ERROR, f"{outcome}: {found}; wanted {wanted}"
@@ -115,15 +115,15 @@ def assert_alone(case: Case) -> None:
 
 
 def assert_together(cases: Sequence[Case]) -> None:
-    """The cases as one batch, which is a part of a longer one, come out the same."""
+    """The cases as one slice of a longer batch give the same results."""
     step = _step(cases[0])
-    # three at least, so that what is done once for all rows is seen
+    # at least three rows, to detect results computed once for all rows
     several = [*cases, *cases, *cases][: max(3, len(cases))]
     _compare(_run(step, several), several, lenient_nulls=True)
 
 
 def schema_from(found: Json) -> Schema | None:
-    """The schema that the JSON converter's form says."""
+    """The schema of the JSON converter's form."""
     if found is None:
         return None
     parts = {name: found.get(name) for name in ("name", "version", "doc")}
@@ -175,10 +175,10 @@ def _step(case: Case) -> Transform | Predicate:
     """The transform or predicate of the case.
 
     Raises:
-        ValueError: its config is refused.
+        ValueError: Its config is invalid.
     """
     is_predicate = ".predicates." in case.class_name
-    # without a class every case of it fails, and says so
+    # without a class every case of it fails, with that reason
     registry: Any = PREDICATES if is_predicate else TRANSFORMS
     try:
         found = registry.find(case.class_name)
@@ -192,7 +192,7 @@ def _step(case: Case) -> Transform | Predicate:
 
 
 def _outcome(case: Case) -> tuple[str, Any]:
-    """What became of it: the message of a refusal, or records."""
+    """The outcome: an error's message, or records."""
     try:
         step = _step(case)
     except ValueError as error:
@@ -412,7 +412,7 @@ def _canonical(schema: Schema | None) -> Schema | None:
 
 
 def _compare(found: list[Any], cases: Sequence[Case], *, lenient_nulls: bool) -> None:
-    """``lenient_nulls``: a null among values has their schema, whatever it is alone."""
+    """``lenient_nulls``: a null among values has their schema, whatever its own."""
     wanted = [each.expected for each in cases if each.expected is not None]
     assert len(found) == len(wanted), f"{len(found)} records came out instead of {len(wanted)}"
     for one, other in zip(found, wanted, strict=True):
@@ -440,7 +440,7 @@ def _same(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JavaAnswer:
-    """What a function of the JVM answered; ``fails``: it threw."""
+    """A JVM function's result; ``fails``: it threw an exception."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -449,12 +449,12 @@ class JavaAnswer:
 
     @property
     def id(self) -> str:
-        """For people."""
+        """The test's readable id."""
         return f"{self.function}: {', '.join(map(repr, self.arguments))}"
 
 
 def java_answers() -> list[JavaAnswer]:
-    """All answers of the JVM that are kept."""
+    """All stored results of the JVM."""
     lines = map(json.loads, JAVA_GOLDEN.read_text().splitlines())
     return [
         JavaAnswer(each["ask"], tuple(each["of"]), each.get("answer"), "error" in each)

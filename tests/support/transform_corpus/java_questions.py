@@ -1,4 +1,4 @@
-"""Questions to the JVM itself: the rules that Cast, TimestampConverter and RegexRouter rest on."""
+"""Inputs for JVM functions: the rules that Cast, TimestampConverter and RegexRouter depend on."""
 
 from tests.support.transform_corpus.cases import Json
 
@@ -104,7 +104,7 @@ _RULES = [
 
 
 def questions() -> list[Json]:
-    """All of them, as the lines that TransformCorpus.java answers."""
+    """All inputs, as the lines that TransformCorpus.java reads."""
     found: list[Json] = [{"ask": "Double.toString", "of": [each]} for each in _DOUBLES]
     found += [{"ask": "Float.toString", "of": [each]} for each in _FLOATS]
     for name in ("Byte.parseByte", "Short.parseShort", "Integer.parseInt", "Long.parseLong"):

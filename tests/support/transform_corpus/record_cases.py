@@ -1,4 +1,4 @@
-"""Cases of transforms that look at more than a key or value: headers, topics, tombstones."""
+"""Cases of transforms that use more than a key or value: headers, topics, tombstones."""
 
 from tests.support.transform_corpus.cases import (
     AT_MS,
