@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, settings
 from tests.support.class_archive import archive_path, start_writing, use_archive
 
 settings.register_profile(
-    "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "unhurried",
+    settings(),
+    deadline=None,
+    # a property without a number of its own has examples beside it, and each run draws others
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
 

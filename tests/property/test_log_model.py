@@ -208,10 +208,11 @@ def latest(records: list[LogRecord]) -> dict[bytes, bytes | None]:
     return {record.key: record.value for record in records}
 
 
-@pytest.mark.parametrize("model", [MemoryLogModel, SqliteLogModel])
+@pytest.mark.parametrize(("model", "example_count"), [(MemoryLogModel, 60), (SqliteLogModel, 25)])
 def test_a_log_does_what_the_model_says(
-    model: type[LogModel], monkeypatch: pytest.MonkeyPatch
+    model: type[LogModel], example_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "KEPT_RECORD_COUNT", KEPT)
     monkeypatch.setattr(sqlite, "KEPT_RECORD_COUNT", KEPT)
-    run_state_machine_as_test(model, settings=settings(max_examples=60, stateful_step_count=25))
+    limits = settings(max_examples=example_count, stateful_step_count=25)
+    run_state_machine_as_test(model, settings=limits)

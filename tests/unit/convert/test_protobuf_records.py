@@ -173,7 +173,7 @@ def in_order(value: Any) -> Any:
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60)
 def test_columns_are_what_the_library_reads_and_writes(rows: list[dict[str, Any]]) -> None:
     raw = [made(row).SerializeToString(deterministic=True) for row in rows]
     schema = connect_schema(ROW, PLAIN)

@@ -6,56 +6,6 @@ from hypothesis import strategies as st
 from drover.runtime.timers import Timers
 
 
-def drained(timers: Timers, now_ms: int) -> list[tuple[str, object]]:
-    due = []
-    while (timer := timers.pop_due(now_ms)) is not None:
-        due.append(timer)
-    return due
-
-
-def test_timers_come_by_deadline_and_then_in_the_order_they_were_set() -> None:
-    timers = Timers()
-    timers.set("late", 30, 1)
-    timers.set("b", 20, 2)
-    timers.set("a", 20, 3)
-    timers.set("early", 10, 4)
-    assert timers.next_deadline_ms() == 10
-    assert drained(timers, 20) == [("early", 4), ("b", 2), ("a", 3)]
-    assert timers.next_deadline_ms() == 30
-
-
-def test_nothing_is_due_before_its_deadline() -> None:
-    timers = Timers()
-    timers.set("a", 10, None)
-    assert timers.pop_due(9) is None
-    assert timers.pop_due(10) == ("a", None)
-    assert timers.pop_due(10) is None
-
-
-def test_setting_again_replaces_deadline_and_event() -> None:
-    timers = Timers()
-    timers.set("later", 10, "old")
-    timers.set("later", 50, "new")
-    timers.set("earlier", 40, "old")
-    timers.set("between", 30, "")
-    timers.set("earlier", 20, "new")
-    assert len(timers) == 3
-    assert timers.next_deadline_ms() == 20
-    assert drained(timers, 49) == [("earlier", "new"), ("between", "")]
-    assert drained(timers, 50) == [("later", "new")]
-
-
-def test_cancelled_timers_do_not_come() -> None:
-    timers = Timers()
-    timers.set("a", 10, None)
-    timers.set("b", 20, None)
-    timers.cancel("a")
-    timers.cancel("unknown")
-    assert timers.next_deadline_ms() == 20
-    assert drained(timers, 100) == [("b", None)]
-    assert timers.next_deadline_ms() is None
-
-
 def test_heartbeats_and_cancellations_leave_no_litter() -> None:
     timers = Timers()
     for beat in range(1_000):

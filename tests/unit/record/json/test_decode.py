@@ -22,7 +22,7 @@ _PIECES = st.sampled_from(
 
 
 @given(columns(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_reading_at_once_gives_what_reading_one_by_one_gives(
     found: tuple[Schema, Any], data: st.DataObject
 ) -> None:
