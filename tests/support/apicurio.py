@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.java_command import java_command
-from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
+from tests.support.maven import Wanted, java_and_jars, version_in
 from tests.support.repository import REPOSITORY
 
 CACHE = REPOSITORY / ".apicurio"
@@ -92,12 +91,8 @@ def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
         JarsMissingError: There is no Java, or the jars cannot be fetched.
     """
     version = version_in(_POM, "apicurio.version")
-    try:
-        java = find_java(environ).path
-    except JavaUnusableError as error:
-        raise JarsMissingError(str(error)) from error
     wanted = Wanted("Apicurio's jars", "unpack", _POM, "apicurio-registry-app-*-runner.jar")
-    jars = fetched_once(wanted, version, environ, cache=CACHE)
+    java, jars = java_and_jars(wanted, version, environ, cache=CACHE)
     return [
         *java_command(java, heap_mib=256),
         *("-jar", str(jars / f"apicurio-registry-app-{version}-runner.jar")),

@@ -9,11 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.java_command import java_command
-from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
+from tests.support.maven import Wanted, java_and_jars, version_in
 from tests.support.repository import REPOSITORY
 
 CACHE = REPOSITORY / ".iceberg"
@@ -64,12 +63,8 @@ def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
         JarsMissingError: There is no Java, or the jars cannot be fetched.
     """
     version = version_in(_POM, "iceberg.version")
-    try:
-        java = find_java(environ).path
-    except JavaUnusableError as error:
-        raise JarsMissingError(str(error)) from error
     wanted = Wanted("Iceberg's jars", "copy-dependencies", _POM, "iceberg-core-*.jar")
-    jars = fetched_once(wanted, version, environ, cache=CACHE)
+    java, jars = java_and_jars(wanted, version, environ, cache=CACHE)
     pyspark = importlib.util.find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None

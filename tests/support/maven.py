@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from drover.local.java_check import JavaUnusableError, find_java
+
 _FETCH_TIMEOUT_S = 280
 _INSTALL_MVN = "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
 
@@ -55,6 +57,21 @@ def fetched_once(
             if not directory.is_dir():
                 _fetch(wanted, environ, target=directory)
     return directory
+
+
+def java_and_jars(
+    wanted: Wanted, name: str, environ: Mapping[str, str] = os.environ, *, cache: Path
+) -> tuple[Path, Path]:
+    """A Java to run them with, and the folder of ``fetched_once``.
+
+    Raises:
+        JarsMissingError: There is no Java, or no way to the jars.
+    """
+    try:
+        java = find_java(environ).path
+    except JavaUnusableError as error:
+        raise JarsMissingError(str(error)) from error
+    return java, fetched_once(wanted, name, environ, cache=cache)
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.local.java_check import JavaUnusableError, find_java
 from tests.support.java_command import java_command
 from tests.support.kafka.missing import KafkaMissingError
-from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
+from tests.support.maven import JarsMissingError, Wanted, java_and_jars, version_in
 from tests.support.repository import REPOSITORY
 
 PROJECT = REPOSITORY / "deploy" / "kafka"
@@ -55,8 +54,7 @@ def find_jars(
     version = kafka_version(pom)
     wanted = Wanted("Kafka's jars", "copy-dependencies", pom, "kafka-clients-*.jar")
     try:
-        java = find_java(environ).path
-        directory = fetched_once(wanted, version, environ, cache=cache)
-    except (JavaUnusableError, JarsMissingError) as error:
+        java, directory = java_and_jars(wanted, version, environ, cache=cache)
+    except JarsMissingError as error:
         raise KafkaMissingError(str(error)) from error
     return KafkaJars(version, directory, java)
