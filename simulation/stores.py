@@ -215,7 +215,7 @@ def _decode_config(stored: StoredRecord) -> config_records.ConfigRecord:
 
 def _decode_status(stored: StoredRecord) -> status_records.AnyRecord:
     record = status_records.decode(stored.record.key, stored.record.value)
-    return status_records.marked(record, stored.record.request_id)
+    return status_records.with_mark(record, stored.record.request_id)
 
 
 __all__ = [

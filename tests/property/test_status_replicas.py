@@ -13,8 +13,8 @@ from drover.machine import Outcome
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
 from drover_status_store.core.events import PutStatuses, PutTopicStatuses
-from drover_status_store.core.machine import REPEAT_AFTER_MS
-from drover_status_store.core.records import AnyRecord, StatusRecord, decode, marked
+from drover_status_store.core.machine import REWRITE_AFTER_MS
+from drover_status_store.core.records import AnyRecord, StatusRecord, decode, with_mark
 from tests.support.status_store import StatusDriver
 
 PARTITION_COUNT = 3
@@ -44,7 +44,7 @@ def what_counts(history: list[LogRecord], connector: str) -> Status | None:
     """A second formulation of the rules for a connector's status."""
     held: StatusRecord | None = None
     for written in history:
-        record = marked(decode(written.key, written.value), written.request_id)
+        record = with_mark(decode(written.key, written.value), written.request_id)
         if not isinstance(record, StatusRecord) or record.key != connector:
             continue
         assert record.mark is not None
@@ -194,7 +194,7 @@ class StatusReplicas(RuleBasedStateMachine):
     def read(self, which: int, partition: int, count: int) -> None:
         self.replicas[which].read(partition, count)
 
-    @rule(duration_ms=st.sampled_from([1, REPEAT_AFTER_MS]))
+    @rule(duration_ms=st.sampled_from([1, REWRITE_AFTER_MS]))
     def time_goes_by(self, duration_ms: int) -> None:
         self.now_ms += duration_ms
         for replica in self.replicas:
@@ -223,7 +223,7 @@ class StatusReplicas(RuleBasedStateMachine):
         everybody = [*self.replicas, self._fresh(order)]
         for _ in range(ROUNDS_MAX):
             ends = list(self.topic.ends)
-            self.now_ms += REPEAT_AFTER_MS
+            self.now_ms += REWRITE_AFTER_MS
             for replica in everybody:
                 self._pass_time(replica)
                 replica.read_all(order)

@@ -7,7 +7,7 @@ from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.log import LogRecord, StoredRecord
 from drover.machine import AppendFailed, Complete, Instruction, Outcome, Replayed, SetTimer
 from drover.model.status import Status, StatusChange, StatusKey
-from drover_status_store.core.events import RepeatDue
+from drover_status_store.core.events import RewriteDue
 from drover_status_store.core.machine import StatusMachine
 from drover_status_store.core.records import AnyRecord
 from drover_status_store.server import decode_record, encode_record
@@ -108,7 +108,7 @@ class StatusDriver:
 
     def decide_repeats(self) -> Sequence[AnyRecord]:
         """The statuses to write again because later records hide them."""
-        return self.decide(RepeatDue()).records
+        return self.decide(RewriteDue()).records
 
     def _pop_due(self) -> SetTimer | None:
         for key, timer in self._timers.items():

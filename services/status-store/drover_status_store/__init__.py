@@ -1,5 +1,5 @@
-"""The status store: one log of what is running, and watches on it.
+"""The status store: the log of connector and task statuses, and watches on it.
 
-Start at ``core.status_state``, the fold of the log and the rules for late reports, then
-``core.machine``, which decides writes. ``server`` is the gRPC shell around them.
+Read ``core.rules`` first (which record of a key is current), then ``core.status_state`` (the fold
+of the log) and ``core.machine`` (which decides writes). ``server`` is the gRPC shell.
 """

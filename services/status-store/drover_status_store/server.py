@@ -47,7 +47,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
-    """Make the machine and its runtime, and add their servicer to ``server``."""
+    """Create the machine, its runtime and its servicer; add the servicer to ``server``."""
     machine = StatusMachine(ChangeBuffer.of(log))
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
@@ -66,13 +66,13 @@ def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
 
 
 def encode_record(record: AnyRecord) -> LogRecord:
-    """A record as the log keeps it."""
+    """Encode a record for the log; its mark becomes the request id."""
     return LogRecord(*records.encode(record), request_id=records.mark_text(record))
 
 
 def decode_record(stored: StoredRecord) -> AnyRecord:
-    """The way back; what cannot be read is told and has no effect."""
-    return records.marked(_decode(stored), stored.record.request_id)
+    """Decode a stored record; an unreadable one is logged and has no effect."""
+    return records.with_mark(_decode(stored), stored.record.request_id)
 
 
 _decode = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
@@ -85,9 +85,9 @@ class StatusStoreServicer(
     """Serves the status store's API.
 
     Args:
-        machine: Read for snapshots and watches; written only through ``runtime``.
+        machine: Serves snapshots and watches; changes only through ``runtime``.
         runtime: Runs the machine.
-        feed: The watch streams; made here unless given.
+        feed: Serves the watch streams; created here by default.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class StatusStoreServicer(
     async def GetSnapshot(
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
-        """Every status, in chunks."""
+        """Stream every status, in chunks."""
         for chunk in encode_snapshot(self.snapshot()):
             yield chunk
 
     async def WatchStatuses(
         self, request: pb.WatchStatusesRequest, context: Context
     ) -> AsyncGenerator[pb.WatchStatusesResponse, None]:
-        """Every change from an offset on."""
+        """Stream the changes from an offset on."""
         async with aclosing(self.watch(request)) as messages:
             async for message in messages:
                 yield message
@@ -133,7 +133,7 @@ class StatusStoreServicer(
     async def PutTopicStatuses(
         self, request: pb.PutTopicStatusesRequest, context: Context
     ) -> pb.PutTopicStatusesResponse:
-        """Write which topics a connector was seen to use."""
+        """Record the topics that a task uses."""
         await self.submit(
             PutTopicStatuses(
                 call_id=self.next_call_id(),
@@ -148,20 +148,24 @@ class StatusStoreServicer(
     async def DeleteTopicStatuses(
         self, request: pb.DeleteTopicStatusesRequest, context: Context
     ) -> pb.DeleteTopicStatusesResponse:
-        """Forget which topics a connector was seen to use."""
+        """Remove a connector's active topics."""
         await self.submit(
             DeleteTopicStatuses(call_id=self.next_call_id(), connector=request.connector)
         )
         return pb.DeleteTopicStatusesResponse()
 
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
-        """Wait for what was received before."""
+        """Return when all earlier requests are durable."""
         await self.submit(Flush(call_id=self.next_call_id()))
         return pb.FlushResponse()
 
 
 def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:
-    """Every write; raises with the faults of all of them."""
+    """Decode all writes.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST, with the violations of every write.
+    """
     writes: list[StatusWrite] = []
     violations: list[Violation] = []
     for index, message in enumerate(messages):

@@ -23,7 +23,7 @@ from drover_status_store.core.records import (
     decode,
     encode,
     mark_text,
-    marked,
+    with_mark,
 )
 from tests.support.status_store import StatusDriver
 
@@ -125,7 +125,7 @@ def read(path: Path) -> LogRecord:
 
 
 def decoded(stored: LogRecord) -> AnyRecord:
-    return marked(decode(stored.key, stored.value), stored.request_id)
+    return with_mark(decode(stored.key, stored.value), stored.request_id)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -295,7 +295,7 @@ def test_a_long_trace_is_cut_in_the_middle_with_a_mark(driver: Driver) -> None:
     assert len(stored.trace.encode()) <= TRACE_MAX_BYTES
     assert stored.trace.startswith("first\n")
     assert stored.trace.endswith("\nBoom: last")
-    assert f"{len(trace.encode())} bytes in all" in stored.trace
+    assert f"{len(trace.encode())} bytes in total" in stored.trace
 
 
 def test_a_trace_at_the_bound_is_kept(driver: Driver) -> None:

@@ -141,7 +141,7 @@ def test_unreadable_records_say_so(key: str, value: str) -> None:
 
 
 def test_ignored_records_are_never_written() -> None:
-    with pytest.raises(ValueError, match="never written"):
+    with pytest.raises(ValueError, match="cannot be written"):
         encode(IGNORED)
 
 

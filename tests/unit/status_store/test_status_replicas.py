@@ -11,8 +11,8 @@ from drover.log.log import LogRecord
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusKey, StatusWrite
 from drover.testing import raises_reason
-from drover_status_store.core.events import PutStatuses, RepeatDue, WriteOutcome
-from drover_status_store.core.machine import REPEAT_AFTER_MS
+from drover_status_store.core.events import PutStatuses, RewriteDue, WriteOutcome
+from drover_status_store.core.machine import REWRITE_AFTER_MS
 from drover_status_store.core.writers import Writers
 from tests.support.status_store import StatusDriver
 
@@ -138,9 +138,9 @@ def test_a_writer_and_its_number_belong_together(
 def test_the_writer_that_is_silent_for_longest_is_forgotten_first() -> None:
     writers = Writers(max_count=2)
     for name in ("a", "b", "a", "c"):
-        writers.seen(name, 5)
-        writers.decided(name, 5, ())
-    assert [writers.is_late(name, 4) for name in "abc"] == [True, False, True]
+        writers.record_seen(name, 5)
+        writers.remember_outcomes(name, 5, ())
+    assert [writers.is_stale(name, 4) for name in "abc"] == [True, False, True]
 
 
 # replicas
@@ -198,15 +198,15 @@ def test_what_a_later_record_hides_is_said_again_for_who_reads_the_compacted_log
     driver.read()
     assert _compacted(driver.log) == {TASK: status(RunState.RUNNING)}
     driver.pass_time(0)
-    driver.pass_time(REPEAT_AFTER_MS - 1)
+    driver.pass_time(REWRITE_AFTER_MS - 1)
     assert _compacted(driver.log) == {TASK: status(RunState.RUNNING)}
     driver.pass_time(1)
     assert _compacted(driver.log) == {TASK: status(RunState.FAILED)}
     other.read()
     assert other.statuses == driver.statuses
     length = len(driver.log)
-    driver.pass_time(10 * REPEAT_AFTER_MS)
-    other.pass_time(10 * REPEAT_AFTER_MS)
+    driver.pass_time(10 * REWRITE_AFTER_MS)
+    other.pass_time(10 * REWRITE_AFTER_MS)
     assert len(driver.log) == length, "once is enough"
 
 
@@ -218,8 +218,8 @@ def test_what_could_not_be_said_again_is_tried_later(
     other.append(late)
     driver.read()
     driver.pass_time(0)
-    driver.lose(driver.decide(RepeatDue()))
-    driver.pass_time(REPEAT_AFTER_MS)
+    driver.lose(driver.decide(RewriteDue()))
+    driver.pass_time(REWRITE_AFTER_MS)
     assert _compacted(driver.log) == {TASK: status(RunState.FAILED)}
 
 
@@ -231,7 +231,7 @@ def test_what_was_hidden_is_found_when_the_log_is_loaded(
     other.append(late)
     fresh = StatusDriver(driver.log)
     fresh.pass_time(0)
-    fresh.pass_time(REPEAT_AFTER_MS)
+    fresh.pass_time(REWRITE_AFTER_MS)
     assert _compacted(driver.log) == {TASK: status(RunState.FAILED)}
 
 
@@ -245,7 +245,7 @@ def test_a_task_that_went_with_its_connector_is_removed_for_good(
     driver.read()
     assert driver.statuses == {}
     driver.pass_time(0)
-    driver.pass_time(REPEAT_AFTER_MS)
+    driver.pass_time(REWRITE_AFTER_MS)
     assert _compacted(driver.log) == {}
 
 

@@ -1,4 +1,4 @@
-"""What the status machine is asked to do, and what it answers."""
+"""Requests and timer events of the status machine, and the outcomes it returns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ from drover.model.status import StatusWrite
 
 
 class WriteOutcome(StrEnum):
-    """What became of one write."""
+    """The result of one write."""
 
-    #: Durable; also when the same status was there already.
+    #: The status is durable, including when it equals the current one.
     WRITTEN = "WRITTEN"
-    #: Ignored: it came too late.
+    #: The write was stale and was ignored.
     SUPERSEDED = "SUPERSEDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutStatuses:
-    """Write statuses, in order, as far as the rules allow; answered with an outcome for each.
+    """Write statuses in order, skipping stale ones; the response has one outcome per write.
 
-    ``writer`` names one life of one process, ``number`` counts its requests from 1. A request whose
-    number is below the highest one that came is a late copy. Without a writer the number is 0.
+    ``writer`` identifies one run of one process, and ``number`` counts its requests from 1. A
+    request with a number below the writer's highest is a late duplicate. Without a writer the
+    number is 0.
     """
 
     call_id: str
@@ -32,9 +33,9 @@ class PutStatuses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutTopicStatuses:
-    """A task was seen to use topics; answered with None.
+    """Record topics that a task uses; the response is None.
 
-    ``discovered_ms`` of 0 is now, and leaves topics that are known as they are.
+    With ``discovered_ms`` 0 the present time is used, and topics already recorded are unchanged.
     """
 
     call_id: str
@@ -46,7 +47,7 @@ class PutTopicStatuses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicStatuses:
-    """Forget the topics of a connector; answered with None."""
+    """Remove the active topics of a connector; the response is None."""
 
     call_id: str
     connector: str
@@ -54,28 +55,28 @@ class DeleteTopicStatuses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """Answered with None when everything before is durable and applied."""
+    """Respond with None when all earlier requests are durable and applied."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerLost:
-    """What was decided for a writer's request could not be appended, or nobody knows whether."""
+class PutAppendFailed:
+    """The append of a writer's request failed, or its outcome is unknown."""
 
     writer: str
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenSeen:
-    """A word that counts is hidden in the log by a later record that does not."""
+class ShadowedSeen:
+    """The log has a stale record behind a current one, which compaction would remove."""
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatDue:
-    """Other replicas have had time to say again what is hidden."""
+class RewriteDue:
+    """Time to write shadowed records again, unless another replica has done so."""
 
 
-#: What somebody waits for an answer to.
+#: Requests; each gets a response.
 StatusCall = PutStatuses | PutTopicStatuses | DeleteTopicStatuses | Flush

@@ -1,4 +1,4 @@
-"""Failures of a connector or task, as a field of its status in the log."""
+"""The failure history of a connector or task, as a JSON field of its status record."""
 
 import dataclasses
 from typing import Any
@@ -11,17 +11,20 @@ _WHOLE_MAX = 2**53 - 1
 
 
 def failure_fields(history: FailureHistory) -> dict[str, object]:
-    """What the log has of a history."""
+    """The JSON fields of a history."""
     return dataclasses.asdict(history)
 
 
-def failures_of(told: object) -> FailureHistory | None:
-    """A history; None for anything else, as Kafka Connect would not refuse the status."""
-    if not isinstance(told, dict):
+def parse_failures(fields: object) -> FailureHistory | None:
+    """Parse a history; None if it is malformed.
+
+    A malformed field does not make the status unreadable: Kafka Connect ignores unknown fields.
+    """
+    if not isinstance(fields, dict):
         return None
     try:
         return FailureHistory(
-            config_offset=_whole(told, "config_offset", minimum=-1),
+            config_offset=_whole(fields, "config_offset", minimum=-1),
             failures=tuple(
                 Failure(
                     failed_ms=_whole(each, "failed_ms"),
@@ -29,11 +32,11 @@ def failures_of(told: object) -> FailureHistory | None:
                     worker_id=_text(each, "worker_id"),
                     message=_text(each, "message"),
                 )
-                for each in told["failures"]
+                for each in fields["failures"]
             ),
-            count=_whole(told, "count"),
-            restart_ms=_whole(told, "restart_ms"),
-            no_restart_reason=_text(told, "no_restart_reason"),
+            count=_whole(fields, "count"),
+            restart_ms=_whole(fields, "restart_ms"),
+            no_restart_reason=_text(fields, "no_restart_reason"),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -42,7 +45,7 @@ def failures_of(told: object) -> FailureHistory | None:
 def _whole(fields: dict[str, Any], name: str, minimum: int = 0) -> int:
     number = fields[name]
     if not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(f"{name} is no whole number")
+        raise TypeError(f"{name} is not an integer")
     if not minimum <= number <= _WHOLE_MAX:
         raise ValueError(f"{name} is out of range")
     return number
@@ -51,5 +54,5 @@ def _whole(fields: dict[str, Any], name: str, minimum: int = 0) -> int:
 def _text(fields: dict[str, Any], name: str) -> str:
     text = fields[name]
     if not isinstance(text, str) or not is_unicode(text):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{name} is not valid Unicode text")
     return text

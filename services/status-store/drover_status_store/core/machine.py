@@ -8,13 +8,13 @@ from drover.model.status import StatusChange, StatusEvent, StatusSnapshot, Topic
 from drover.runtime.change_buffer import ChangeBuffer
 from drover_status_store.core.draft import Draft
 from drover_status_store.core.events import (
-    AnswerLost,
     DeleteTopicStatuses,
     Flush,
-    HiddenSeen,
+    PutAppendFailed,
     PutStatuses,
     PutTopicStatuses,
-    RepeatDue,
+    RewriteDue,
+    ShadowedSeen,
     StatusCall,
     WriteOutcome,
 )
@@ -27,21 +27,21 @@ from drover_status_store.core.validate import (
 )
 from drover_status_store.core.writers import Writers
 
-#: How long a word may be hidden before it is said again.
-REPEAT_AFTER_MS = 1_000
-REPEAT_COUNT_MAX = 500
+#: How long a record may be shadowed before it is written again.
+REWRITE_AFTER_MS = 1_000
+REWRITE_COUNT_MAX = 500
 _EVENT_OVERHEAD_BYTES = 300
-_HIDDEN_SEEN = SetTimer("hidden-seen", 0, HiddenSeen())
+_SHADOWED_SEEN = SetTimer("shadowed-seen", 0, ShadowedSeen())
 
 
 class StatusMachine:
-    """Log-backed machine of the status store: the last word about every connector and task."""
+    """Log-backed machine of the status store: the current status of each connector and task."""
 
     def __init__(self, history: ChangeBuffer[StatusChange] | None = None) -> None:
         self.history = ChangeBuffer[StatusChange]() if history is None else history
         self._state = StatusState()
         self._writers = Writers()
-        self._repeat_is_due = False
+        self._rewrite_is_set = False
 
     @property
     def end_offset(self) -> int:
@@ -53,9 +53,9 @@ class StatusMachine:
         return self._state.snapshot(self.end_offset)
 
     def handle(
-        self, event: StatusCall | HiddenSeen | RepeatDue | AppendFailed, now_ms: int
+        self, event: StatusCall | ShadowedSeen | RewriteDue | AppendFailed, now_ms: int
     ) -> Outcome[AnyRecord]:
-        """Decide about a request.
+        """Decide a request or timer event.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST.
@@ -68,19 +68,19 @@ class StatusMachine:
             case DeleteTopicStatuses():
                 return self._delete_topics(event)
             case Flush(call_id=call_id):
-                # requests are decided one after another, each when the one before is applied
+                # the runtime applies each request before it decides the next one
                 return Outcome(instructions=[Complete(call_id, None)])
-            case HiddenSeen():
-                return self._arm_repeat(now_ms)
-            case RepeatDue():
-                return self._repeat_hidden(now_ms)
-            case AppendFailed(AnswerLost(writer, number)):
-                self._writers.forget_answer(writer, number)
+            case ShadowedSeen():
+                return self._set_rewrite_timer(now_ms)
+            case RewriteDue():
+                return self._rewrite_shadowed(now_ms)
+            case AppendFailed(PutAppendFailed(writer, number)):
+                self._writers.forget_outcomes(writer, number)
                 return Outcome()
-            case AppendFailed(HiddenSeen()):
-                return self._arm_repeat(now_ms)
+            case AppendFailed(ShadowedSeen()):
+                return self._set_rewrite_timer(now_ms)
             case AppendFailed():
-                raise AssertionError(f"nobody asked to hear of {event}")
+                raise AssertionError(f"unexpected failure of an append: {event}")
 
     def replay(self, replayed: Replayed[AnyRecord]) -> Sequence[Instruction]:
         """Apply a durable record."""
@@ -90,13 +90,13 @@ class StatusMachine:
             replayed.offset, changes, sum(map(_size_bytes, changes)), replayed.timestamp_ms
         )
         if isinstance(record, StatusRecord) and record.mark is not None and record.mark.writer:
-            self._writers.seen(record.mark.writer, record.mark.number)
-        return [_HIDDEN_SEEN] if self._state.hidden and not self._repeat_is_due else ()
+            self._writers.record_seen(record.mark.writer, record.mark.number)
+        return [_SHADOWED_SEEN] if self._state.shadowed and not self._rewrite_is_set else ()
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """The log has been read to ``end_offset``."""
         self.history.loaded(end_offset, now_ms)
-        return [_HIDDEN_SEEN] if self._state.hidden else ()
+        return [_SHADOWED_SEEN] if self._state.shadowed else ()
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
@@ -108,31 +108,31 @@ class StatusMachine:
         writer, number = event.writer, event.number
         outcomes: Sequence[WriteOutcome] | None = None
         draft = Draft(self._state, writer, number)
-        if writer and self._writers.is_late(writer, number):
+        if writer and self._writers.is_stale(writer, number):
             outcomes = (WriteOutcome.SUPERSEDED,) * len(event.writes)
         elif writer:
-            outcomes = self._writers.answered(writer, number)
+            outcomes = self._writers.outcomes(writer, number)
         if outcomes is None:
             outcomes = tuple(draft.write(write) for write in event.writes)
             if writer:
-                self._writers.decided(writer, number, outcomes)
+                self._writers.remember_outcomes(writer, number, outcomes)
         return Outcome(
             records=draft.records,
             instructions=[Complete(event.call_id, outcomes)],
-            on_append_failed=AnswerLost(writer, number) if writer else None,
+            on_append_failed=PutAppendFailed(writer, number) if writer else None,
         )
 
     def _put_topics(self, event: PutTopicStatuses, now_ms: int) -> Outcome[AnyRecord]:
         check_topics(event)
-        found: dict[TopicKey, TopicStatus] = {}
+        changed: dict[TopicKey, TopicStatus] = {}
         for topic in event.topics:
             key = TopicKey(event.connector, topic)
-            known = self._state.topic(key)
+            current = self._state.topic(key)
             status = TopicStatus(key, event.task, event.discovered_ms or now_ms)
-            if known is None or (event.discovered_ms and known != status):
-                found[key] = status
+            if current is None or (event.discovered_ms and current != status):
+                changed[key] = status
         return Outcome(
-            records=[TopicRecord(key, status) for key, status in found.items()],
+            records=[TopicRecord(key, status) for key, status in changed.items()],
             instructions=[Complete(event.call_id, None)],
         )
 
@@ -144,22 +144,22 @@ class StatusMachine:
             instructions=[Complete(event.call_id, None)],
         )
 
-    def _arm_repeat(self, now_ms: int) -> Outcome[AnyRecord]:
-        self._repeat_is_due = True
+    def _set_rewrite_timer(self, now_ms: int) -> Outcome[AnyRecord]:
+        self._rewrite_is_set = True
         return Outcome(
-            instructions=[SetTimer("repeat-hidden", now_ms + REPEAT_AFTER_MS, RepeatDue())]
+            instructions=[SetTimer("rewrite-shadowed", now_ms + REWRITE_AFTER_MS, RewriteDue())]
         )
 
-    def _repeat_hidden(self, now_ms: int) -> Outcome[AnyRecord]:
-        """Say again what is hidden, so that who reads the compacted log comes to the same state."""
-        hidden = list(islice(self._state.hidden, REPEAT_COUNT_MAX))
-        if not hidden:
-            self._repeat_is_due = False
+    def _rewrite_shadowed(self, now_ms: int) -> Outcome[AnyRecord]:
+        """Write shadowed records again, so that the compacted log folds to the same state."""
+        keys = list(islice(self._state.shadowed, REWRITE_COUNT_MAX))
+        if not keys:
+            self._rewrite_is_set = False
             return Outcome()
-        records = [self._state.repeated(key) for key in hidden]
-        more = self._arm_repeat(now_ms)
+        records = [self._state.rewrite_record(key) for key in keys]
+        timer = self._set_rewrite_timer(now_ms)
         return Outcome(
-            records=records, instructions=more.instructions, on_append_failed=HiddenSeen()
+            records=records, instructions=timer.instructions, on_append_failed=ShadowedSeen()
         )
 
 

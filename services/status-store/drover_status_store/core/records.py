@@ -1,7 +1,7 @@
-"""The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
+"""The records of the status log: keys and JSON values as Kafka Connect writes them.
 
-What is Drover's own, Kafka Connect does not look at: the mark of a status, which stands beside them
-as the record's request id, and a task's counts, failures and figures, more fields of its value.
+Drover adds data that Kafka Connect ignores: the mark of a status, stored as the record's request
+id, and the value fields ``counts``, ``failures`` and ``figures`` of a task.
 """
 
 import dataclasses
@@ -30,24 +30,25 @@ from drover.model.status import (
     TopicStatus,
     figure_fault,
 )
-from drover_status_store.core.failure_fields import failure_fields, failures_of
+from drover_status_store.core.failure_fields import failure_fields, parse_failures
 from drover_status_store.core.validate import COUNT_MAX, TIME_MAX_MS, with_capped_trace
 
 _CONNECTOR = "status-connector-"
 _TASK = "status-task-"
 _TOPIC = "status-topic-"
-#: between a topic, in whose name no colon can be, and its connector
+#: separates topic and connector; topic names cannot contain a colon
 _TOPIC_OF = ":connector-"
-#: the writer of a request that named none
-_NOBODY = "-"
+#: encodes the empty writer
+_NO_WRITER = "-"
 _SAFE = "safe"
 _STATES = {state.value: state for state in RunState}
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """In which request of which writer a status came, and whether it was ``safe``: to be ignored
-    where it comes too late. Records of other programs have none.
+    """The request that wrote a status: its writer, its number, and whether the write was ``safe``.
+
+    A safe write is ignored if it is stale. Records of other programs have no mark.
     """
 
     writer: str = ""
@@ -57,7 +58,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class StatusRecord:
-    """A status; None removes it."""
+    """A status of a key; a ``status`` of None is a tombstone."""
 
     key: StatusKey
     status: Status | None
@@ -66,7 +67,7 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic that a connector uses; None forgets it."""
+    """A topic that a connector uses; a ``status`` of None is a tombstone."""
 
     key: TopicKey
     status: TopicStatus | None
@@ -74,7 +75,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record without effect: unreadable, and told of where it was read."""
+    """An unreadable record; it was logged when it was read and has no effect."""
 
 
 AnyRecord = StatusRecord | TopicRecord | IgnoredRecord
@@ -83,9 +84,9 @@ IGNORED: Final[AnyRecord] = IgnoredRecord()
 
 
 def encode(record: AnyRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of ``record`` as they stand in the log; a value of None is a tombstone."""
+    """Encode the key and value of ``record``; a value of None is a tombstone."""
     if isinstance(record, IgnoredRecord):
-        raise ValueError("a record without effect is never written")
+        raise ValueError("an ignored record cannot be written")
     if isinstance(record, TopicRecord):
         key = f"{_TOPIC}{record.key.topic}{_TOPIC_OF}{record.key.connector}"
         return key.encode(), None if record.status is None else _topic_value(record.status)
@@ -95,7 +96,7 @@ def encode(record: AnyRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> AnyRecord:
-    """The way back; a DESTROYED that was written as a value removes like a tombstone.
+    """Decode a key and value; a value with the state DESTROYED is read as a tombstone.
 
     Raises:
         UnreadableRecordError: Not a record of the status log.
@@ -112,13 +113,13 @@ def decode(key: bytes, value: bytes | None) -> AnyRecord:
 
 
 def mark_text(record: AnyRecord) -> str:
-    """The mark of ``record`` as the log keeps it, as its request id; empty without a mark."""
+    """Encode the mark of ``record`` as a request id; empty without a mark."""
     mark = record.mark if isinstance(record, StatusRecord) else None
     return "" if mark is None else _text_of(mark)
 
 
-def marked(record: AnyRecord, text: str) -> AnyRecord:
-    """``record`` with the mark that its request id is; without if that is another program's."""
+def with_mark(record: AnyRecord, text: str) -> AnyRecord:
+    """``record`` with the mark parsed from its request id; without one if it is not a mark."""
     if not text or not isinstance(record, StatusRecord):
         return record
     return StatusRecord(record.key, record.status, _mark(text))
@@ -154,7 +155,7 @@ def _status(key: StatusKey, value: bytes) -> Status:
     text = fields.get("state")
     state = _STATES.get(text) if isinstance(text, str) else None
     if state is None:
-        raise UnreadableRecordError("the value names no state")
+        raise UnreadableRecordError("the value has no known state")
     return with_capped_trace(
         Status(
             key=key,
@@ -164,25 +165,25 @@ def _status(key: StatusKey, value: bytes) -> Status:
             trace=_optional_text(fields, "trace"),
             version=_optional_text(fields, "version"),
             counts=_counts(fields.get("counts")),
-            failures=failures_of(fields.get("failures")),
+            failures=parse_failures(fields.get("failures")),
             figures=_figures(fields.get("figures")),
         )
     )
 
 
-def _counts(told: object) -> RecordCounts | None:
-    """A task's counts; None for anything else, as Kafka Connect would not refuse the status."""
-    if not isinstance(told, dict):
+def _counts(fields: object) -> RecordCounts | None:
+    """Parse a task's counts; None if they are malformed, as Kafka Connect ignores this field."""
+    if not isinstance(fields, dict):
         return None
-    counts = {each.name: told.get(each.name, 0) for each in dataclasses.fields(RecordCounts)}
+    counts = {each.name: fields.get(each.name, 0) for each in dataclasses.fields(RecordCounts)}
     return RecordCounts(**counts) if all(map(_is_count, counts.values())) else None
 
 
-def _figures(told: object) -> dict[str, int]:
-    """A task's figures; none for anything else, as with counts."""
-    if not isinstance(told, dict) or len(told) > FIGURES_MAX:
+def _figures(fields: object) -> dict[str, int]:
+    """Parse a task's figures; empty if they are malformed, as Kafka Connect ignores this field."""
+    if not isinstance(fields, dict) or len(fields) > FIGURES_MAX:
         return {}
-    return {} if any(figure_fault(*each) for each in told.items()) else told
+    return {} if any(figure_fault(*each) for each in fields.items()) else fields
 
 
 def _is_count(value: object) -> bool:
@@ -191,10 +192,10 @@ def _is_count(value: object) -> bool:
 
 def _topic_key(text: str) -> TopicKey:
     topic, separator, connector = text[len(_TOPIC) :].partition(":")
-    found, prefix = separator + connector, _TOPIC_OF
-    if not topic or not found.startswith(prefix) or found == prefix:
-        raise UnreadableRecordError("the key names no topic of a connector")
-    return TopicKey(found[len(prefix) :], topic)
+    suffix, prefix = separator + connector, _TOPIC_OF
+    if not topic or not suffix.startswith(prefix) or suffix == prefix:
+        raise UnreadableRecordError("the key does not name a topic and a connector")
+    return TopicKey(suffix[len(prefix) :], topic)
 
 
 def _topic_value(status: TopicStatus) -> bytes:
@@ -213,9 +214,9 @@ def _topic_value(status: TopicStatus) -> bytes:
 def _topic(key: TopicKey, value: bytes) -> TopicStatus:
     fields = parse_object(value).get("topic")
     if not isinstance(fields, dict):
-        raise UnreadableRecordError("the value describes no topic")
+        raise UnreadableRecordError("the value has no topic object")
     if (fields.get("name"), fields.get("connector")) != (key.topic, key.connector):
-        raise UnreadableRecordError("the value is about another topic than the key")
+        raise UnreadableRecordError("the value names another topic or connector than the key")
     return TopicStatus(
         key,
         _whole_number(fields, "task", 0, INT32_MAX),
@@ -223,12 +224,12 @@ def _topic(key: TopicKey, value: bytes) -> TopicStatus:
     )
 
 
-# one request has many records, and their marks are the same
+# cached: the records of one request share their mark
 
 
 @lru_cache(maxsize=256)
 def _text_of(mark: Mark) -> str:
-    return "/".join([mark.writer or _NOBODY, str(mark.number), *([_SAFE] if mark.safe else [])])
+    return "/".join([mark.writer or _NO_WRITER, str(mark.number), *([_SAFE] if mark.safe else [])])
 
 
 @lru_cache(maxsize=256)
@@ -237,7 +238,7 @@ def _mark(text: str) -> Mark | None:
     number = rest[0] if rest else ""
     if not writer or not (number.isascii() and number.isdigit() and len(number) <= 19):
         return None
-    return Mark("" if writer == _NOBODY else writer, int(number), _SAFE in rest[1:])
+    return Mark("" if writer == _NO_WRITER else writer, int(number), _SAFE in rest[1:])
 
 
 def _whole_number(fields: dict[str, Any], field: str, lowest: int, highest: int) -> int:

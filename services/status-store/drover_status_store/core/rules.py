@@ -1,7 +1,7 @@
-"""Which word about a connector or task counts. Pure.
+"""Whether a status is stale against the current one of its key. Pure.
 
-Decisions ask before they write, and the fold asks again, record by record, because replicas of the
-store decide side by side: what they hold is the same only if it follows from the log alone.
+The machine checks this before it writes, and the fold checks it again for each record: replicas of
+the store decide concurrently, so their states are equal only if they depend on the log alone.
 """
 
 from drover.model.ids import TaskId
@@ -9,45 +9,43 @@ from drover.model.status import RunState, Status
 from drover_status_store.core.records import Mark, StatusRecord
 
 
-def comes_late(status: Status | None, mark: Mark | None, held: StatusRecord | None) -> bool:
-    """Whether a word counts for nothing, given the one that is held; None as status removes it.
+def is_stale(status: Status | None, mark: Mark | None, current: StatusRecord | None) -> bool:
+    """Whether a status must be ignored because ``current`` is newer; a tombstone is None.
 
-    Words of one writer come late if their number says so. What stands in a log without a mark was
-    written by another program, whose generations are those of another group: they say nothing
-    about which of two words is later.
+    Statuses of one writer are compared by request number alone. A record without a mark was
+    written by another program, whose generations belong to another group: a marked and an
+    unmarked record are not compared.
     """
-    if held is None or held.status is None:
+    if current is None or current.status is None:
         return False
-    if (mark is None) != (held.mark is None):
+    if (mark is None) != (current.mark is None):
         return False
-    if mark is not None and held.mark is not None and mark.writer == held.mark.writer != "":
-        return mark.number < held.mark.number
+    if mark is not None and current.mark is not None and mark.writer == current.mark.writer != "":
+        return mark.number < current.mark.number
     if status is None:
         return False
-    if mark is not None and mark.safe and not _is_safe(status, held.status):
+    if mark is not None and mark.safe and not _may_replace(status, current.status):
         return True
-    return _is_late_report(status, held.status)
+    return _is_late_unassigned(status, current.status)
 
 
-def _is_safe(status: Status, held: Status) -> bool:
-    """Whether a safe write may replace what is there: the same worker's word, or one of a
-    generation that is not above its own.
-    """
-    return held.worker_id == status.worker_id or held.generation <= status.generation
+def _may_replace(status: Status, current: Status) -> bool:
+    """Whether a safe write may replace ``current``: same worker, or no newer generation."""
+    return current.worker_id == status.worker_id or current.generation <= status.generation
 
 
-def _is_late_report(status: Status, held: Status) -> bool:
-    """Whether it is a former owner's word about a task that another owner runs already.
+def _is_late_unassigned(status: Status, current: Status) -> bool:
+    """Whether a previous owner reports UNASSIGNED for a task that its new owner already runs.
 
     During a rebalance the old owner's UNASSIGNED can arrive after the new owner's RUNNING. A
-    worker that gives up a task in the generation in which it ran it is no such case.
+    worker that stops its own task within one generation is not stale.
     """
     return (
         isinstance(status.key, TaskId)
         and status.state is RunState.UNASSIGNED
-        and held.state is RunState.RUNNING
+        and current.state is RunState.RUNNING
         and (
-            held.generation > status.generation
-            or (held.generation == status.generation and held.worker_id != status.worker_id)
+            current.generation > status.generation
+            or (current.generation == status.generation and current.worker_id != status.worker_id)
         )
     )

@@ -14,38 +14,38 @@ from drover.model.status import (
     TopicStatus,
 )
 from drover_status_store.core.records import AnyRecord, Mark, StatusRecord, TopicRecord
-from drover_status_store.core.rules import comes_late
+from drover_status_store.core.rules import is_stale
 
 
 class StatusState:
-    """What is running, as the records applied so far say: the last word that counts for each key.
+    """The current status of each key: its last record that was not stale when it was read.
 
-    A word is *hidden* when the last record of its key is one that counts for nothing: compaction
-    would leave that one alone.
+    A current record is *shadowed* if a stale record of its key follows it in the log. Compaction
+    would keep the stale record and remove the current one.
     """
 
     def __init__(self) -> None:
-        self._held: dict[StatusKey, StatusRecord] = {}
-        #: when the task's word was written
+        self._current: dict[StatusKey, StatusRecord] = {}
+        #: when the current record of each task was written
         self._times_ms: dict[TaskId, int] = {}
         #: the tasks of each connector that have a status; no empty sets
         self._tasks: dict[str, set[TaskId]] = {}
         self._topics: dict[str, dict[TopicKey, TopicStatus]] = {}
-        self._hidden: dict[StatusKey, None] = {}
+        self._shadowed: dict[StatusKey, None] = {}
 
     @property
-    def hidden(self) -> Collection[StatusKey]:
-        """The keys whose word is hidden, the one for longest first; only of Drover's own words."""
-        return self._hidden.keys()
+    def shadowed(self) -> Collection[StatusKey]:
+        """The keys of shadowed records, oldest first; records of other programs are left out."""
+        return self._shadowed.keys()
 
-    def held(self, key: StatusKey) -> StatusRecord | None:
-        """The word that counts for ``key``."""
-        return self._held.get(key)
+    def current(self, key: StatusKey) -> StatusRecord | None:
+        """The current record of ``key``."""
+        return self._current.get(key)
 
-    def repeated(self, key: StatusKey) -> StatusRecord:
-        """What to write so that the word that counts for ``key`` is the log's last again."""
-        held = self._held.get(key)
-        return StatusRecord(key, None, Mark()) if held is None else held
+    def rewrite_record(self, key: StatusKey) -> StatusRecord:
+        """The record to append so that the log's last record of ``key`` is the current one."""
+        current = self._current.get(key)
+        return StatusRecord(key, None, Mark()) if current is None else current
 
     def tasks(self, connector: str) -> set[TaskId]:
         """The tasks of ``connector`` that have a status."""
@@ -56,13 +56,13 @@ class StatusState:
         return sorted(self._topics.get(connector, ()))
 
     def topic(self, key: TopicKey) -> TopicStatus | None:
-        """What is known of a connector's use of a topic."""
+        """The recorded use of a topic by a connector."""
         return self._topics.get(key.connector, {}).get(key)
 
     def apply(
         self, offset: int, record: AnyRecord, timestamp_ms: int = 0
     ) -> Sequence[StatusChange]:
-        """Apply the record at ``offset``, written at ``timestamp_ms``; what watchers are told."""
+        """Apply the record at ``offset``, written at ``timestamp_ms``; return the changes."""
         if isinstance(record, StatusRecord):
             return self._apply_status(offset, record, timestamp_ms)
         if isinstance(record, TopicRecord):
@@ -70,25 +70,25 @@ class StatusState:
         return ()
 
     def snapshot(self, end_offset: int) -> StatusSnapshot:
-        """Every status; later changes do not show in it."""
+        """A copy of every status."""
         return StatusSnapshot(
             end_offset,
-            {key: held.status for key, held in self._held.items() if held.status is not None},
+            {key: each.status for key, each in self._current.items() if each.status is not None},
             {key: status for topics in self._topics.values() for key, status in topics.items()},
         )
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        tasks = {key for key in self._held if isinstance(key, TaskId)}
+        tasks = {key for key in self._current if isinstance(key, TaskId)}
         indexed = [task for owned in self._tasks.values() for task in owned]
         assert len(indexed) == len(tasks)
         assert set(indexed) == tasks == set(self._times_ms)
         assert all(self._tasks.values())
         assert all(self._topics.values())
-        for key, held in self._held.items():
-            assert held.key == key
-            assert held.status is not None
-            assert held.status.state is not RunState.DESTROYED
+        for key, current in self._current.items():
+            assert current.key == key
+            assert current.status is not None
+            assert current.status.state is not RunState.DESTROYED
         for connector, topics in self._topics.items():
             assert all(key.connector == connector for key in topics)
 
@@ -96,35 +96,37 @@ class StatusState:
         self, offset: int, record: StatusRecord, timestamp_ms: int
     ) -> Sequence[StatusEvent]:
         key, status = record.key, record.status
-        held = self._held.get(key)
-        if comes_late(status, record.mark, held):
-            self._hide(key)
+        current = self._current.get(key)
+        if is_stale(status, record.mark, current):
+            self._add_shadowed(key)
             return ()
-        if self._hidden:
-            self._hidden.pop(key, None)
+        if self._shadowed:
+            self._shadowed.pop(key, None)
         if status is None:
             return self._remove_at(offset, key, timestamp_ms)
-        self._held[key] = record
+        self._current[key] = record
         if isinstance(key, TaskId):
             self._tasks.setdefault(key.connector, set()).add(key)
             self._times_ms[key] = timestamp_ms
-        if held is not None and held.status == status:
+        if current is not None and current.status == status:
             return ()
         return (StatusEvent(offset, key, status),)
 
     def _remove_at(self, offset: int, key: StatusKey, timestamp_ms: int) -> list[StatusEvent]:
-        """A removed connector takes the statuses of its tasks with it, but not those of one that
-        was made again: their partition may have been read first.
+        """Remove a status; a connector's removal also removes the older statuses of its tasks.
+
+        A task status later than the tombstone belongs to a connector created again with the same
+        name: its partition may be read before the connector's.
         """
         tasks = sorted(self.tasks(key)) if isinstance(key, str) else []
-        gone: list[StatusKey] = [task for task in tasks if self._times_ms[task] <= timestamp_ms]
-        for task in gone:
-            self._hide(task)
-        if key in self._held:
-            gone.append(key)
-        for each in gone:
+        removed: list[StatusKey] = [task for task in tasks if self._times_ms[task] <= timestamp_ms]
+        for task in removed:
+            self._add_shadowed(task)
+        if key in self._current:
+            removed.append(key)
+        for each in removed:
             self._remove(each)
-        return [StatusEvent(offset, each, None) for each in gone]
+        return [StatusEvent(offset, each, None) for each in removed]
 
     def _apply_topic(self, offset: int, record: TopicRecord) -> Sequence[TopicEvent]:
         key, status = record.key, record.status
@@ -139,17 +141,14 @@ class StatusState:
                 del self._topics[key.connector]
         return (TopicEvent(offset, key, status),)
 
-    def _hide(self, key: StatusKey) -> None:
-        """The log's last word about ``key`` is not the one that counts.
-
-        Where another program has the last word that counts, the log is left to it.
-        """
-        held = self._held.get(key)
-        if held is not None and held.mark is not None:
-            self._hidden[key] = None
+    def _add_shadowed(self, key: StatusKey) -> None:
+        """Mark the current record of ``key`` as shadowed, unless another program wrote it."""
+        current = self._current.get(key)
+        if current is not None and current.mark is not None:
+            self._shadowed[key] = None
 
     def _remove(self, key: StatusKey) -> None:
-        self._held.pop(key, None)
+        self._current.pop(key, None)
         if isinstance(key, TaskId) and self._times_ms.pop(key, None) is not None:
             self._tasks[key.connector].discard(key)
             if not self._tasks[key.connector]:

@@ -1,4 +1,4 @@
-"""What requests may look like; every fault is told at once."""
+"""Validates requests; a rejection lists every violation."""
 
 import re
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from drover_status_store.core.events import DeleteTopicStatuses, PutStatuses, Pu
 
 TRACE_MAX_BYTES = 64 * 1024
 _CHARACTER_MAX_BYTES = 4
-#: The end of a trace names the exception, so most of what is kept is taken from there.
+#: The end of a trace names the exception, so most of the kept bytes are taken from the end.
 _TRACE_HEAD_BYTES = 16 * 1024
-#: The end of the year 9999, the last time that a Timestamp can name.
+#: The end of the year 9999, the latest time that a protobuf Timestamp can hold.
 TIME_MAX_MS = 253_402_300_799_999
-#: What every reader of JSON holds exactly; the sum of a thousand is within 64 bits.
+#: The largest integer that every JSON reader holds exactly; a thousand of them fit in 64 bits.
 COUNT_MAX = 2**53 - 1
 _FAILURE_TEXT_MAX_CHARS = 1_000
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -24,7 +24,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_statuses(event: PutStatuses) -> None:
-    """Refuse a request with faults.
+    """Reject an invalid request.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every violation.
@@ -34,17 +34,17 @@ def check_statuses(event: PutStatuses) -> None:
         violations += _violations(write.status, f"writes[{index}].status")
     if event.writer and not _WRITER.fullmatch(event.writer):
         violations.append(
-            Violation("writer", "must be 1 to 64 letters, digits and dashes, no dash first")
+            Violation("writer", "must be 1 to 64 letters, digits and dashes, not starting with -")
         )
     if event.writer and event.number < 1:
-        violations.append(Violation("number", "must be at least 1 when there is a writer"))
+        violations.append(Violation("number", "must be at least 1 when writer is set"))
     if event.number and not event.writer:
-        violations.append(Violation("number", "needs a writer, whose number it is"))
+        violations.append(Violation("number", "must be 0 when writer is empty"))
     _refuse(violations)
 
 
 def check_topics(event: PutTopicStatuses) -> None:
-    """Refuse a request with faults.
+    """Reject an invalid request.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every violation.
@@ -52,7 +52,7 @@ def check_topics(event: PutTopicStatuses) -> None:
     violations = [] if event.topics else [Violation("topics", "must hold at least one name")]
     violations += _connector_violations(event.connector)
     violations += [
-        Violation(f"topics[{index}]", f"{topic[:80]!r} is no name of a topic")
+        Violation(f"topics[{index}]", f"{topic[:80]!r} is not a valid topic name")
         for index, topic in enumerate(event.topics)
         if not _TOPIC.fullmatch(topic) or topic in (".", "..")
     ]
@@ -64,7 +64,7 @@ def check_topics(event: PutTopicStatuses) -> None:
 
 
 def check_topic_deletion(event: DeleteTopicStatuses) -> None:
-    """Refuse a request with faults.
+    """Reject an invalid request.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST.
@@ -73,17 +73,17 @@ def check_topic_deletion(event: DeleteTopicStatuses) -> None:
 
 
 def with_capped_trace(status: Status) -> Status:
-    """``status`` with a trace of at most 64 KiB; the middle goes first, and a mark says so."""
+    """``status`` with a trace of at most 64 KiB; a note replaces the middle of a longer one."""
     if len(status.trace) <= TRACE_MAX_BYTES // _CHARACTER_MAX_BYTES:
         return status
     trace = status.trace.encode()
     if len(trace) <= TRACE_MAX_BYTES:
         return status
-    mark = f"\n… {len(trace)} bytes in all, cut here …\n"
-    tail_bytes = TRACE_MAX_BYTES - _TRACE_HEAD_BYTES - len(mark.encode())
+    note = f"\n… truncated here, {len(trace)} bytes in total …\n"
+    tail_bytes = TRACE_MAX_BYTES - _TRACE_HEAD_BYTES - len(note.encode())
     head = trace[:_TRACE_HEAD_BYTES].decode(errors="ignore")
     tail = trace[-tail_bytes:].decode(errors="ignore")
-    return replace(status, trace=f"{head}{mark}{tail}")
+    return replace(status, trace=f"{head}{note}{tail}")
 
 
 def _connector_violations(connector: str) -> list[Violation]:
@@ -98,7 +98,7 @@ def _violations(status: Status, field: str) -> Sequence[Violation]:
     if isinstance(key, TaskId) and key.task < 0:
         violations.append(Violation(f"{field}.key", f"task {key.task} is negative"))
     if isinstance(key, TaskId) and status.state is RunState.STOPPED:
-        violations.append(Violation(f"{field}.state", "a task is never STOPPED, only a connector"))
+        violations.append(Violation(f"{field}.state", "must not be STOPPED for a task"))
     if status.counts and not all(0 <= count <= COUNT_MAX for count in astuple(status.counts)):
         violations.append(Violation(f"{field}.counts", f"each must be from 0 to {COUNT_MAX}"))
     faults = filter(None, (figure_fault(*each) for each in status.figures.items()))

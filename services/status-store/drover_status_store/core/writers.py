@@ -1,4 +1,4 @@
-"""What is known of the requests of each writer, so that copies of them are recognised. Pure."""
+"""The latest request of each writer, to recognise duplicates. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,36 +8,36 @@ WRITER_COUNT_MAX = 10_000
 
 
 class Writers:
-    """The last request of each writer, and what it was answered; the longest silent goes first.
+    """The number and outcomes of each writer's last request.
 
-    The numbers are found again in the log after a restart, the answers are not: then the request
-    is decided once more.
+    Beyond ``max_count`` the writer that has been silent longest is removed. After a restart the
+    numbers are restored from the log, the outcomes are not: a duplicate is then decided again.
     """
 
     def __init__(self, max_count: int = WRITER_COUNT_MAX) -> None:
         self._max_count = max_count
         self._last: dict[str, tuple[int, Sequence[WriteOutcome] | None]] = {}
 
-    def is_late(self, writer: str, number: int) -> bool:
-        """Whether a request came after a later one of the same writer."""
+    def is_stale(self, writer: str, number: int) -> bool:
+        """Whether a later request of the same writer was seen."""
         return number < self._number(writer)
 
-    def answered(self, writer: str, number: int) -> Sequence[WriteOutcome] | None:
-        """What the last request was answered, if this is a copy of it."""
-        known, outcomes = self._last.get(writer, (0, None))
-        return outcomes if known == number else None
+    def outcomes(self, writer: str, number: int) -> Sequence[WriteOutcome] | None:
+        """The outcomes of the last request, if this is a duplicate of it."""
+        last_number, outcomes = self._last.get(writer, (0, None))
+        return outcomes if last_number == number else None
 
-    def decided(self, writer: str, number: int, outcomes: Sequence[WriteOutcome]) -> None:
-        """The answer to the writer's last request."""
+    def remember_outcomes(self, writer: str, number: int, outcomes: Sequence[WriteOutcome]) -> None:
+        """Keep the outcomes of the writer's last request."""
         self._put(writer, number, outcomes)
 
-    def forget_answer(self, writer: str, number: int) -> None:
-        """Nobody knows what became of a request: a copy of it is decided anew."""
+    def forget_outcomes(self, writer: str, number: int) -> None:
+        """Let a duplicate of this request be decided again: its append may have failed."""
         if self._number(writer) == number:
             self._put(writer, number, None)
 
-    def seen(self, writer: str, number: int) -> None:
-        """A record of this request stands in the log."""
+    def record_seen(self, writer: str, number: int) -> None:
+        """Note that the log has a record of this request."""
         if number > self._number(writer):
             self._put(writer, number, None)
 
