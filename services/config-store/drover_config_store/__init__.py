@@ -1,5 +1,5 @@
-"""The config store: one log of what should run, and watches on it.
+"""The config store: the log of connector configs, task configs and target states, and watches.
 
-Start at ``core.config_state``, the fold of the log, then ``core.machine``, which decides writes;
-``core.records`` says how the log looks. ``server`` is the gRPC shell around them.
+Read ``core.records`` first (the log's format), then ``core.config_state`` (the fold of the log) and
+``core.machine`` (which decides writes). ``server`` is the gRPC shell.
 """

@@ -10,7 +10,7 @@ from drover.rpc.topic_service import TopicPlace
 from drover_config_store.server import SERVICE, wire
 from drover_config_store.settings import ConfigStoreSettings
 
-#: The transactional id is that of Kafka Connect's leader, so that both fence each other.
+#: Drover uses the transactional id of Kafka Connect's leader, so that they fence each other.
 TOPIC = TopicPlace(config_topic, lambda storage: f"connect-cluster-{storage.group_id}")
 
 

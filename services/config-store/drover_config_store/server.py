@@ -55,9 +55,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 def wire(
     log: Log, clock: Clock, server: RpcServer, *, versions_max: int = VERSIONS_MAX_DEFAULT
 ) -> Runtime[ConfigRecord]:
-    """Make the machine and its runtime, and add their servicer to ``server``.
+    """Create the machine, its runtime and its servicer; add the servicer to ``server``.
 
-    ``versions_max`` is how many configs of each connector are remembered.
+    ``versions_max`` limits the configs in each connector's history.
     """
     machine = ConfigMachine(ChangeBuffer.of(log), versions_max=versions_max)
     runtime = Runtime(
@@ -77,7 +77,7 @@ def wire(
 
 
 def encode_record(record: ConfigRecord) -> LogRecord:
-    """A record as the log keeps it."""
+    """Encode a record for the log."""
     return LogRecord(*records.encode(record))
 
 
@@ -91,11 +91,11 @@ class ConfigStoreServicer(
     """Serves the config store's API.
 
     Args:
-        machine: Read for snapshots and watches; written only through ``runtime``.
+        machine: Serves snapshots and watches; changes only through ``runtime``.
         runtime: Runs the machine.
-        log: Where the right to write is claimed.
-        parts: Sets of task configs of which parts are missing.
-        feed: The watch streams; made here unless given.
+        log: The log on which ``ClaimWriter`` claims the writer epoch.
+        parts: The received parts of incomplete sets of task configs.
+        feed: Serves the watch streams; created here by default.
     """
 
     def __init__(
@@ -114,14 +114,14 @@ class ConfigStoreServicer(
     async def GetSnapshot(
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
-        """The whole state, in chunks."""
+        """Stream the whole state, in chunks."""
         for chunk in encode_snapshot(self.snapshot()):
             yield chunk
 
     async def WatchConfigs(
         self, request: pb.WatchConfigsRequest, context: Context
     ) -> AsyncGenerator[pb.WatchConfigsResponse, None]:
-        """Every change from an offset on."""
+        """Stream the changes from an offset on."""
         async with aclosing(self.watch(request)) as messages:
             async for message in messages:
                 yield message
@@ -129,14 +129,14 @@ class ConfigStoreServicer(
     async def GetEndOffset(
         self, request: pb.GetEndOffsetRequest, context: Context
     ) -> pb.GetEndOffsetResponse:
-        """The log's end: every write answered before is below it."""
+        """Return the log's end offset, after every write acknowledged before."""
         self.runtime.check_loaded()
         return pb.GetEndOffsetResponse(end_offset=await self.runtime.catch_up())
 
     async def ClaimWriter(
         self, request: pb.ClaimWriterRequest, context: Context
     ) -> pb.ClaimWriterResponse:
-        """Make the caller the one privileged writer."""
+        """Make the caller the privileged writer and fence the previous one."""
         self.runtime.check_loaded()
         term = decode_term(request.term)
         violations = []
@@ -147,7 +147,7 @@ class ConfigStoreServicer(
         if violations:
             raise InvalidArgumentError.listing(violations)
         epoch = await self._log.claim(request.owner, term)
-        # a fenced leader's last write may be durable but not applied yet
+        # the fenced leader's last write may be durable but not applied yet
         end_offset = await self.runtime.catch_up()
         return pb.ClaimWriterResponse(writer_epoch=epoch, end_offset=end_offset)
 
@@ -180,7 +180,7 @@ class ConfigStoreServicer(
     async def PutTaskConfigs(
         self, request: pb.PutTaskConfigsRequest, context: Context
     ) -> pb.PutTaskConfigsResponse:
-        """Write a connector's whole set of task configs, with its last part."""
+        """Collect the parts of a connector's set of task configs; write it with the last part."""
         self.runtime.check_loaded()
         entries = self._parts.add(request)
         if entries is None:
@@ -197,7 +197,7 @@ class ConfigStoreServicer(
     async def PutTargetState(
         self, request: pb.PutTargetStateRequest, context: Context
     ) -> pb.PutTargetStateResponse:
-        """Write what a connector should be doing."""
+        """Write a connector's target state."""
         state = TARGET_STATES.decode(request.target_state, "target_state")
         write = PutTargetState(**self._open(request), name=request.name, target_state=state)
         return pb.PutTargetStateResponse(end_offset=(await self._write(write)).end_offset)
@@ -205,7 +205,7 @@ class ConfigStoreServicer(
     async def PutRestartRequest(
         self, request: pb.PutRestartRequestRequest, context: Context
     ) -> pb.PutRestartRequestResponse:
-        """Ask every worker to restart its share of a connector."""
+        """Write a restart request, which every worker with a part of the connector carries out."""
         write = PutRestartRequest(
             **self._privileged(request),
             name=request.name,
@@ -242,11 +242,11 @@ class ConfigStoreServicer(
     async def GetConnectorHistory(
         self, request: pb.GetConnectorHistoryRequest, context: Context
     ) -> pb.GetConnectorHistoryResponse:
-        """What was written about a connector; a page's token is its last entry's offset."""
+        """Return a page of a connector's history; its token is the offset of its last entry."""
         self.runtime.check_loaded()
         token = request.page_token
         if token and not (token.isascii() and token.isdigit() and len(token) < 20):
-            raise invalid_field("page_token", "must be empty, or from the page before")
+            raise invalid_field("page_token", "must be empty or a next_page_token")
         page = pb.GetConnectorHistoryResponse()
         size_bytes = 0
         for entry in self._machine.connector_history(request.name):
@@ -264,7 +264,7 @@ class ConfigStoreServicer(
         return cast("WriteAnswer", await self.submit(write))
 
     def _open(self, request: "_WriteRequest") -> "_OpenFields":
-        """The fields that every write has, for a write that any worker may make."""
+        """The fields of a write that any worker may make."""
         return {
             "call_id": self.next_call_id(),
             "request_id": request.request_id,
@@ -272,7 +272,7 @@ class ConfigStoreServicer(
         }
 
     def _privileged(self, request: "_PrivilegedRequest") -> "_PrivilegedFields":
-        """The fields that every write of the leader has."""
+        """The fields of a write that only the leader may make."""
         return {**self._open(request), "writer_epoch": request.writer_epoch}
 
 
@@ -289,7 +289,7 @@ class _PrivilegedRequest(_WriteRequest, Protocol):
 
 
 class _OpenFields(TypedDict):
-    """Those of ``Write``."""
+    """The fields of ``Write``."""
 
     call_id: str
     request_id: str
@@ -297,6 +297,6 @@ class _OpenFields(TypedDict):
 
 
 class _PrivilegedFields(_OpenFields):
-    """Those of ``PrivilegedWrite``."""
+    """The fields of ``PrivilegedWrite``."""
 
     writer_epoch: int

@@ -9,12 +9,12 @@ from drover_config_store.core.connector_history import VERSIONS_MAX_DEFAULT
 
 
 class ConfigStoreSettings(ServiceSettings):
-    """What the config store is told, beside what every service reads.
+    """Settings of the config store, in addition to the settings of every service.
 
     Attributes:
-        config_store_listen: Where it listens.
-        config_history_versions: How many configs and removals of each connector are kept in its
-            history, and as many target states and restarts.
+        config_store_listen: The address to listen on, host:port.
+        config_history_versions: How many configs and removals of each connector its history
+            keeps, and how many target states and restarts.
     """
 
     config_store_listen: ListenAddress = "127.0.0.1:7402"

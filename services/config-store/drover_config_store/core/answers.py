@@ -1,4 +1,4 @@
-"""Which requests were answered and how, so that a repeated one is answered as the first was."""
+"""Remembers responses by request id, so that a retried request gets the original response."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ REMEMBERED_REQUESTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What a request wrote last, which says what it asked for, and the answer it got."""
+    """A request that was written, reconstructed from its last record, and its response."""
 
     kind: type[ConfigRequest]
     subject: str
@@ -43,7 +43,7 @@ class _Answered:
 
 @dataclass(slots=True)
 class _Parked:
-    """The call whose records are being appended, and how many of them are not replayed yet."""
+    """A call that waits for its append; ``remaining`` counts its records not replayed yet."""
 
     call_id: str
     request_id: str
@@ -51,26 +51,26 @@ class _Parked:
 
 
 class Answers:
-    """The last answers by request id, made from what the requests wrote."""
+    """The latest responses by request id, reconstructed from the log."""
 
     def __init__(self) -> None:
         self._answered: OrderedDict[str, _Answered] = OrderedDict()
         self._parked: _Parked | None = None
 
     def repeated(self, event: ConfigRequest) -> WriteAnswer | None:
-        """The answer that this very request had before; None if it comes for the first time."""
+        """The original response if ``event`` is a retry; None if it is new."""
         answered = self._answered.get(event.request_id)
         if answered is None or type(event) is not answered.kind:
             return None
         return answered.answer if _subject(event) == answered.subject else None
 
     def park(self, event: ConfigRequest, record_count: int) -> None:
-        """The records that ``event`` led to are being appended."""
+        """Hold the response to ``event`` until its ``record_count`` records are replayed."""
         self._parked = _Parked(event.call_id, event.request_id, record_count)
 
     def replayed(self, request_id: str, offset: int, record: ConfigRecord) -> Sequence[Instruction]:
-        """A record of a request took effect; answers the call with its last one."""
-        # task records say nothing by themselves, and there are most of them when a log is loaded
+        """Remember a replayed record's request; complete its call after its last record."""
+        # a set of task configs is remembered at its commit marker; skipping tasks speeds up loads
         if not isinstance(record, TaskRecord):
             self._remember(request_id, _answered(offset, record))
         parked = self._parked
@@ -108,10 +108,10 @@ def _subject(event: ConfigRequest) -> str:
 
 
 def _answered(offset: int, record: ConfigRecord) -> _Answered | None:
-    """What the request asked for whose last record (so far) this is; None if there is more of it.
+    """The request that ends with ``record`` and its response; None if no request ends with it.
 
-    In the order in which requests write: a delete ends with the target state's tombstone, a create
-    with the config, task configs with the marker.
+    A delete ends with the tombstone of the target state, a create with the config, a set of task
+    configs with its commit marker.
     """
     answer = WriteAnswer(offset + 1)
     match record:

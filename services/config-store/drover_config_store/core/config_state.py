@@ -1,4 +1,4 @@
-"""The fold of the config log: which record changes what, and what a watcher hears about it."""
+"""The fold of the config log: the effect of each record, and the change that watchers get."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -36,11 +36,10 @@ from drover_config_store.core.records import (
 
 @dataclass(slots=True)
 class _Connector:
-    """All that is known under one name; there may be a target state without a connector.
+    """The state of one name; a target state may exist without a config.
 
-    What belongs to a config goes with it. What remains is a function of the last target state, the
-    last task count and the last commit marker, each of which stays in the log for ever: so it is
-    the same whatever compaction has taken.
+    A removal resets everything but the target state and the two fencing fields. These depend on
+    the last target state, task count and commit marker alone, which compaction always keeps.
     """
 
     name: str
@@ -49,19 +48,18 @@ class _Connector:
     revision: int = 0
     target_state: TargetState | None = None
     task_count: int = -1
-    #: the log's end after the last commit marker, so that no load changes it; -1 if that is of half
-    #: a set, as compaction takes the one before
+    #: the offset after the last commit marker; -1 if its set is incomplete
     generation: int = -1
     inconsistent: bool = False
     applied_config: ConfigMap | None = None
     #: the applied set, replaced as a whole; events share it
     task_configs: dict[TaskId, ConfigMap] = field(default_factory=dict)
-    #: task records by index that no commit marker has followed yet
+    #: task records without a commit marker yet, by index
     deferred: dict[int, TaskRecord] = field(default_factory=dict)
     #: the config's revision when the last commit marker was read; 0 before
     committed_revision: int = 0
     fenced_task_count: int | None = None
-    #: whether there is a commit marker after the last task count, of whichever incarnation
+    #: whether a commit marker follows the last task count, even one of a removed connector
     fencing_pending: bool = False
 
     def effective_state(self) -> TargetState:
@@ -87,7 +85,7 @@ class _Connector:
 
 
 class ConfigState:
-    """What should run, as the records applied so far say.
+    """Connector configs, task configs and target states, folded from the records applied so far.
 
     Configs are never changed in place, so snapshots and events share them.
     """
@@ -98,7 +96,7 @@ class ConfigState:
         self._logger_levels: dict[str, str] = {}
 
     def apply(self, offset: int, record: ConfigRecord) -> ConfigChange | None:
-        """Apply the record at ``offset``; the change that watchers are told of, if any."""
+        """Apply the record at ``offset``; return the change for watchers, if any."""
         match record:
             case TaskRecord():
                 self._get(record.task.connector).deferred[record.task.task] = record
@@ -127,22 +125,22 @@ class ConfigState:
 
     @property
     def name_count(self) -> int:
-        """How many names something is known of."""
+        """How many names have state."""
         return len(self._connectors)
 
     def connector(self, name: str) -> ConnectorEntry | None:
-        """The connector ``name``, or None if there is no config of it."""
+        """The connector ``name``, or None if it has no config."""
         connector = self._connectors.get(name)
         return None if connector is None or connector.config is None else connector.entry()
 
     def counts(self) -> tuple[Mapping[TargetState, int], int]:
-        """How many connectors should be in each state, and how many tasks there are."""
+        """The number of connectors by target state, and the number of tasks."""
         present = [each for each in self._connectors.values() if each.config is not None]
         targets = Counter(each.target_state or TargetState.STARTED for each in present)
         return targets, sum(len(each.task_configs) for each in present)
 
     def snapshot(self, end_offset: int) -> ConfigSnapshot:
-        """The whole state, ordered by name and task; later changes do not show in it."""
+        """A copy of the whole state, ordered by name and task."""
         connectors: dict[str, ConnectorEntry] = {}
         task_configs: dict[TaskId, ConfigMap] = {}
         for name in sorted(self._connectors):
@@ -161,8 +159,8 @@ class ConfigState:
     def needed_offsets(self) -> Collection[int]:
         """Offsets of the configs under which task configs were committed.
 
-        A commit marker counts only after a config of its connector, so this config is needed even
-        when a later one has superseded it.
+        A commit marker has an effect only after a config of its connector, so this config is
+        needed even when a later one supersedes it.
         """
         return [
             connector.committed_revision - 1
@@ -218,7 +216,7 @@ class ConfigState:
         deferred, connector.deferred = connector.deferred, {}
         connector.fencing_pending = True
         if connector.config is None:
-            # the marker of a connector that was deleted; compaction has removed its config
+            # the connector was deleted, and compaction has removed its config
             return None
         count = record.task_count
         connector.task_count = count

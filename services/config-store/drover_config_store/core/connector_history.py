@@ -29,11 +29,11 @@ RECORDS_WITH_HISTORY: Final = (ConnectorRecord, TargetStateRecord, RestartRecord
 
 
 class _History:
-    """The history of one connector: its last configs and deletions, and the other changes since the
-    first of these. They are kept apart, so that target states do not displace configs.
+    """The history of one connector.
 
-    Lists, though the oldest entries are dropped first: most hold a few entries, and an empty deque
-    takes 600 bytes.
+    ``versions`` holds its last configs and deletions, ``others`` its target states and restarts
+    since the first of them. Each has its own limit, so that target states do not displace configs.
+    Both are lists because most hold a few entries and an empty deque takes 600 bytes.
     """
 
     __slots__ = ("others", "versions")
@@ -62,12 +62,12 @@ class _History:
 class ConnectorHistory:
     """The last changes of every connector.
 
-    Which entries are kept depends only on the entries themselves and the log's end offset, so a
-    compacted log yields the same history if compaction keeps the records of the entries.
+    The kept entries depend only on the entries and the log's end offset, so a compacted log yields
+    the same history if compaction keeps the entries' records.
 
     Args:
-        entries_max: How many configs and deletions of a connector are kept, and how many target
-            states and restarts.
+        entries_max: The limit of configs and deletions of a connector, and of its target states
+            and restarts.
     """
 
     def __init__(self, entries_max: int = VERSIONS_MAX_DEFAULT) -> None:
@@ -100,7 +100,7 @@ class ConnectorHistory:
                 self._add_other(name, HistoryEntry(offset, time_ms, author, change))
 
     def advance(self, end_offset: int) -> None:
-        """Drop expired histories, now that the log ends at ``end_offset``."""
+        """Drop the histories that expire when the log ends at ``end_offset``."""
         while self._removed:
             name = next(iter(self._removed))
             if end_offset - self._removed[name] <= FORGOTTEN_AFTER_RECORDS:

@@ -64,11 +64,11 @@ _EVENT_OVERHEAD_BYTES = 500
 class ConfigMachine:
     """Log-backed machine of the config store.
 
-    Every write is answered from ``replay``, where its offsets are known, and remembered by its
-    request id, so that a repeated request is answered as the first was.
+    ``replay`` completes each write, since it has the offsets. Responses are remembered by request
+    id, so that a retried request gets the original response.
 
     Args:
-        history: The changes that watchers can still hear of; made here unless given.
+        history: The changes that watchers can resume from; empty by default.
         versions_max: How many configs of a connector its history keeps.
     """
 
@@ -93,16 +93,16 @@ class ConfigMachine:
         return self._state.snapshot(self.end_offset)
 
     def counts(self) -> tuple[Mapping[TargetState, int], int]:
-        """How many connectors should be in each state, and how many tasks there are."""
+        """The number of connectors by target state, and the number of tasks."""
         return self._state.counts()
 
     def connector_history(self, name: str) -> Sequence[HistoryEntry]:
-        """What was written about a connector, in log order; empty if nothing is known."""
+        """The history of a connector in log order; empty if there is none."""
         self._histories.advance(self.end_offset)
         return self._histories.of(name)
 
     def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
-        """Decide about a write.
+        """Decide a write.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, TOO_LARGE.
@@ -123,7 +123,7 @@ class ConfigMachine:
         )
 
     def replay(self, replayed: Replayed[ConfigRecord]) -> Sequence[Instruction]:
-        """Apply a durable record; answers the call that wrote it with its last record."""
+        """Apply a durable record; the last record of a write completes its call."""
         offset, record = replayed.offset, replayed.record
         change = self._state.apply(offset, record)
         if change is None:
@@ -145,7 +145,7 @@ class ConfigMachine:
         return ()
 
     def needed_offsets(self) -> Collection[int]:
-        """Superseded records that compaction has to spare."""
+        """Offsets of superseded records that compaction must keep."""
         self._histories.advance(self.end_offset)
         return {*self._state.needed_offsets(), *self._histories.offsets()}
 
@@ -186,7 +186,7 @@ class ConfigMachine:
         if entry is None:
             raise NotFoundError(
                 Reason.CONNECTOR_NOT_FOUND,
-                f"there is no connector {name!r}",
+                f"connector {name!r} does not exist",
                 metadata={"connector": name},
             )
         return entry
@@ -199,17 +199,17 @@ class ConfigMachine:
             raise AbortedError(
                 Reason.REVISION_MISMATCH,
                 f"the config of {name!r} has revision {revision}, not {event.expected_revision}:"
-                " read it again and decide again",
+                " read the config and retry with its revision",
                 metadata={"currentRevision": str(revision)},
             )
         if entry is not None and event.initial_state is not None:
-            fault = f"only for a new connector, and {name!r} exists: set its target state instead"
+            fault = f"must not be set, because {name!r} exists: use PutTargetState instead"
             raise InvalidArgumentError.listing([Violation("initial_state", fault)])
         record = ConnectorRecord(name, _frozen(event.config))
         check_size("config", records.encode(record)[1])
         if event.initial_state is None:
             return (record,)
-        # the state first, so that nobody sees the connector start before it is to be paused
+        # the state first, so that no worker starts the connector before it reads the state
         return (TargetStateRecord(name, event.initial_state), record)
 
     def _put_task_configs(self, event: PutTaskConfigs) -> Sequence[ConfigRecord]:
@@ -219,7 +219,7 @@ class ConfigMachine:
             record = TaskRecord(task, _frozen(config))
             check_size(f"task_configs[{index}].config", records.encode(record)[1])
             decided.append(record)
-        # the marker comes last: who reads a part of the log never sees half a set
+        # the marker comes last, so that a reader of a part of the log ignores an incomplete set
         decided.append(CommitRecord(event.connector, len(decided)))
         return decided
 
@@ -229,13 +229,13 @@ def _frozen(config: ConfigMap) -> ConfigMap:
 
 
 def _size_bytes(change: ConfigChange) -> int:
-    """About how much memory an event holds on to."""
+    """Roughly how much memory an event keeps in use."""
     configs: list[ConfigMap] = []
     if isinstance(change, ConnectorConfigUpdated | TaskConfigsUpdated):
         configs.append(change.connector.config or {})
     if isinstance(change, TaskConfigsUpdated):
         configs += change.task_configs.values()
-    texts: list[str] = []  # of all of them together, since a load asks this of every config
+    texts: list[str] = []  # joined before measuring: a load calls this for every config
     for config in configs:
         texts += config
         texts += config.values()

@@ -1,7 +1,7 @@
-"""The records of the config log: JSON as Kafka Connect writes it, keys and values alike.
+"""The records of the config log: keys and JSON values as Kafka Connect writes them.
 
-A value has the fields of Connect's schema in Connect's order, no white space; the properties of a
-config are sorted, so that equal configs are equal bytes.
+A value has the fields of Connect's schema in Connect's order, without white space. The properties
+of a config are sorted, so that equal configs have equal bytes.
 """
 
 import base64
@@ -34,23 +34,23 @@ _TASK_COUNT = "tasks-fencing-"
 _SESSION_KEY = "session-key"
 _LOGGER = "logger-cluster-"
 
-#: A larger value is neither written nor served.
+#: Larger values are not written, and skipped when they are read.
 VALUE_MAX_BYTES = 1024 * 1024
-#: The last millisecond of the year 9999: times go no further in the API.
+#: The last millisecond of the year 9999, the latest time that the API can hold.
 TIME_MAX_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorRecord:
-    """A connector's config; None removes it."""
+    """A connector's config; a ``config`` of None is a tombstone."""
 
     name: str
     config: ConfigMap | None
 
 
-@dataclass(slots=True)  # most of a log are these; frozen ones take several times as long to make
+@dataclass(slots=True)  # not frozen: most records are of this kind, and creation is much faster
 class TaskRecord:
-    """One task's config, which counts once a commit marker follows."""
+    """A task's config; a commit marker must follow to make it effective."""
 
     task: TaskId
     config: ConfigMap
@@ -58,7 +58,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The task configs written before are a set of ``task_count``."""
+    """A commit marker: the task records before it form a set of ``task_count``."""
 
     connector: str
     task_count: int
@@ -66,7 +66,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetStateRecord:
-    """What a connector should be doing; None forgets it."""
+    """A connector's target state; a ``state`` of None is a tombstone."""
 
     name: str
     state: TargetState | None
@@ -74,7 +74,7 @@ class TargetStateRecord:
 
 @dataclass(frozen=True, slots=True)
 class RestartRecord:
-    """A connector should be restarted."""
+    """A request to restart a connector, its tasks, or both."""
 
     name: str
     only_failed: bool
@@ -83,7 +83,7 @@ class RestartRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskCountRecord:
-    """So many tasks of a connector may hold transactional ids; earlier ones were fenced."""
+    """How many tasks of a connector may hold transactional ids; earlier tasks were fenced."""
 
     connector: str
     task_count: int
@@ -91,14 +91,14 @@ class TaskCountRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionKeyRecord:
-    """The key that signs calls between workers from now on."""
+    """The key that signs calls between workers after this record."""
 
     session_key: SessionKey
 
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevelRecord:
-    """A logger should have this level on every worker."""
+    """A logger's level on every worker."""
 
     logger: str
     level: str
@@ -106,7 +106,7 @@ class LoggerLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record without effect: nobody could read it."""
+    """An unreadable record; it was logged when it was read and has no effect."""
 
 
 ConfigRecord = (
@@ -125,7 +125,7 @@ IGNORED: Final[ConfigRecord] = IgnoredRecord()
 
 
 def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of ``record`` as they stand in the log; a value of None is a tombstone."""
+    """Encode the key and value of ``record``; a value of None is a tombstone."""
     match record:
         case ConnectorRecord(name, config):
             return _key(_CONNECTOR, name), None if config is None else _properties(config)
@@ -145,17 +145,17 @@ def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:
         case LoggerLevelRecord(logger, level):
             return _key(_LOGGER, logger), dump({"level": level})
         case IgnoredRecord():
-            raise ValueError("a record without effect is never written")
+            raise ValueError("an ignored record cannot be written")
 
 
 def decode(key: bytes, value: bytes | None) -> ConfigRecord:
-    """The way back; tolerant where Kafka Connect is, so that its logs can be read.
+    """Decode a key and value; as tolerant as Kafka Connect, so that its logs can be read.
 
     Raises:
-        UnreadableRecordError: Not a record of the config log, or one that is not served.
+        UnreadableRecordError: Not a record of the config log, or its value is too large.
     """
     text = parse_key(key)
-    # a log is read at every start: the kinds that there are most of come first
+    # the most frequent kinds come first, to load the log faster
     if text.startswith(_TASK):
         return TaskRecord(parse_task_id(text, _TASK), _config(_present(value)))
     if text.startswith(_CONNECTOR):
@@ -193,7 +193,7 @@ def _properties(config: ConfigMap) -> bytes:
 
 
 def _target_state(state: TargetState) -> bytes:
-    # workers that do not know STOPPED read the first field, and pause
+    # old workers, which do not know STOPPED, read the first field and pause
     old = TargetState.PAUSED if state is TargetState.STOPPED else state
     return dump({"state": old.value, "state.v2": state.value})
 
@@ -213,10 +213,10 @@ def _session_key(session_key: SessionKey) -> bytes:
 
 def _present(value: bytes | None) -> bytes:
     if value is None:
-        raise UnreadableRecordError("the value is null, which nothing but a removal may be")
+        raise UnreadableRecordError("the value is null, but this kind of record has no tombstone")
     if len(value) > VALUE_MAX_BYTES:
         raise UnreadableRecordError(
-            f"the value takes {len(value)} bytes, at most {VALUE_MAX_BYTES} are served"
+            f"the value takes {len(value)} bytes; the maximum is {VALUE_MAX_BYTES}"
         )
     return value
 
@@ -225,7 +225,7 @@ def _config(value: bytes) -> ConfigMap:
     properties = parse_object(value).get("properties")
     if not isinstance(properties, dict):
         raise UnreadableRecordError("the value has no properties")
-    # a log is read at every start: what is plainly good is not looked at one by one
+    # check properties one by one only if needed, to load the log faster
     if b"\\u" in value or not _are_text(properties.values()):
         properties = _checked(properties)
     return MappingProxyType(properties)
@@ -233,17 +233,17 @@ def _config(value: bytes) -> ConfigMap:
 
 def _are_text(settings: Iterable[object]) -> bool:
     try:
-        "".join(settings)  # type: ignore[arg-type]  # it looks at them faster than a loop
+        "".join(settings)  # type: ignore[arg-type]  # checks the types faster than a loop
     except TypeError:
         return False
     return True
 
 
 def _checked(properties: dict[str, Any]) -> dict[str, str]:
-    """The settings that are there; a null counts as absent."""
+    """The properties with a value other than null."""
     for key, setting in properties.items():
         if not is_unicode(key) or (isinstance(setting, str) and not is_unicode(setting)):
-            raise UnreadableRecordError(f"the property {key!r} holds half a character")
+            raise UnreadableRecordError(f"the property {key!r} is not valid Unicode")
         if not isinstance(setting, str) and setting is not None:
             raise UnreadableRecordError(f"the property {key!r} is not a string")
     return {key: setting for key, setting in properties.items() if setting is not None}
@@ -252,7 +252,7 @@ def _checked(properties: dict[str, Any]) -> dict[str, str]:
 def _read_count(value: bytes, field: str) -> int:
     count = parse_object(value).get(field)
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= INT32_MAX:
-        raise UnreadableRecordError(f"the value has no number of tasks in {field!r}")
+        raise UnreadableRecordError(f"the value has no valid task count in {field!r}")
     return count
 
 
@@ -262,7 +262,7 @@ def _read_target_state(value: bytes) -> TargetState:
         state = fields.get(field)
         if isinstance(state, str) and state in TargetState.__members__:
             return TargetState(state)
-    raise UnreadableRecordError("the value names no target state")
+    raise UnreadableRecordError("the value has no known target state")
 
 
 def _restart(name: str, value: bytes) -> RestartRecord:
@@ -277,19 +277,19 @@ def _restart(name: str, value: bytes) -> RestartRecord:
 def _read_level(value: bytes) -> str:
     level = parse_object(value).get("level")
     if not isinstance(level, str) or not level or not is_unicode(level):
-        raise UnreadableRecordError("the value names no level")
+        raise UnreadableRecordError("the value has no valid level")
     return level
 
 
 def _read_session_key(value: bytes) -> SessionKey:
-    """What is wrong is said without the value: it is a secret."""
+    """Parse a session key; errors leave the value out because it is a secret."""
     fields = parse_object(value)
     key, algorithm = fields.get("key"), fields.get("algorithm")
     created = fields.get("creation-timestamp")
     if not isinstance(key, str) or not isinstance(algorithm, str) or not is_unicode(algorithm):
         raise UnreadableRecordError("the value has no key and algorithm")
     if not isinstance(created, int) or isinstance(created, bool) or not 0 <= created <= TIME_MAX_MS:
-        raise UnreadableRecordError("the value does not say when the key was made")
+        raise UnreadableRecordError("the value has no valid creation-timestamp")
     try:
         return SessionKey(base64.b64decode(key, validate=True), algorithm, created)
     except (binascii.Error, ValueError) as error:

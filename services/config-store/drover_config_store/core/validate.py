@@ -1,4 +1,4 @@
-"""What a write to the config log may look like; every fault is told at once."""
+"""Validates writes to the config log; a rejection lists every violation."""
 
 import re
 
@@ -25,7 +25,7 @@ _ALGORITHM = re.compile(r"[A-Za-z0-9/_.-]{1,100}")
 
 
 def check_request(request: ConfigRequest) -> None:
-    """Refuse a request with faults in its fields.
+    """Reject a request with invalid fields.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every violation.
@@ -55,14 +55,14 @@ def check_request(request: ConfigRequest) -> None:
 
 
 def check_size(field: str, value: bytes | None) -> None:
-    """Refuse a config whose record would be too large.
+    """Reject a config if its encoded ``value`` is too large.
 
     Raises:
         InvalidArgumentError: TOO_LARGE.
     """
     size_bytes = len(value or b"")
     if size_bytes > VALUE_MAX_BYTES:
-        fault = f"takes {size_bytes} bytes as JSON, at most {VALUE_MAX_BYTES} are allowed"
+        fault = f"takes {size_bytes} bytes as JSON; the maximum is {VALUE_MAX_BYTES}"
         raise InvalidArgumentError(
             Reason.TOO_LARGE, f"{field} {fault}", violations=[Violation(field, fault)]
         )
@@ -70,7 +70,7 @@ def check_size(field: str, value: bytes | None) -> None:
 
 def _request_id_violations(request_id: str) -> list[Violation]:
     if not request_id:
-        return [Violation("request_id", "must be set, and the same when the call is repeated")]
+        return [Violation("request_id", "must be set; a retry must send the same id")]
     if len(request_id) > REQUEST_ID_MAX_CHARS:
         return [Violation("request_id", f"must have at most {REQUEST_ID_MAX_CHARS} characters")]
     return []
@@ -79,17 +79,19 @@ def _request_id_violations(request_id: str) -> list[Violation]:
 def _task_violations(request: PutTaskConfigs) -> list[Violation]:
     count = len(request.task_configs)
     if count > TASKS_MAX:
-        return [Violation("task_configs", f"{count} tasks are more than {TASKS_MAX}")]
+        return [Violation("task_configs", f"has {count} tasks; the maximum is {TASKS_MAX}")]
     violations = []
     for index, (task, _) in enumerate(request.task_configs):
         field = f"task_configs[{index}].task"
         if task.connector != request.connector:
             violations.append(
-                Violation(field, f"is of connector {task.connector!r}, not {request.connector!r}")
+                Violation(
+                    field, f"belongs to connector {task.connector!r}, not {request.connector!r}"
+                )
             )
         if task.task != index:
             violations.append(
-                Violation(field, f"must be task {index}, not {task.task}: the set is 0 to n-1")
+                Violation(field, f"must be task {index}, not {task.task}: tasks count from 0")
             )
     return violations
 
@@ -99,7 +101,7 @@ def _session_key_violations(request: PutSessionKey) -> list[Violation]:
     if not 1 <= len(request.key) <= SESSION_KEY_MAX_BYTES:
         violations.append(Violation("key", f"must have 1 to {SESSION_KEY_MAX_BYTES} bytes"))
     if not _ALGORITHM.fullmatch(request.algorithm):
-        violations.append(Violation("algorithm", "must name one, such as HmacSHA256"))
+        violations.append(Violation("algorithm", "must be a name such as HmacSHA256"))
     return violations
 
 
@@ -110,5 +112,5 @@ def _logger_violations(request: PutLoggerLevel) -> list[Violation]:
             Violation("logger", f"must have 1 to {LOGGER_MAX_CHARS} printable characters")
         )
     if not _LEVEL.fullmatch(request.level):
-        violations.append(Violation("level", "must be one in capitals, such as DEBUG"))
+        violations.append(Violation("level", "must be a level in capitals, such as DEBUG"))
     return violations
