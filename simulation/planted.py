@@ -145,7 +145,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "no-sessions-after-restart": Bug(
         "a coordinator that has loaded its log arms the session of every member",
-        "drover_coordinator.core.groups.machine.alive_for",
+        "drover_coordinator.core.groups.machine.set_session_end",
         lambda *arguments: None,
     ),
     "any-generation": Bug(

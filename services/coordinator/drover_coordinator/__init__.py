@@ -1,5 +1,5 @@
-"""The coordinator: who is in a group, who may commit a task's offsets, and which are committed.
+"""The coordinator: group membership, claims of tasks, and committed offsets.
 
-Start at ``core`` (the rules, pure), then ``server`` (gRPC), ``sharding`` (which groups are served
-here), ``backends`` (where the data is kept) and ``__main__`` (start and wiring).
+Read ``core`` first (the rules, pure), then ``server`` (gRPC), ``sharding`` (which groups this
+process serves), ``backends`` (storage) and ``__main__`` (start and wiring).
 """

@@ -25,10 +25,10 @@ async def serve(
     *,
     on_bound: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve until ``stopping``; health says NOT_SERVING until the logs are read.
+    """Serve until ``stopping``; health is NOT_SERVING until the logs are read.
 
-    What is opened is closed in the opposite order, whatever happens. ``on_bound`` is told the
-    address, which port 0 leaves open.
+    Resources are closed in the reverse order of opening, on success and failure alike.
+    ``on_bound`` is called with the bound address, whose port may have been chosen by the system.
     """
     storage = settings.storage()
     async with AsyncExitStack() as stack:

@@ -1,9 +1,9 @@
 """Holds session timers while calls queue up in this process.
 
-gRPC hands calls over one by one. Behind many others, or on a busy machine, a heartbeat may wait
-for seconds in this process, and its member's session must not expire meanwhile. So the coordinator
-calls itself periodically: while that call is unanswered, others may be waiting too, and no timer
-fires. A timer that fires late shows the machine that heartbeats may be late: the session restarts.
+gRPC delivers calls one by one. Under load a heartbeat can wait in this process for seconds, and its
+member's session must not expire during that time. So the coordinator calls itself periodically.
+While that call has no response, other calls may be queued too, and all timers are held. A timer
+that fires late shows the machine that heartbeats may be late, and it restarts the session.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from drover.security.certificates import Certificate
 from drover.security.renewed import Renewed
 
 INTERVAL_S = 1.0
-#: An answer that takes longer shows a backlog; shorter than any session timeout.
+#: A slower response indicates a backlog; shorter than any session timeout.
 PATIENCE_S = 2.0
-#: After so long the timers fire all the same: dead members must not stay for ever.
+#: The longest hold of timers, so that dead members expire eventually.
 HOLD_MAX_S = 60.0
 _STEP_S = 1.0
 
@@ -30,13 +30,13 @@ _log = structlog.get_logger(__name__)
 
 
 class BacklogProbe:
-    """Calls this process periodically and holds timers while the answer is late.
+    """Calls this process periodically and holds timers while the response is late.
 
     Args:
-        send: Makes a call to this process through gRPC; returns when it is answered.
-        hold: Delays all timers by so many ms.
-        interval_s: From one answer to the next call.
-        patience_s: How long an answer may take.
+        send: Calls this process through gRPC; returns after the response.
+        hold: Delays all timers by the given number of ms.
+        interval_s: From one response to the next call.
+        patience_s: How long a response may take before timers are held.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class BacklogProbe:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin in the background."""
-        self._task = asyncio.create_task(self._run(), name="listening check")
+        """Start in the background."""
+        self._task = asyncio.create_task(self._run(), name="backlog probe")
 
     async def close(self) -> None:
         """Stop; idempotent."""
@@ -79,7 +79,9 @@ class BacklogProbe:
                 answered = await self._answered(request, _STEP_S)
                 waited_s += _STEP_S
             if waited_s > self._patience_s:
-                _log.warning("calls had to wait for their turn", waited_s=round(waited_s))
+                _log.warning(
+                    "calls were queued; session timers were held", waited_s=round(waited_s)
+                )
         finally:
             request.cancel()
             await asyncio.wait([request])
@@ -90,7 +92,7 @@ class BacklogProbe:
 
 
 def connect_to_itself(certificate: Renewed[Certificate] | None) -> Connect:
-    """Opens channels to this process, whose certificate need not be for where it listens."""
+    """Connect to this process; its certificate is checked by name, not by its listen address."""
     name = "" if certificate is None else certificate.present().names[0]
     return connect_by(certificate, server_name=name)
 
@@ -104,7 +106,7 @@ async def probing(
         stub: Any = health_pb2_grpc.HealthStub(connection)
 
         async def send() -> None:
-            with contextlib.suppress(grpc.aio.AioRpcError):  # no answer in time, or at the end
+            with contextlib.suppress(grpc.aio.AioRpcError):  # a timeout, or the server has stopped
                 await stub.Check(health_pb2.HealthCheckRequest(), timeout=HOLD_MAX_S)
 
         check = BacklogProbe(send, hold)

@@ -13,7 +13,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError, Violation
 from drover.rpc import MESSAGE_MAX_BYTES
 
-#: Above the limits of each call's own checks, so that those can list all violations.
+#: Higher than the limits of each call's validation, so that the validation can list all violations.
 COUNT_MAX = 10_000
 ASSIGNMENTS_MAX = 100_000
 OFFSETS_MAX = 50_000
@@ -24,13 +24,13 @@ _MAX_COUNTS: Final[Mapping[type[Message], Mapping[str, int]]] = {
 
 
 def check_counts(request: Message) -> None:
-    """Refuse a request with far too many entries.
+    """Reject a request with far too many entries.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with a violation for each field.
     """
     violations = [
-        Violation(field, f"give at most {limit} entries, not {count}")
+        Violation(field, f"must have at most {limit} entries, not {count}")
         for field, count, limit in _counts(request)
         if count > limit
     ]
@@ -38,17 +38,17 @@ def check_counts(request: Message) -> None:
         count = sum(len(each.offsets) for each in request.tasks)
         if count > OFFSETS_MAX:
             violations.append(
-                Violation("tasks", f"give at most {OFFSETS_MAX} offsets in all, not {count}")
+                Violation("tasks", f"must have at most {OFFSETS_MAX} offsets in total, not {count}")
             )
     if violations:
         raise InvalidArgumentError.listing(violations)
 
 
 def fit_in_message(response: pb.DescribeGroupResponse) -> pb.DescribeGroupResponse:
-    """The response, without metadata and assignments if it would be too large with them.
+    """Drop members' metadata and assignments from the response if it is too large with them.
 
     Raises:
-        ResourceExhaustedError: TOO_LARGE, it does not fit without them either.
+        ResourceExhaustedError: TOO_LARGE, it is too large without them too.
     """
     if response.ByteSize() <= MESSAGE_MAX_BYTES:
         return response
@@ -60,8 +60,8 @@ def fit_in_message(response: pb.DescribeGroupResponse) -> pb.DescribeGroupRespon
         raise ResourceExhaustedError(
             Reason.TOO_LARGE,
             f"the ids of the {len(response.members)} members of group {response.group_id!r} take "
-            f"{size_bytes} bytes, and a message holds {MESSAGE_MAX_BYTES}: ListGroups tells its "
-            "state and how many there are",
+            f"{size_bytes} bytes, and a message holds {MESSAGE_MAX_BYTES}: use ListGroups for the "
+            "group's state and member count",
         )
     return response
 

@@ -1,4 +1,4 @@
-"""What a coordinator tells of its shards and groups."""
+"""Metrics of a coordinator's shards and groups."""
 
 import heapq
 from collections import Counter
@@ -11,13 +11,13 @@ from drover.model.group import GroupState
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.sharding.shards import Shards
 
-#: Groups that are told one by one: anybody may make groups, the workers' is among those with most
-#: members where there are so many.
+#: Groups with their own samples, since any client can create groups: the largest ones, which
+#: should include the workers' group.
 GROUPS_MAX = 100
 
 
 def shard_samples(shards: Shards) -> Iterator[Sample]:
-    """The groups of every shard that is open here, and its log; for ``Metrics.add``."""
+    """Samples of every open shard: its log and its groups; for ``Metrics.add``."""
     opened = shards.opened()
     yield table.SHARDS.at(len(opened))
     groups: list[Group] = []

@@ -1,6 +1,6 @@
-"""Claims of tasks and committed offsets: the port to a store, and what all stores share.
+"""Claims of tasks and committed offsets: the interface of a store, and code that stores share.
 
-The group machine decides about membership, the store about claims and commits.
+The group machine checks membership; the store decides claims and commits.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,9 +21,9 @@ CLAIMS_WAITING_MAX = 20_000
 class OffsetStore(Protocol):
     """Storage of claims and committed offsets. At most 1,000 calls and 20,000 claims wait.
 
-    Every call raises UnavailableError STORAGE_UNAVAILABLE while the store cannot be reached or is
-    busy for too long, and ResourceExhaustedError QUEUE_FULL when too many calls wait. A call that
-    its caller abandons while it waits is not carried out.
+    Every call raises UnavailableError STORAGE_UNAVAILABLE if the store is unreachable or busy for
+    too long, and ResourceExhaustedError QUEUE_FULL if too many calls wait. A call that is cancelled
+    while it waits has no effect.
     """
 
     async def claim(self, request: ClaimRequest) -> Term:
@@ -36,21 +36,21 @@ class OffsetStore(Protocol):
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         """Commit offsets of tasks; a result for each, in order, durable when it returns.
 
-        A task's offsets are committed together or not at all. A copy that comes late (see
+        A task's offsets are committed together or not at all. A late duplicate (see
         ``TaskOffsets.number``) writes nothing.
         """
 
     async def change(self, change: OffsetsChange) -> None:
-        """Write or remove offsets of a connector without tasks; its claims fall with it.
+        """Write or remove offsets of a connector without tasks, and revoke its claims.
 
-        All of it is durable when it returns, and a repeated call does no more. On Kafka a position
-        that is removed while the group keeps others is set to 0.
+        Durable when it returns; idempotent. On Kafka a removed position is set to 0 if the group
+        keeps other positions.
 
         Raises:
-            InvalidArgumentError: INVALID_REQUEST, faulty offsets, or positions in partitions that
-                there are not.
+            InvalidArgumentError: INVALID_REQUEST, invalid offsets, or positions of partitions that
+                do not exist.
             FailedPreconditionError: STALE_TERM, a later set of task configs was claimed;
-                NON_EMPTY_GROUP, something else consumes in the sink's group.
+                NON_EMPTY_GROUP, the sink's consumer group has members.
         """
 
     async def fetch(
@@ -61,14 +61,14 @@ class OffsetStore(Protocol):
         without_positions: bool = False,
         consumer_group: str = "",
     ) -> tuple[list[CommittedOffset], str]:
-        """A page of a connector's offsets, and the token of the next one; empty on the last.
+        """A page of a connector's offsets, and the token of the next page; empty on the last.
 
-        It sees whatever was committed before the call. A token is the partition that the page
-        before ended with. ``without_positions`` leaves out what consumer groups of Kafka have;
-        ``consumer_group`` has the connector's positions, the one named after it when empty.
+        The page includes every commit that completed before the call. A token is the last partition
+        of the previous page. ``without_positions`` leaves out positions of Kafka consumer groups;
+        ``consumer_group`` is the group to read, by default the one named after the connector.
 
         Raises:
-            InvalidArgumentError: INVALID_REQUEST, a token that no page gave.
+            InvalidArgumentError: INVALID_REQUEST, an invalid token.
         """
 
     async def close(self) -> None:
@@ -76,11 +76,11 @@ class OffsetStore(Protocol):
 
 
 class OffsetQueue:
-    """Queues of claims and commits: those that wait share the next write.
+    """Queues of claims and commits; waiting requests share the next write.
 
     Args:
-        write_claims: Grants or refuses each request.
-        write_commits: Commits the offsets of tasks; a result for each.
+        write_claims: Grants or rejects each request.
+        write_commits: Commits the offsets of tasks and returns a result for each.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def canonical_token(page_token: str) -> str:
     """The canonical partition after which a page starts; empty for the first page.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, a token that no page gave.
+        InvalidArgumentError: INVALID_REQUEST, an invalid token.
     """
     if not page_token:
         return ""
@@ -134,8 +134,8 @@ def canonical_token(page_token: str) -> str:
     except ValueError as error:
         raise InvalidArgumentError(
             Reason.INVALID_REQUEST,
-            "page_token: give the next_page_token of the page before",
-            violations=(Violation("page_token", "is not a token of FetchOffsets"),),
+            "page_token: must be empty or a next_page_token of FetchOffsets",
+            violations=(Violation("page_token", "must be a next_page_token of FetchOffsets"),),
         ) from error
 
 

@@ -45,10 +45,10 @@ def encode_record(record: LogValue) -> LogRecord:
 
 
 def decode_record(stored: StoredRecord) -> LogValue | None:
-    """Decode a record; None for a kind that only a later version knows.
+    """Decode a record; None for a kind that a later version added.
 
     Raises:
-        DataLossError: LOG_CORRUPT, the bytes are no record of a group log.
+        DataLossError: LOG_CORRUPT, not a record of a group log.
     """
     raw = stored.record.value
     key = _parsed(pb.GroupMetadataKey(), stored.record.key, stored.offset)
@@ -59,7 +59,7 @@ def decode_record(stored: StoredRecord) -> LogValue | None:
         metadata = _decode_metadata(_parsed(pb.GroupMetadataValue(), raw, stored.offset))
         return GroupRecord(key.group_id, metadata)
     if key.group_id:
-        raise _corrupt(stored.offset, "has a key of two kinds")
+        raise _corrupt(stored.offset, "has a key that is of two kinds")
     if kind == "offset":
         return _decode_offset(key.offset, raw, stored.offset)
     if kind == "generation_floor":
@@ -68,16 +68,18 @@ def decode_record(stored: StoredRecord) -> LogValue | None:
     unknown = UnknownFieldSet(key)
     kinds = tuple(sorted({unknown[index].field_number for index in range(len(unknown))}))
     if not kinds:
-        raise _corrupt(stored.offset, "names no group")
+        raise _corrupt(stored.offset, "has a key without a group")
     _report_unknown(kinds)
     return None
 
 
 def decode_shard_record(stored: StoredRecord) -> LogValue | None:
-    """As ``decode_record``, but skips unreadable records of a topic, which others may write.
+    """Decode a record; an unreadable one in a topic is logged and skipped.
+
+    Other programs may write to a topic, but not to a log file.
 
     Raises:
-        DataLossError: LOG_CORRUPT, the record is in a file, which nobody else writes.
+        DataLossError: LOG_CORRUPT, the unreadable record is in a file.
     """
     try:
         return decode_record(stored)
@@ -90,9 +92,9 @@ def decode_shard_record(stored: StoredRecord) -> LogValue | None:
 
 @cache
 def _report_unknown(kinds: tuple[int, ...]) -> None:
-    """Log each kind once, however many records there are."""
+    """Log each unknown kind once."""
     _logger.warning(
-        "passed over records of a kind that this version does not know; a newer Drover wrote them",
+        "records of an unknown kind are skipped; a newer version of Drover wrote them",
         key_fields=kinds,
     )
 
@@ -101,7 +103,7 @@ def _parsed(message: MessageT, content: bytes, offset: int) -> MessageT:
     try:
         message.ParseFromString(content)
     except DecodeError as error:
-        raise _corrupt(offset, f"is no record of a group log ({error})") from error
+        raise _corrupt(offset, f"is not a record of a group log ({error})") from error
     return message
 
 
@@ -128,7 +130,7 @@ def _encode_offset(offset: GroupOffset) -> pb.GroupOffsetValue:
 
 def _decode_offset(key: pb.GroupOffsetKey, raw: bytes | None, offset: int) -> OffsetRecord:
     if not key.topic or key.partition < 0:
-        raise _corrupt(offset, "names no topic partition")
+        raise _corrupt(offset, "has a key without a topic partition")
     at = TopicPartition(key.topic, key.partition)
     if raw is None:
         return OffsetRecord(key.group_id, at, None)

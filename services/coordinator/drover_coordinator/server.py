@@ -1,4 +1,4 @@
-"""CoordinatorService over gRPC: decode, hand to the runtime or the store, encode. No decisions."""
+"""CoordinatorService over gRPC: decode, submit to the runtime or the store, encode."""
 
 import asyncio
 import contextlib
@@ -81,22 +81,22 @@ from drover_coordinator.offset_store import OffsetStore
 from drover_coordinator.sharding.shards import GroupRuntime, Shards
 
 SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
-#: A watcher gets a message for each step of a rebalance; one that is so far behind is dropped.
+#: Unread messages of a watch, one for each step of a rebalance; a watch with more is ended.
 WATCH_QUEUE_MAX = 256
-#: A parked join is answered this long before its caller's deadline.
+#: A parked join completes this long before its caller's deadline.
 JOIN_MARGIN_S = 0.25
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
-    """The service. What each call means is documented in the proto.
+    """The service. The proto documents each call.
 
     Args:
-        shards: Where each group is served.
-        offsets: Claims and committed offsets.
-        clock: The shards'.
-        tasks_group: The only group whose members have tasks; any group's if it is empty.
+        shards: Find the runtime of each group.
+        offsets: Stores claims and committed offsets.
+        clock: The clock of the shards.
+        tasks_group: The only group whose members may claim tasks; any group if it is empty.
     """
 
     def __init__(
@@ -118,14 +118,17 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def FindCoordinator(
         self, request: pb.FindCoordinatorRequest, context: Context
     ) -> pb.FindCoordinatorResponse:
-        """Any coordinator knows the owner of any group, for they share the leases."""
+        """Return the owner of a group; every coordinator knows it from the shared leases."""
         _raise(check_group("FindCoordinator", request.group_id))
         return pb.FindCoordinatorResponse(address=self._shards.owner_of(request.group_id))
 
     async def JoinGroup(
         self, request: pb.JoinGroupRequest, context: Context
     ) -> pb.JoinGroupResponse:
-        """Parked by the machine; un-parked when the caller goes away."""
+        """Join a group; the machine parks the call until the generation starts.
+
+        Cancelling the call ends the parking.
+        """
         check_counts(request)
         call_id = self.next_call_id()
         instance_id = _instance_id(request)
@@ -153,7 +156,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def SyncGroup(
         self, request: pb.SyncGroupRequest, context: Context
     ) -> pb.SyncGroupResponse:
-        """Parked by the machine until the leader's assignment is durable."""
+        """Return a member's assignment; the machine parks the call until it is durable."""
         check_counts(request)
         call_id = self.next_call_id()
         event = SyncGroup(
@@ -172,7 +175,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
-        """A sign of life."""
+        """Extend a member's session."""
         event = Heartbeat(
             self.next_call_id(),
             request.group_id,
@@ -180,14 +183,14 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
             request.generation,
             _instance_id(request),
         )
-        if self._shards.is_loading(request.group_id):  # nothing is wrong with the member (G1)
+        if self._shards.is_loading(request.group_id):  # the load restarts all sessions (G1)
             return pb.HeartbeatResponse(rebalance_in_progress=False)
         return pb.HeartbeatResponse(rebalance_in_progress=await self._submit(event))
 
     async def LeaveGroup(
         self, request: pb.LeaveGroupRequest, context: Context
     ) -> pb.LeaveGroupResponse:
-        """Members leave together."""
+        """Remove members from a group, with one rebalance for all."""
         check_counts(request)
         leaving = tuple(decode_leaving_member(each) for each in request.members)
         event = LeaveGroup(self.next_call_id(), request.group_id, leaving)
@@ -197,7 +200,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def WatchGroup(
         self, request: pb.WatchGroupRequest, context: Context
     ) -> AsyncIterator[pb.WatchGroupResponse]:
-        """Announce changes, and tell the machine how the stream ended."""
+        """Stream changes of a group; its end is reported to the machine."""
         group_id, member_id = request.group_id, request.member_id
         runtime = self._shards.runtime(group_id)
         channel, own = watch_channel(group_id), member_channel(group_id, member_id)
@@ -205,8 +208,8 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
             opened = WatchOpened(self.next_call_id(), group_id, member_id)
             try:
                 started: WatchStarted = await self._submit(opened)
-            except asyncio.CancelledError:  # the machine may have counted the watch all the same
-                _watch_over(runtime, opened, by_server=ended_by_server())
+            except asyncio.CancelledError:  # the machine may have opened the watch
+                _post_watch_end(runtime, opened, by_server=ended_by_server())
                 raise
             ended_here = False
             try:
@@ -224,19 +227,19 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
                 raise
             finally:
                 by_server = ended_here or ended_by_server()
-                _watch_over(runtime, opened, by_server=by_server)
+                _post_watch_end(runtime, opened, by_server=by_server)
 
     async def DescribeGroup(
         self, request: pb.DescribeGroupRequest, context: Context
     ) -> pb.DescribeGroupResponse:
-        """One group."""
+        """Describe one group."""
         event = DescribeGroup(self.next_call_id(), request.group_id)
         return fit_in_message(encode_group_description(await self._submit(event)))
 
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context
     ) -> pb.ListGroupsResponse:
-        """The groups, by page."""
+        """List the groups by page."""
         check_counts(request)
         states = [GROUP_STATES.find(number) for number in request.states]
         _raise(check_states(states))
@@ -252,7 +255,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def DeleteGroup(
         self, request: pb.DeleteGroupRequest, context: Context
     ) -> pb.DeleteGroupResponse:
-        """A group without members goes."""
+        """Delete a group without members."""
         await self._submit(DeleteGroup(self.next_call_id(), request.group_id))
         return pb.DeleteGroupResponse()
 
@@ -261,7 +264,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def ClaimTask(
         self, request: pb.ClaimTaskRequest, context: Context
     ) -> pb.ClaimTaskResponse:
-        """The machine says who is a member; the store grants, never below the stored term."""
+        """Claim a task: the machine checks membership, the store grants a higher term."""
         self._shards.runtime(request.group_id)
         task = decode_task_id(request.task)
         _raise(check_claim(request.group_id, request.member_id, task, request.request_id))
@@ -285,7 +288,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def CommitOffsets(
         self, request: pb.CommitOffsetsRequest, context: Context
     ) -> pb.CommitOffsetsResponse:
-        """The claims decide; membership is not asked."""
+        """Commit tasks' offsets under their claims; membership is not checked."""
         check_counts(request)
         self._shards.runtime(request.group_id)
         tasks = [decode_task_offsets(each) for each in request.tasks]
@@ -297,7 +300,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def FetchOffsets(
         self, request: pb.FetchOffsetsRequest, context: Context
     ) -> pb.FetchOffsetsResponse:
-        """A connector's offsets, by page."""
+        """Return a connector's offsets by page."""
         self._shards.runtime(request.group_id)
         _raise(check_fetch(request.group_id, request.connector, request.consumer_group))
         _raise(check_tasks_group(request.group_id, self._tasks_group))
@@ -314,7 +317,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def AlterOffsets(
         self, request: pb.AlterOffsetsRequest, context: Context
     ) -> pb.AlterOffsetsResponse:
-        """Those of a connector without tasks."""
+        """Write offsets of a connector without tasks."""
         check_counts(request)
         offsets = [decode_offset(each) for each in request.offsets]
         await self._change("AlterOffsets", request, offsets)
@@ -323,7 +326,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def DeleteOffsets(
         self, request: pb.DeleteOffsetsRequest, context: Context
     ) -> pb.DeleteOffsetsResponse:
-        """Of the partitions that are named, or of all."""
+        """Delete a connector's offsets, of the given partitions or of all."""
         check_counts(request)
         offsets = [CommittedOffset(each, None) for each in request.partition_json] or None
         await self._change(
@@ -339,7 +342,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         *,
         without_positions: bool = False,
     ) -> None:
-        """The machine says who is a member; the store fences the claims and writes."""
+        """Check membership in the machine; let the store revoke the claims and write."""
         self._shards.runtime(request.group_id)
         group_id, member_id, generation = request.group_id, request.member_id, request.generation
         ids = (group_id, member_id, request.connector, request.consumer_group)
@@ -362,7 +365,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def CommitGroupOffsets(
         self, request: pb.CommitGroupOffsetsRequest, context: Context
     ) -> pb.CommitGroupOffsetsResponse:
-        """As a member, or to a group without members."""
+        """Commit a group's offsets, as a member or for a group without members."""
         check_counts(request)
         event = CommitGroupOffsets(
             self.next_call_id(),
@@ -377,7 +380,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def FetchGroupOffsets(
         self, request: pb.FetchGroupOffsetsRequest, context: Context
     ) -> pb.FetchGroupOffsetsResponse:
-        """Named ones, or all by page."""
+        """Return offsets of the given partitions, or of all by page."""
         check_counts(request)
         event = FetchGroupOffsets(
             self.next_call_id(),
@@ -391,7 +394,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     async def DeleteGroupOffsets(
         self, request: pb.DeleteGroupOffsetsRequest, context: Context
     ) -> pb.DeleteGroupOffsetsResponse:
-        """Those that nobody reads on from."""
+        """Delete offsets of topics that no member subscribes to."""
         check_counts(request)
         partitions = tuple(decode_partition(each) for each in request.partitions)
         event = DeleteGroupOffsets(self.next_call_id(), request.group_id, partitions)
@@ -402,13 +405,13 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     # --- helpers -----------------------------------------------------------------------------
 
     async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:
-        """Hand a group's event to the shard that keeps the group."""
+        """Submit a group's event to the runtime of its shard."""
         runtime = self._shards.runtime(event.group_id)
         return await self.submit_to(runtime, event, on_cancel=on_cancel)
 
 
 async def _list(shards: Shards, event: ListGroups) -> GroupPage:
-    """A page over all shards of this server: the first of what each shard's page holds."""
+    """A page over all shards of this server, merged from one page of each shard."""
     _raise(check_list(event))
     pages: list[Any] = [
         await runtime.submit(event, call_id=event.call_id) for runtime in shards.owned()
@@ -420,9 +423,9 @@ async def _list(shards: Shards, event: ListGroups) -> GroupPage:
     return GroupPage(tuple(groups[:size]), token, shards.owners())
 
 
-def _watch_over(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:
+def _post_watch_end(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:
     ended = WatchEnded if by_server else MemberStreamBroken
-    with contextlib.suppress(DroverError):  # closing: its watches are forgotten with it
+    with contextlib.suppress(DroverError):  # the runtime is closing, and so are its watches
         runtime.post_nowait(ended(opened.group_id, opened.member_id, opened.call_id))
 
 
@@ -441,7 +444,7 @@ def _instance_id(
 
 
 def _removal(group_id: str, message: MemberRemoved) -> DroverError:
-    """Why a member's watch ends."""
+    """The error that ends the watch of a removed member."""
     if message.fenced_instance_id is not None:
         return fenced_instance(group_id, message.member_id, message.fenced_instance_id)
     return unknown_member(group_id, message.member_id)

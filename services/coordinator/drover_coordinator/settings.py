@@ -1,4 +1,4 @@
-"""What an operator can set, as DROVER_<FIELD> in the environment."""
+"""The coordinator's settings, read from DROVER_<FIELD> in the environment."""
 
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -16,7 +16,7 @@ from drover.rpc.settings import (
 from drover_coordinator.core.groups.settings import GroupSettings
 
 DAY_MS = 86_400_000
-#: How a limit is switched off.
+#: Switches a limit off.
 UNLIMITED = -1
 
 
@@ -35,13 +35,13 @@ RetentionMs = Annotated[int, Field(ge=1, le=2**53)]
 class CoordinatorSettings(ServiceSettings):
     """The coordinator's settings.
 
-    ``coordinator_advertised`` is what FindCoordinator answers; the bound address if not set.
-    ``coordinators`` lists every coordinator that shares the directory, this one included; empty
-    for one that is alone. A coordinator that is silent for ``coordinator_lease_ms`` loses its
-    groups to the others. ``group_shards`` is fixed at the first start of a directory.
-    Records of embedded topics go ``topic_retention_ms`` after they were written, and the oldest of
-    a topic partition while it holds more than ``topic_retention_bytes`` of records (before
-    compression); -1 keeps them. The others are explained at ``GroupSettings``.
+    FindCoordinator returns ``coordinator_advertised``, by default the bound address.
+    ``coordinators`` lists every coordinator that shares the directory, including this one; it is
+    empty for a single coordinator. A coordinator that does not renew its leases for
+    ``coordinator_lease_ms`` loses its groups to the others. ``group_shards`` is fixed at the first
+    start of a directory. Embedded topics delete records older than ``topic_retention_ms``, and the
+    oldest records of a topic partition larger than ``topic_retention_bytes`` (before compression);
+    -1 disables either limit. ``GroupSettings`` documents the other settings.
     """
 
     coordinator_listen: ListenAddress = "127.0.0.1:7401"
@@ -79,7 +79,7 @@ class CoordinatorSettings(ServiceSettings):
         return self
 
     def advertised(self) -> Mapping[str, str]:
-        """What FindCoordinator answers; of a coordinator that is alone nobody has to ask that."""
+        """The address that FindCoordinator returns; empty for a single coordinator without one."""
         if self.coordinator_advertised is not None:
             return {"DROVER_COORDINATOR_ADVERTISED": self.coordinator_advertised}
         if self.coordinators:
@@ -87,7 +87,7 @@ class CoordinatorSettings(ServiceSettings):
         return {}
 
     def groups(self) -> GroupSettings:
-        """The part that the machine needs."""
+        """The settings of the group machine."""
         return GroupSettings(
             session_timeout_min_ms=self.group_min_session_timeout_ms,
             session_timeout_max_ms=self.group_max_session_timeout_ms,

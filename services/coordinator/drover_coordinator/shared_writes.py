@@ -1,4 +1,4 @@
-"""Batches requests: those that arrive during a write share the next one."""
+"""Batches requests: the requests that arrive during a write share the next write."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ class _Waiting(Generic[RequestT, AnswerT]):
 
 
 class SharedWrites(Generic[RequestT, AnswerT]):
-    """Batches requests: those that arrive during a write share the next one.
+    """Batches requests: the requests that arrive during a write share the next write.
 
     Args:
-        write: Writes a batch and returns an answer for each; its error fails the whole batch.
-        size: How many items a request is, of ``BATCH_MAX_ITEMS``.
+        write: Writes a batch and returns a response for each request; an error fails the batch.
+        size: The number of items of a request, which counts towards ``BATCH_MAX_ITEMS``.
         waiting_max: How many requests may wait.
-        name: For the task that writes.
+        name: The name of the writing task.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SharedWrites(Generic[RequestT, AnswerT]):
         self._writer: asyncio.Task[None] | None = None
 
     async def submit(self, request: RequestT) -> AnswerT:
-        """Write ``request`` with the next batch and return its answer."""
+        """Write ``request`` with the next batch and return its response."""
         check_waiting(len(self._queue), self._waiting_max)
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(request, time.monotonic() + WAIT_MAX_S, answer))
@@ -82,7 +82,7 @@ class SharedWrites(Generic[RequestT, AnswerT]):
             self._writer = None
 
     def _take_batch(self) -> list[_Waiting[RequestT, AnswerT]]:
-        """The next batch, without requests that were abandoned or waited too long."""
+        """The next batch, without requests that were cancelled or waited too long."""
         batch: list[_Waiting[RequestT, AnswerT]] = []
         item_count = 0
         now_s = time.monotonic()
@@ -102,10 +102,10 @@ class SharedWrites(Generic[RequestT, AnswerT]):
 
 
 def check_waiting(count: int, waiting_max: int) -> None:
-    """Refuse one more call; raises ResourceExhaustedError QUEUE_FULL."""
+    """Raise ResourceExhaustedError QUEUE_FULL if ``count`` calls wait already."""
     if count >= waiting_max:
         raise ResourceExhaustedError(
-            Reason.QUEUE_FULL, f"{waiting_max} calls wait for the store; try again later"
+            Reason.QUEUE_FULL, f"{waiting_max} calls are waiting for the store: retry later"
         )
 
 
@@ -113,5 +113,5 @@ def too_late() -> UnavailableError:
     """The error of a call that waited too long."""
     return UnavailableError(
         Reason.STORAGE_UNAVAILABLE,
-        f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",
+        f"the call waited {WAIT_MAX_S:.0f} s for the store, which is busy with other calls: retry",
     )

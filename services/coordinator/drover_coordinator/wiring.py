@@ -29,14 +29,14 @@ DRAIN_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a coordinator is built of. ``stack`` closes what they open, last to first."""
+    """The common parts of a coordinator. ``stack`` closes what its methods open, last first."""
 
     settings: CoordinatorSettings
     clock: Clock
     server: RpcServer
     stack: AsyncExitStack
     stopping: asyncio.Event
-    #: Opens a channel to this very process.
+    #: Opens a channel to this process.
     connect: Connect = plaintext
 
     def shards(
@@ -45,7 +45,7 @@ class Parts:
         ownership: OwnershipView,
         resource: ShardResource | None = None,
     ) -> Shards:
-        """The shards, closed at the end."""
+        """Create the shards; ``stack`` closes them."""
         shards = Shards(
             open_log,
             shard_count=self.settings.group_shards,
@@ -59,9 +59,9 @@ class Parts:
         return shards
 
     async def listen(self, shards: Shards, offsets: OffsetStore, *, tasks_group: str = "") -> str:
-        """Start the server and return its host:port; drained at the end.
+        """Start the server and return its host:port; ``stack`` drains it.
 
-        ``tasks_group`` is the only group whose members have tasks; any group's if it is empty.
+        Only members of ``tasks_group`` may claim tasks; members of any group if it is empty.
         """
         servicer = CoordinatorServicer(shards, offsets, self.clock, tasks_group=tasks_group)
         self.server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
@@ -71,7 +71,7 @@ class Parts:
         return bound
 
     def identity(self, address: str) -> Identity:
-        """This run of the coordinator that others reach at ``address``."""
+        """A new identity for this run, with the ``address`` that other coordinators use."""
         return Identity(address, uuid.uuid4().hex, self.settings.coordinator_lease_ms)
 
     def ownership(self, who: Identity) -> Ownership:
@@ -96,12 +96,12 @@ class Parts:
         """Share the shards with other coordinators until the process is to stop.
 
         Args:
-            store: The table of leases; closed at the end.
-            shards: Loaded and unloaded as leases come and go.
+            store: The table of leases; ``stack`` closes it.
+            shards: Loaded when a lease is claimed, unloaded when it is lost or released.
             machine: The ``ownership`` of ``shards``.
-            who: This run of the coordinator, as the machine knows it.
+            who: The identity that the machine was created with.
             on_serving: Called once the shards that this coordinator owns are loaded.
-            on_storage: Called with whether the table can be used, when that changes.
+            on_storage: Called when the table becomes reachable (True) or unreachable (False).
         """
         leases = LeaseClient(store, self.clock)
         self.stack.push_async_callback(leases.close)

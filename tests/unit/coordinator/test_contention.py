@@ -219,7 +219,7 @@ async def test_a_call_whose_turn_comes_too_late_is_refused(
     late = asyncio.create_task(offsets.claim(ClaimRequest(TaskId("c", 0), 1, "m", "r", 0)))
     await asyncio.sleep(0)
     gate.set()
-    with pytest.raises(UnavailableError, match="try again"):
+    with pytest.raises(UnavailableError, match="retry"):
         await late
     await blocking
     assert store.current_claim(TaskId("c", 0)) is None

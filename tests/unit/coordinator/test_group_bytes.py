@@ -10,7 +10,7 @@ from drover.errors import Reason, ResourceExhaustedError
 from drover.model.group import GroupState, OfferedProtocol
 from drover.rpc import MESSAGE_MAX_BYTES
 from drover_coordinator.core.groups import machine
-from drover_coordinator.core.groups.supported_protocols import ANSWER_MAX_BYTES, RECORD_MAX_BYTES
+from drover_coordinator.core.groups.supported_protocols import RECORD_MAX_BYTES, RESPONSE_MAX_BYTES
 from drover_coordinator.core.groups.validate import METADATA_MAX_BYTES
 from tests.support.group_harness import SESSION_MS, Call, GroupHarness
 
@@ -36,15 +36,17 @@ def test_what_the_leader_is_told_fits_in_a_message(prompt_group: GroupHarness) -
     group.enter("m0", protocols=offer(BIG))
     for index in range(1, 7):
         group.enter(f"m{index}", protocols=offer(BIG))
-    assert_no_room(group.first_join("m7", protocols=offer(BIG)), "'p0'", str(ANSWER_MAX_BYTES))
-    left = ANSWER_MAX_BYTES - 7 * BIG - 8 * len("m0")
+    assert_no_room(group.first_join("m7", protocols=offer(BIG)), "'p0'", str(RESPONSE_MAX_BYTES))
+    left = RESPONSE_MAX_BYTES - 7 * BIG - 8 * len("m0")
     assert_no_room(group.first_join("m8", protocols=offer(left)))
     group.enter("m9", protocols=offer(left - 8 * 16))
     leader = group.join("m0", protocols=offer(BIG))
     group.advance(0)
     assert len(leader.joined.members) == 8
     answer: pb.JoinGroupResponse = encode_join_outcome(leader.joined)
-    assert ANSWER_MAX_BYTES - 256 < answer.ByteSize() < ANSWER_MAX_BYTES + 256 < MESSAGE_MAX_BYTES
+    assert (
+        RESPONSE_MAX_BYTES - 256 < answer.ByteSize() < RESPONSE_MAX_BYTES + 256 < MESSAGE_MAX_BYTES
+    )
 
 
 def test_a_newcomer_without_room_holds_nobody_up(prompt_group: GroupHarness) -> None:

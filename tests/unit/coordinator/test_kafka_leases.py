@@ -141,7 +141,7 @@ async def test_one_that_is_fenced_again_and_again_writes_nothing_and_is_tried_la
 ) -> None:
     ours, _ = table(partition)
     partition.fence_next = ATTEMPTS
-    with raises_reason(Reason.STORAGE_UNAVAILABLE, "next look"):
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, "next exchange"):
         await ours.exchange([Beat()], 0)
     assert partition.values == {}
     partition.fence_next = ATTEMPTS - 1

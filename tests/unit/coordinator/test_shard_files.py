@@ -49,7 +49,8 @@ def test_another_number_of_shards_is_refused(tmp_path: Path, table_is_lost: bool
         for each in tmp_path.glob("coordinators.db*"):
             each.unlink()
     with raises_reason(
-        Reason.INVALID_CONFIG, f"DROVER_GROUP_SHARDS must be 3, not 4: {tmp_path} was begun with 3"
+        Reason.INVALID_CONFIG,
+        f"DROVER_GROUP_SHARDS must be 3, not 4: {tmp_path} was created with 3",
     ):
         setup(tmp_path, 4)
     assert not shard_path(tmp_path, 3).exists()
@@ -67,14 +68,14 @@ def test_a_shard_log_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
 def test_a_first_start_that_was_cut_short_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_missing = shard_files._make_missing
+    make_missing = shard_files._create_missing
 
     def die_after_the_first(path: Path, shard_count: int) -> None:
         make_missing(path, 1)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(shard_files, "_make_missing", die_after_the_first)
+        patched.setattr(shard_files, "_create_missing", die_after_the_first)
         with pytest.raises(KeyboardInterrupt):
             setup(tmp_path)
     setup(tmp_path)

@@ -199,4 +199,4 @@ def test_errors_carry_what_the_caller_needs() -> None:
     assert error.code == "NOT_FOUND"
     assert error.reason is Reason.UNKNOWN_MEMBER_ID
     assert error.metadata == {"groupId": "g", "memberId": "ghost"}
-    assert "join again" in error.message
+    assert "rejoin" in error.message

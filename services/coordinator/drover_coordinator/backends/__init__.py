@@ -1,4 +1,4 @@
-"""Where a coordinator keeps its data: ``embedded`` (a directory) or ``kafka`` (topics).
+"""The coordinator's storage: ``embedded`` (a directory) or ``kafka`` (topics).
 
 Each backend provides the same three parts and a ``wiring`` that serves with them:
 

@@ -2,6 +2,5 @@
 
 groups/      membership, generations and offsets of groups: Kafka's classic group protocol
 ownership/   which coordinator serves which shard of groups
-claims/      which worker may commit for a task
-offsets/     the formats of source and sink offsets that Kafka Connect writes
+claims/      which worker may commit a task's offsets
 """

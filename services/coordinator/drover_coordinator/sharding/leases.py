@@ -36,7 +36,7 @@ class LeaseClient:
         self._started_ms = 0
 
     async def exchange(self, writes: Iterable[Write]) -> TableSeen:
-        """Apply writes, with those of failed exchanges before them, and read the table.
+        """Apply the writes of failed exchanges and then ``writes``, and read the table.
 
         A failed exchange may have been applied, so ``started_ms`` stays that of the first attempt.
 

@@ -1,4 +1,4 @@
-"""Carries out what ``core.ownership`` decides: exchanges leases, loads and unloads shards."""
+"""Executes the decisions of ``core.ownership``: exchanges leases, loads and unloads shards."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -26,9 +26,9 @@ from drover_coordinator.core.ownership.machine import (
 from drover_coordinator.sharding.leases import LeaseClient
 from drover_coordinator.sharding.shards import Fencing, Shards
 
-#: Decisions are written at once, without the pause between two exchanges; at most so many in a row.
+#: Decisions are written at once, without the usual pause; at most this many exchanges in a row.
 IMMEDIATE_EXCHANGES_MAX = 4
-#: Limit for releasing all leases at shutdown; others take over leases that are left.
+#: Limit for releasing all leases at shutdown; others take over the remaining leases on expiry.
 STOP_TIMEOUT_S = 5.0
 
 _log = structlog.get_logger("drover.coordinator")
@@ -44,7 +44,7 @@ class ShardManager:
         who: This run of this coordinator.
         clock: For the machine.
         settings: For the machine.
-        on_storage: Called with whether the table can be used, at first and when that changes.
+        on_storage: Called with whether the table is reachable, at the start and at each change.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ShardManager:
         self._runner.add_done_callback(lambda _: self._settled.set())
 
     async def wait_until_settled(self) -> None:
-        """Wait until all shards that this coordinator should own at first are loaded.
+        """Wait until the shards of the first assignment to this coordinator are loaded.
 
         Raises:
             DroverError: The coordinator cannot continue.
@@ -104,7 +104,7 @@ class ShardManager:
         self._notify(StopRequested())
         done, _ = await asyncio.wait([self._runner], timeout=STOP_TIMEOUT_S)
         if not done:
-            _log.warning("shards were not given back in time", timeout_s=STOP_TIMEOUT_S)
+            _log.warning("shards were not released in time", timeout_s=STOP_TIMEOUT_S)
         for task in (self._runner, *self._tasks):
             task.cancel()
         await asyncio.gather(self._runner, *self._tasks, return_exceptions=True)
@@ -130,7 +130,7 @@ class ShardManager:
             await self._pause()
 
     async def _note_storage(self, error: UnavailableError | None) -> None:
-        """Log and report each change between a reachable and an unreachable table."""
+        """Log and report when the table becomes reachable or unreachable."""
         reached = error is None
         if reached is self._reached:
             return
@@ -163,7 +163,7 @@ class ShardManager:
             self._settled.set()
 
     def _notify(self, event: Event) -> None:
-        """Handle an event between two exchanges, and write what it decides at once."""
+        """Handle an event between two exchanges, and write its decisions at once."""
         self._step(event)
         self._wake.set()
 
@@ -182,7 +182,7 @@ class ShardManager:
         try:
             runtime = await self._shards.open(shard, fencing)
             await runtime.load()
-        except Exception as error:  # noqa: BLE001 - the machine needs an event for every end
+        except Exception as error:  # noqa: BLE001 - the machine needs an event on every outcome
             result = self._load_failed(shard, epoch, error)
             await self._shards.close(shard)
         else:
@@ -194,13 +194,13 @@ class ShardManager:
             log_epoch = int(error.metadata["currentTerm"].partition(".")[0])
             return LoadFailed(shard, epoch, log_epoch)
         if isinstance(error, DroverError) and error.reason is Reason.NOT_COORDINATOR:
-            _log.info("a shard was lost while it was loaded", shard=shard, epoch=epoch)
+            _log.info("a shard was lost during its load", shard=shard, epoch=epoch)
         elif isinstance(error, UnavailableError):
             _log.warning("a shard cannot be loaded yet", shard=shard, error=error.message)
         elif isinstance(error, DroverError):
             _log.error("a shard cannot be loaded", shard=shard, error=error.message)
         else:
-            _log.error("a shard cannot be loaded by a defect", shard=shard, exc_info=error)
+            _log.error("a shard cannot be loaded because of a defect", shard=shard, exc_info=error)
         return LoadFailed(shard, epoch)
 
     async def _unload(self, shard: int, epoch: int) -> None:
@@ -211,7 +211,7 @@ class ShardManager:
             await self._shards.close(shard, why)
             if loading is not None and not loading.done():
                 await asyncio.wait([loading])
-                await self._shards.close(shard, why)  # the load may have opened its log meanwhile
-        except Exception:  # noqa: BLE001 - the machine needs an event for every end
-            _log.exception("a shard was not unloaded in order", shard=shard, epoch=epoch)
+                await self._shards.close(shard, why)  # the load may have opened the log before
+        except Exception:  # noqa: BLE001 - the machine needs an event on every outcome
+            _log.exception("a shard was not unloaded cleanly", shard=shard, epoch=epoch)
         self._notify(UnloadDone(shard, epoch))

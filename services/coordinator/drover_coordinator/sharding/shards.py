@@ -1,4 +1,4 @@
-"""The shards that this process serves: each has a log, a machine and a runtime of its own."""
+"""The shards that this process serves; each has its own log, machine and runtime."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ class OwnershipView(Protocol):
         """Whether this coordinator may answer for the shard."""
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
-        """The address of a shard's owner; None when it is not known."""
+        """The address of a shard's owner; None if unknown."""
 
 
 class SingleOwner:
-    """The ownership of a coordinator without peers: it owns all shards for ever."""
+    """The ownership of a coordinator without peers, which owns all shards."""
 
     def __init__(self) -> None:
         #: The host:port in FindCoordinator responses; set once the server is bound.
@@ -42,7 +42,7 @@ class SingleOwner:
         self.loaded: set[int] = set()
 
     def state_of(self, shard: int, now_ms: int) -> OwnershipState:
-        """SERVING once the shard is loaded, LOADING before."""
+        """SERVING if the shard is loaded, else LOADING."""
         return OwnershipState.SERVING if shard in self.loaded else OwnershipState.LOADING
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
@@ -79,7 +79,7 @@ class ShardResource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What serves one shard."""
+    """An open shard."""
 
     log: Log
     machine: GroupsMachine
@@ -87,14 +87,14 @@ class Shard:
 
 
 class Shards:
-    """Loads, finds and unloads shards. ``ownership`` says which of them may answer.
+    """Loads, finds and unloads shards.
 
     Args:
         open_log: Opens the log of a shard.
         shard_count: How many shards the cluster has.
         settings: Bounds and delays of groups.
         clock: For the runtimes.
-        ownership: Asked at every call; may be replaced.
+        ownership: Decides at every call whether a shard may be served; may be replaced.
         resource: Loaded and unloaded with claimed shards.
     """
 
@@ -142,14 +142,14 @@ class Shards:
         """The runtimes of all shards that this coordinator owns.
 
         Raises:
-            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, one is not read yet.
+            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, a shard is not loaded yet.
         """
         if OwnershipState.LOADING in self._states().values():
             raise _loading()
         return self._served()
 
     def opened(self) -> list[Shard]:
-        """What serves each shard that is open here, those that are being loaded among them."""
+        """The open shards, including shards that are being loaded."""
         return list(self._shards.values())
 
     def hold_timers(self, duration_ms: int) -> None:
@@ -169,7 +169,7 @@ class Shards:
         """host:port of the coordinator that serves a group.
 
         Raises:
-            UnavailableError: COORDINATOR_NOT_AVAILABLE, none does at present.
+            UnavailableError: COORDINATOR_NOT_AVAILABLE, no coordinator serves it at present.
         """
         shard = shard_of(group_id, self._shard_count)
         owner = self.ownership.owner_of(shard, self._clock.now_ms())
@@ -182,7 +182,7 @@ class Shards:
         return owner
 
     def owners(self) -> list[str]:
-        """host:port of all coordinators that are known to serve groups."""
+        """host:port of every known owner of a shard."""
         now_ms = self._clock.now_ms()
         owners = {self.ownership.owner_of(shard, now_ms) for shard in range(self._shard_count)}
         return sorted(owner for owner in owners if owner is not None)
@@ -213,10 +213,10 @@ class Shards:
         """End a shard's calls and watches with ``why``, by default DRAINING, and close its log."""
         if self._resource is not None:
             await self._resource.unload(shard, why)
-        found = self._shards.get(shard)
-        if found is not None:
-            await found.runtime.close(why)
-            await found.log.close()
+        opened = self._shards.get(shard)
+        if opened is not None:
+            await opened.runtime.close(why)
+            await opened.log.close()
             self._shards.pop(shard, None)
 
     async def close_all(self) -> None:
@@ -225,7 +225,7 @@ class Shards:
             await self.close(shard)
 
     def moved(self, shard: int) -> DroverError:
-        """The error for callers of a shard that this coordinator gives up."""
+        """The error for callers of a shard that this coordinator releases."""
         return self._elsewhere(shard)
 
     async def _make(
@@ -256,10 +256,10 @@ class Shards:
 
     def _elsewhere(self, shard: int) -> DroverError:
         now_ms = self._clock.now_ms()
-        owner = None  # unknown while the view still names this coordinator as the owner
+        owner = None  # the view may still name this coordinator
         if self.ownership.state_of(shard, now_ms) is OwnershipState.ELSEWHERE:
             owner = self.ownership.owner_of(shard, now_ms)
-        where = f"{owner} does" if owner else "ask FindCoordinator"
+        where = f"call {owner}" if owner else "call FindCoordinator"
         return FailedPreconditionError(
             Reason.NOT_COORDINATOR,
             f"this coordinator does not serve the group (shard {shard}): {where}",
@@ -270,5 +270,5 @@ class Shards:
 def _loading() -> DroverError:
     return UnavailableError(
         Reason.COORDINATOR_LOAD_IN_PROGRESS,
-        "the coordinator is reading its log: try again in a moment",
+        "the coordinator is loading its log: retry",
     )

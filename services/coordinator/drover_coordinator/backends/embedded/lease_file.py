@@ -1,7 +1,7 @@
 """``coordinators.db``: the table of leases, and the number of shards.
 
-A small SQLite file that all coordinators of a directory write, and file locks that show whether a
-coordinator's process still runs. ``core.ownership.lease_table`` defines what a write does.
+All coordinators of a directory write this small SQLite file. File locks show whether a
+coordinator's process still runs. ``core.ownership.lease_table`` defines the effect of a write.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, 
 from drover_coordinator.core.ownership.machine import Claim, Lease, Peer, Release, TableSeen, Write
 
 FILE_NAME = "coordinators.db"
-#: How long one write waits for those of others; a failed one is retried at the next exchange.
+#: How long a write waits for the lock; a failed write is retried at the next exchange.
 LOCK_TIMEOUT_S = 0.5
 #: A coordinator that probes the lock of a starting one holds it for a moment, so retry.
 LOCK_ATTEMPTS = 20
@@ -57,12 +57,12 @@ FORMAT = FileFormat(
 class LeaseFile:
     """The file, used from one thread at a time.
 
-    Every method raises DataLossError LOG_CORRUPT when the file is damaged or gone and
-    UnavailableError STORAGE_UNAVAILABLE when it cannot be used now.
+    Every method raises DataLossError LOG_CORRUPT if the file is damaged or was removed, and
+    UnavailableError STORAGE_UNAVAILABLE if it cannot be used at present.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, making it if nothing is there, and check it."""
+        """Open the file, creating it if it is missing, and check it."""
         self._file = SqliteFile(path, FORMAT, LOCK_TIMEOUT_S)
         self._connection = self._file.open_or_create(check_pages=True)
         try:
@@ -81,7 +81,7 @@ class LeaseFile:
         return None if row is None else int(row[0])
 
     def begin(self, shard_count: int) -> None:
-        """Store how many shards there are, for ever."""
+        """Store the number of shards, which never changes."""
         with self._file.transaction(self._connection):
             self._connection.execute(
                 "INSERT INTO setting (name, value) VALUES ('shard_count', ?)", (shard_count,)
@@ -94,15 +94,15 @@ class LeaseFile:
     def exchange(self, who: Identity, writes: Sequence[Write]) -> LeaseTable:
         """Apply every write whose condition holds, in one transaction, and read the table.
 
-        Claims and releases are synced to disk when this returns. Renewals need not be: a power
-        failure ends the owner as well.
+        Claims and releases are synced to disk when this returns. Renewals need no sync: a power
+        failure ends the owner too.
         """
         durable = any(isinstance(write, Claim | Release) for write in writes)
         if self._present_file_id() != self._file_id:
             raise DataLossError(
                 Reason.LOG_CORRUPT,
-                f"{self._file.path} was removed or replaced while coordinators used it, and whoever"
-                " opens it now sees none of their leases: start this coordinator again",
+                f"{self._file.path} was removed or replaced while coordinators used it, so their"
+                " leases are lost: restart this coordinator",
                 metadata={"path": str(self._file.path)},
             )
         with self._file.errors():
@@ -118,7 +118,7 @@ class LeaseFile:
         self._connection.close()
 
     def _present_file_id(self) -> tuple[int, int] | None:
-        """The identity of the file at the path; SQLite would go on using a deleted one."""
+        """The identity of the file at the path; SQLite would continue with a deleted file."""
         with self._file.errors():
             try:
                 found = self._file.path.stat()
@@ -195,7 +195,7 @@ class FileLeases:
 
     def _exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
         table = self._file.exchange(self._who, writes)
-        # after the table was read: whoever wrote a row held its lock, so a free lock means it ended
+        # checked after the read: a row's writer held its lock, so a free lock means that it ended
         ended = frozenset(
             address
             for address in {*table.peers, *(each.owner for each in table.leases if each.owner)}

@@ -1,7 +1,7 @@
 """Claims, committed offsets and retention in ``data.db``, on threads.
 
-One thread writes; writes that wait share a transaction and its fsync. Reads have a thread of their
-own, so that a locked file does not delay them.
+One thread writes; waiting writes share a transaction and its fsync. Another thread reads, so that a
+locked file does not delay reads.
 """
 
 import asyncio
@@ -73,9 +73,9 @@ class EmbeddedOffsets:
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None
     ) -> RetentionResult:
-        """Remove a bounded number of old batches of topics; none left if it removes none.
+        """Remove a bounded number of old batches of topics; repeat until it removes none.
 
-        None for a limit that does not apply.
+        A limit of None does not apply.
         """
         return await self._run(
             self._writes,

@@ -20,10 +20,10 @@ class RetentionTimer:
 
     Args:
         offsets: The store; a step queues with the commits.
-        retention_ms: Records go this long after they were written; None keeps them.
-        retention_bytes: The oldest records of a topic partition go while it holds more bytes than
-            this; None keeps them.
-        interval_s: From the end of one sweep to the next.
+        retention_ms: Older records are removed; None keeps them.
+        retention_bytes: The oldest records of a larger topic partition are removed; None keeps
+            them.
+        interval_s: From the end of one sweep to the start of the next.
         pause_s: Between two steps of a sweep.
     """
 
@@ -58,7 +58,7 @@ class RetentionTimer:
         """Remove all records beyond the limits; returns how many.
 
         Raises:
-            DroverError: The store is busy or broken; what was removed by then stays removed.
+            DroverError: The store is busy or broken; completed steps are not undone.
         """
         batch_count = record_count = size_bytes = 0
         while True:
@@ -89,7 +89,7 @@ class RetentionTimer:
             try:
                 await self.sweep()
             except DroverError as error:
-                log.warning("retention waits for the store", why=error.message)
+                log.warning("retention is delayed: the store cannot be used", why=error.message)
             except Exception:
                 log.exception("retention failed")
             await asyncio.sleep(self._interval_s)

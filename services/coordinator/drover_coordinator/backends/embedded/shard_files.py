@@ -28,7 +28,7 @@ def shard_path(directory: Path, shard: int) -> Path:
 
 
 async def open_shard_log(directory: Path, clock: Clock, shard: int) -> Log:
-    """The log of a shard, which ``open_shards`` has made.
+    """Open the log of a shard; ``open_shards`` has created it.
 
     Raises:
         DataLossError: LOG_CORRUPT.
@@ -41,7 +41,7 @@ def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
     """Open the table of leases and create missing logs of shards. Blocks.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG, the directory was created with another number.
+        InvalidArgumentError: INVALID_CONFIG, the directory has another number of shards.
         DataLossError: LOG_CORRUPT.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
@@ -51,9 +51,9 @@ def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
         try:
             _check_count(path, leases.shard_count, shard_count)
             if leases.shard_count is None:
-                # before the logs, whose number would count after a start that was cut short
+                # before creating logs: after a crash their number would be taken for the setting
                 leases.begin(shard_count)
-            _make_missing(path, shard_count)
+            _create_missing(path, shard_count)
         except BaseException:
             leases.close()
             raise
@@ -62,29 +62,29 @@ def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
 
 @contextlib.contextmanager
 def _setup_lock(path: Path) -> Iterator[None]:
-    """Locks the setup for one process at a time, and waits for the others."""
+    """Lock the setup; waits while another process holds the lock."""
     with (path / "coordinator-setup.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _check_count(path: Path, begun_with: int | None, wanted: int) -> None:
-    """Refuse another number of shards than at the first start: groups hash to shards by it."""
-    if begun_with is None:
-        found = [int(m[1]) for each in path.iterdir() if (m := _SHARD_LOG.fullmatch(each.name))]
-        begun_with = max(found) + 1 if found else None
-    if begun_with not in (None, wanted):
+def _check_count(path: Path, stored_count: int | None, shard_count: int) -> None:
+    """Reject another number of shards than at the first start: it decides each group's shard."""
+    if stored_count is None:
+        shards = [int(m[1]) for each in path.iterdir() if (m := _SHARD_LOG.fullmatch(each.name))]
+        stored_count = max(shards) + 1 if shards else None
+    if stored_count not in (None, shard_count):
         what = (
-            f"must be {begun_with}, not {wanted}: {path} was begun with {begun_with} shards, and"
-            " where its groups are depends on it"
+            f"must be {stored_count}, not {shard_count}: {path} was created with {stored_count}"
+            " shards, and the number decides which shard has a group"
         )
         raise InvalidArgumentError(
             Reason.INVALID_CONFIG, f"{_SETTING} {what}", violations=[Violation(_SETTING, what)]
         )
 
 
-def _make_missing(path: Path, shard_count: int) -> None:
-    """Create missing logs. Only here, under the lock, so that no two processes create one."""
+def _create_missing(path: Path, shard_count: int) -> None:
+    """Create missing logs; only here, under the lock, so that one process creates them."""
     for shard in range(shard_count):
         if not shard_path(path, shard).exists():
             sqlite_file.open_log_file(shard_path(path, shard)).close()

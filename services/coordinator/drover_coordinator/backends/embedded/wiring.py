@@ -18,7 +18,7 @@ from drover_coordinator.settings import UNLIMITED
 from drover_coordinator.sharding.shards import GroupRuntime, SingleOwner
 from drover_coordinator.wiring import Parts
 
-#: Together with the wait in the queue shorter than the calls' deadlines.
+#: Together with the wait in the queue, this is shorter than the calls' deadlines.
 STORE_LOCK_TIMEOUT_MS = 4_500
 
 
@@ -48,7 +48,7 @@ async def _serve_as_single_owner(
     offsets: EmbeddedOffsets,
     on_bound: Callable[[str], None],
 ) -> None:
-    """Own all shards: load them one after the other."""
+    """Own all shards; load them one after the other."""
     single_owner = SingleOwner()
     shards = parts.shards(partial(open_shard_log, directory.path, parts.clock), single_owner)
     bound = await parts.listen(shards, offsets)
@@ -63,7 +63,7 @@ async def _serve_as_single_owner(
     await _start_serving(parts, offsets)
     await parts.stopping.wait()
     for runtime in runtimes:
-        with suppress(DroverError):  # too busy: the drain fails the parked calls
+        with suppress(DroverError):  # the queue is full: the drain fails the parked calls
             await runtime.post(Unloaded(_shutting_down()))
 
 
@@ -109,5 +109,5 @@ def _limit(setting: int) -> int | None:
 
 def _shutting_down() -> UnavailableError:
     return UnavailableError(
-        Reason.DRAINING, "the coordinator is shutting down; try again when it is back"
+        Reason.DRAINING, "the coordinator is shutting down: retry after its restart"
     )

@@ -26,8 +26,8 @@ class ClaimsLog:
 
     Args:
         client: Reaches the brokers.
-        partition: Of the control topic.
-        transactional_id: Of every writer of the partition, so that a new one fences the last.
+        partition: The partition of the control topic.
+        transactional_id: Shared by all writers of the partition, so that a new one fences the last.
     """
 
     def __init__(self, client: KafkaClient, *, partition: int, transactional_id: str) -> None:
@@ -49,8 +49,8 @@ class ClaimsLog:
         async for batch in read_to_end(self._client, self._topic, {self._partition: EARLIEST}):
             for record in batch.records:
                 self._replay(record)
-        standing = WriterClaim(self._owner.owner, Term(self._owner.epoch, 0), self._owner.epoch)
-        next_claim(standing, owner, Term(epoch, 0))
+        current = WriterClaim(self._owner.owner, Term(self._owner.epoch, 0), self._owner.epoch)
+        next_claim(current, owner, Term(epoch, 0))
         await self._writer.write([self._produced(OwnerRecord(owner, epoch))])
 
     async def write(
@@ -86,7 +86,7 @@ class ClaimsLog:
             decoded = decode_claims_record(record.key or b"", record.value)
         except UnreadableRecordError as error:
             _log.warning(
-                "a claim of a task cannot be read and is skipped",
+                "a task claim record cannot be read and is skipped",
                 topic=self._topic,
                 partition=record.partition,
                 offset=record.offset,

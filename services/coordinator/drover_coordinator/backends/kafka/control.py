@@ -28,11 +28,12 @@ class LazyControlTopic:
         return self._offset_partition_count
 
     async def topic(self) -> ControlTopic:
-        """The topic, checked to be this cluster's; the coordinator's other topics exist then too.
+        """The topic; at the first call it is checked, and the other topics are created.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, retry.
-            DroverError: The topics are another cluster's, a newer version's, or misconfigured.
+            DroverError: The topics belong to another cluster or a newer version, or are
+                misconfigured.
         """
         async with self._lock:
             if self._topic is None:

@@ -69,7 +69,7 @@ def decode_table(
 def _shard(key: str, shard_count: int) -> int:
     number = key.removeprefix(LEASE_PREFIX)
     if not (number.isascii() and number.isdigit() and int(number) < shard_count):
-        raise UnreadableRecordError(f"it is no shard from 0 to {shard_count - 1}")
+        raise UnreadableRecordError(f"the shard is not a number from 0 to {shard_count - 1}")
     return int(number)
 
 
@@ -127,10 +127,10 @@ def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> tuple[bytes, byt
 
 
 def decode_claims_record(key: bytes, value: bytes | None) -> ClaimsRecord | OwnerRecord | None:
-    """Decode a record; None for a tombstone and for a kind that only a later version knows.
+    """Decode a record; None for a tombstone, and for a kind that a later version added.
 
     Raises:
-        UnreadableRecordError: It is no record of task claims.
+        UnreadableRecordError: Not a record of task claims.
     """
     parts = _parse_key(key)
     if value is None:
@@ -163,7 +163,7 @@ def _parse_key(key: bytes) -> list[object]:
     except (ValueError, RecursionError) as error:
         raise UnreadableRecordError(f"the key is not JSON ({error})") from error
     if not (isinstance(parsed, list) and parsed and isinstance(parsed[0], str)):
-        raise UnreadableRecordError("the key is not a JSON array that begins with a text")
+        raise UnreadableRecordError("the key is not a JSON array whose first element is a string")
     return parsed
 
 
@@ -176,11 +176,11 @@ def _decode_term(fields: Mapping[str, Any]) -> Term:
 
 
 def _decode_requests(fields: Mapping[str, Any]) -> tuple[tuple[str, Term], ...]:
-    found = fields.get("requests")
-    if not isinstance(found, dict):
-        raise UnreadableRecordError("its requests are not a JSON object")
+    terms = fields.get("requests")
+    if not isinstance(terms, dict):
+        raise UnreadableRecordError("requests is not a JSON object")
     requests = []
-    for id_, term in found.items():
+    for id_, term in terms.items():
         if not (isinstance(term, list) and [type(each) for each in term] == [int, int]):
             raise UnreadableRecordError(f"the term of request {id_!r} is not two numbers")
         requests.append((id_, Term(*term)))
@@ -188,14 +188,14 @@ def _decode_requests(fields: Mapping[str, Any]) -> tuple[tuple[str, Term], ...]:
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
-    found = fields.get(name)
-    if not isinstance(found, str):
-        raise UnreadableRecordError(f"its {name} is not a text")
-    return found
+    text = fields.get(name)
+    if not isinstance(text, str):
+        raise UnreadableRecordError(f"{name} is not a string")
+    return text
 
 
 def _number(fields: Mapping[str, Any], name: str) -> int:
-    found = fields.get(name)
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise UnreadableRecordError(f"its {name} is not a number")
-    return found
+    number = fields.get(name)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise UnreadableRecordError(f"{name} is not an integer")
+    return number

@@ -1,8 +1,8 @@
 """The table of leases on Kafka: compare and set in partition 0 of the control topic.
 
-All coordinators write under one transactional id. A writer that begins fences the earlier ones; the
-table that it then reads to the end cannot change until it is fenced itself, so a transaction based
-on that is a compare-and-set.
+All coordinators write under one transactional id. A new writer fences the earlier ones and then
+reads the table to its end. The table cannot change until the writer is fenced itself, so its
+transaction is a compare-and-set.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from drover_coordinator.backends.kafka.control_records import (
 from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
 from drover_coordinator.core.ownership.machine import TableSeen, Write
 
-#: Another coordinator that writes at the same moment fences this one.
+#: A concurrent write of another coordinator fences this one, so a write may need several attempts.
 ATTEMPTS = 3
 PAUSE_MAX_S = 0.03
 
@@ -41,9 +41,9 @@ class KafkaLeases:
         self._writer = TransactionalWriter(
             control.client, f"drover-leases-{control.client.storage.group_id}"
         )
-        #: whether other coordinators write too: one of them may have fenced this writer since
+        #: whether other coordinators write too, and so may have fenced this writer
         self._shares = False
-        #: the offset after what was written here
+        #: the offset after this coordinator's last write
         self._written_end = 0
         self._warned: set[str] = set()
 
@@ -87,8 +87,8 @@ class KafkaLeases:
                 return table
         raise UnavailableError(
             Reason.STORAGE_UNAVAILABLE,
-            f"other coordinators wrote the leases in {topic.topic} at the same moment, {ATTEMPTS}"
-            " times in a row: tried again at the next look",
+            f"the leases in {topic.topic} could not be written: other coordinators fenced"
+            f" {ATTEMPTS} attempts in a row; the next exchange retries",
         )
 
     def _table(self, topic: ControlTopic) -> LeaseTable:
@@ -103,7 +103,7 @@ class KafkaLeases:
         if key not in self._warned:
             self._warned.add(key)
             _log.warning(
-                "a lease cannot be read and counts as not there",
+                "a lease record cannot be read and is treated as missing",
                 topic=self._control.client.storage.topics.control,
                 partition=CONTROL_PARTITION,
                 key=key,

@@ -28,7 +28,7 @@ class OffsetTopic:
 
     Args:
         client: Reaches the brokers.
-        partition_count: Of the topic.
+        partition_count: The number of partitions of the topic.
     """
 
     def __init__(self, client: KafkaClient, partition_count: int) -> None:
@@ -50,7 +50,7 @@ class OffsetTopic:
         )
 
     async def load(self) -> None:
-        """Return once the records are read that no open transaction hides.
+        """Return once the topic is read up to its last stable offset.
 
         Raises:
             DroverError: As ``refresh``.
@@ -60,8 +60,8 @@ class OffsetTopic:
     async def refresh(self) -> None:
         """Return once all records committed before the call are read.
 
-        One may come behind another that is of a transaction which is still open: tasks write here
-        as well. So it waits for the end of every transaction that is open now.
+        Tasks write to the topic too, and an open transaction of a task hides committed records
+        behind it. So this waits for the end of every transaction that is open now.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, no record arrived within the client's timeout.

@@ -61,7 +61,7 @@ class _Loaded:
     log: ClaimsLog
     topic: OffsetTopic
     lost: Callable[[], object]
-    #: Tasks whose own producers were fenced, and after which fall of their claims.
+    #: Tasks whose own producers were fenced, with the term of the revocation.
     fenced: dict[TaskId, Term] = field(default_factory=dict)
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class _Transaction:
     positions: dict[tuple[str, TopicPartition], GroupPosition] = field(default_factory=dict)
 
     def add(self, records: Sequence[Produced]) -> None:
-        """Of a key the last one counts."""
+        """Add records; a later record of a key replaces an earlier one."""
         self.records.update({(each.topic, each.key): each for each in records})
 
 
@@ -98,14 +98,14 @@ class _Parsed:
         parsed.faults += (f"{each.field} {each.description}" for each in validate(commit.offsets))
         for index, offset in enumerate(() if parsed.faults else commit.offsets):
             try:
-                found = parse_sink_offset(offset)
+                sink_position = parse_sink_offset(offset)
             except SinkOffsetError as error:
                 parsed.faults.append(f"offsets[{index}] {error}")
                 continue
-            if found is None:
+            if sink_position is None:
                 parsed.sources.append(offset)
             else:
-                place, position = found
+                place, position = sink_position
                 parsed.positions[place] = GroupPosition(
                     parsed.group_id,
                     *(place.topic, place.partition, position),
@@ -115,7 +115,7 @@ class _Parsed:
 
 
 class KafkaOffsets:
-    """An ``OffsetStore``, and a ``ShardResource`` of the shard that has the workers' group."""
+    """An ``OffsetStore``, and a ``ShardResource`` of the workers' group's shard."""
 
     def __init__(self, control: LazyControlTopic) -> None:
         self._control = control
@@ -187,11 +187,11 @@ class KafkaOffsets:
         after = canonical_token(page_token)
         loaded = self._required()
         await loaded.topic.refresh()
-        found = dict(loaded.topic.of(connector))
+        offsets = dict(loaded.topic.of(connector))
         if not without_positions:
             for position in await self._groups.positions(consumer_group or group_of(connector)):
-                found[canonical_token(position.partition_json)] = position
-        return page_of(found, after)
+                offsets[canonical_token(position.partition_json)] = position
+        return page_of(offsets, after)
 
     async def close(self) -> None:
         """Finish the calls in progress and close the store."""
@@ -205,29 +205,31 @@ class KafkaOffsets:
     ) -> Sequence[Term | FailedPreconditionError]:
         async with self._write_lock:
             loaded = self._required()
-            refused = await self._enter_sets(loaded, requests)
+            refused = await self._fence_earlier_sets(loaded, requests)
             draft = loaded.log.claims.draft()
             granted = [each for each in requests if each.task.connector not in refused]
             answers = iter(refused_or_granted(draft, granted))
             await self._write(loaded, _Transaction(draft))
             return [refused.get(each.task.connector) or next(answers) for each in requests]
 
-    async def _enter_sets(
+    async def _fence_earlier_sets(
         self, loaded: _Loaded, requests: Sequence[ClaimRequest]
     ) -> dict[str, FailedPreconditionError]:
-        """Fence the tasks of earlier sets of task configs, if they have producers of their own,
-        before any task of the new set is granted a claim: what one of them did another one may do
-        now. Their claims have to have fallen before, or they would begin again.
+        """Fence the producers of tasks of earlier sets of task configs.
+
+        This happens before any claim of the new set is granted: a partition of one task may belong
+        to another task of the new set. The claims are revoked before the producers are fenced,
+        because a task with a valid claim could start a new producer.
 
         Returns:
-            Connectors whose tasks cannot be fenced, and why.
+            The error by connector, for connectors whose producers cannot be fenced.
         """
         connectors = sorted({each.task.connector for each in requests})
         if not loaded.log.claims.have_own_producers(connectors):
             return {}
         draft = loaded.log.claims.draft()
         for request in requests:
-            with contextlib.suppress(FailedPreconditionError):  # it will be refused
+            with contextlib.suppress(FailedPreconditionError):  # the grant below rejects it
                 draft.enter_set(request)
         await self._write(loaded, _Transaction(draft))
         refused = {}
@@ -239,9 +241,9 @@ class KafkaOffsets:
         return refused
 
     async def _fence(self, loaded: _Loaded, connector: str) -> None:
-        """Fence the producers of tasks whose claims have fallen; of each fall once."""
-        fallen = loaded.log.claims.fallen_producers(connector)
-        unfenced = {task: term for task, term in fallen.items() if loaded.fenced.get(task) != term}
+        """Fence the producers of tasks whose claims are revoked, once for each revocation."""
+        revoked = loaded.log.claims.revoked_producers(connector)
+        unfenced = {task: term for task, term in revoked.items() if loaded.fenced.get(task) != term}
         group_id = self._client.storage.group_id
         ordered = sorted(unfenced)
         for start in range(0, len(ordered), FENCED_AT_ONCE):
@@ -295,7 +297,7 @@ class KafkaOffsets:
             deletes_group = not change.without_positions
         else:
             sources, positions = parse_change(change.offsets)
-            deletes_group = await self._empties(group_id, positions)
+            deletes_group = await self._removes_all(group_id, positions)
         if positions or deletes_group:
             await self._check_positions(group_id, () if deletes_group else positions)
         for offset in sources:
@@ -311,17 +313,19 @@ class KafkaOffsets:
         if deletes_group:
             await self._groups.delete(group_id)
 
-    async def _empties(self, group_id: str, positions: Mapping[TopicPartition, int | None]) -> bool:
-        """Whether a change removes every position that a group has."""
+    async def _removes_all(
+        self, group_id: str, positions: Mapping[TopicPartition, int | None]
+    ) -> bool:
+        """Whether a change removes every position of a group."""
         if not positions or any(position is not None for position in positions.values()):
             return False
         present = await self._groups.positions(group_id)
         return {parse_partition(each.partition_json) for each in present} <= positions.keys()
 
     async def _check_positions(self, group_id: str, places: Collection[TopicPartition]) -> None:
-        """Refuse to write positions that are not there or that others write as well."""
+        """Reject positions of missing partitions, and groups with members, which commit too."""
         topics = sorted({each.topic for each in places})
-        check = await self._groups.check([group_id], topics, anew=True)
+        check = await self._groups.check([group_id], topics, fresh=True)
         live = check.faults(group_id, ())
         if live:
             raise FailedPreconditionError(Reason.NON_EMPTY_GROUP, "; ".join(live))
@@ -332,7 +336,7 @@ class KafkaOffsets:
     async def _commit_apart(
         self, loaded: _Loaded, tasks: Sequence[TaskOffsets], error: DroverError
     ) -> list[CommitResult]:
-        """Bisect a transaction that the brokers refused, so that only the tasks at fault fail."""
+        """Bisect a transaction that the brokers rejected, so that only the invalid tasks fail."""
         if len(tasks) == 1:
             return [CommitResult(tasks[0].task, CommitOutcome.INVALID, error.message)]
         half = len(tasks) // 2
@@ -391,7 +395,7 @@ class KafkaOffsets:
 def parse_change(
     offsets: Sequence[CommittedOffset],
 ) -> tuple[list[CommittedOffset], dict[TopicPartition, int | None]]:
-    """A change's source offsets, and its positions; None for one to remove.
+    """A change's source offsets and its positions; a position of None is to be removed.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault.
@@ -416,23 +420,25 @@ def parse_change(
 
 
 def _is_of_one_task(error: DroverError) -> bool:
-    """Whether the brokers refused one task's part, not the whole transaction."""
+    """Whether the brokers rejected one task's part, not the whole transaction."""
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
 
 
 def _moved() -> DroverError:
     return FailedPreconditionError(
         Reason.NOT_COORDINATOR,
-        "this coordinator does not serve the workers' group any more: ask FindCoordinator",
+        "this coordinator no longer serves the workers' group: call FindCoordinator",
     )
 
 
-def page_of(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
-    """A page of offsets after a canonical partition, and the next page token."""
+def page_of(
+    offsets: Mapping[str, CommittedOffset], after: str
+) -> tuple[list[CommittedOffset], str]:
+    """A page of offsets by canonical partition, starting behind ``after``, and the next token."""
     page: list[CommittedOffset] = []
     page_bytes = 0
-    for canonical in sorted(each for each in found if each > after):
-        offset = found[canonical]
+    for canonical in sorted(each for each in offsets if each > after):
+        offset = offsets[canonical]
         page_bytes += size_bytes(offset)
         if page and page_bytes > pages.PAGE_BYTES_MAX:
             return page, page[-1].partition_json

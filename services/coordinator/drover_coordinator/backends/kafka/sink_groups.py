@@ -1,4 +1,4 @@
-"""Sink offsets: committed by consumer groups, as in Kafka Connect."""
+"""Sink offsets, which are positions of consumer groups, as in Kafka Connect."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from drover.model.sink_offsets import sink_offset
 
 Partitions = Mapping[str, Sequence[int]]
 
-#: A group without members and an existing topic are not checked again for so long.
+#: How long a check of a group without members, or of an existing topic, stays valid.
 CHECK_VALID_S = 5.0
 CHECKS_KEPT_MAX = 10_000
 PAUSE_S = 0.05
@@ -43,15 +43,18 @@ WITH_MEMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkGroupCheck:
-    """What prevents commits: groups that have members, and how many partitions each topic has, 0
-    for one that does not exist.
+    """The facts that can prevent a commit.
+
+    Attributes:
+        live: Groups that have members.
+        partition_counts: The number of partitions by topic; 0 for a topic that does not exist.
     """
 
     live: Set[str] = frozenset()
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
     def faults(self, group_id: str, places: Iterable[TopicPartition]) -> list[str]:
-        """Why a group may not commit positions there."""
+        """The reasons why a group may not commit positions of ``places``; empty if it may."""
         faults = [
             f"partition {each.partition} of topic {each.topic} does not exist: was it deleted?"
             for each in places
@@ -59,8 +62,8 @@ class SinkGroupCheck:
         ]
         if group_id in self.live:
             faults.append(
-                f"consumer group {group_id} has live members, which commit there as well: stop "
-                "them (the same connector in another Kafka Connect?)"
+                f"consumer group {group_id} has live members, which commit offsets too: stop them "
+                "(does another Kafka Connect cluster run this connector?)"
             )
         return faults
 
@@ -69,26 +72,26 @@ class _RecentChecks:
     """Results of recent checks without faults."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, int]] = {}
+        self._results: dict[str, tuple[float, int]] = {}
 
     def valid(self, names: Iterable[str]) -> dict[str, int]:
         now_s = time.monotonic()
-        found = {name: self._found.get(name, (0.0, 0)) for name in names}
-        return {name: value for name, (until_s, value) in found.items() if until_s > now_s}
+        results = {name: self._results.get(name, (0.0, 0)) for name in names}
+        return {name: value for name, (until_s, value) in results.items() if until_s > now_s}
 
     def missing(self, names: Iterable[str]) -> list[str]:
         valid = self.valid(names)
         return [name for name in names if name not in valid]
 
-    def note(self, found: Mapping[str, int]) -> None:
-        if len(self._found) > CHECKS_KEPT_MAX:
-            self._found.clear()
+    def note(self, results: Mapping[str, int]) -> None:
+        if len(self._results) > CHECKS_KEPT_MAX:
+            self._results.clear()
         until_s = time.monotonic() + CHECK_VALID_S
-        self._found.update({name: (until_s, value) for name, value in found.items()})
+        self._results.update({name: (until_s, value) for name, value in results.items()})
 
 
 class SinkGroups:
-    """Asks the brokers for consumer groups."""
+    """Reads, checks and deletes consumer groups of sinks."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -96,7 +99,7 @@ class SinkGroups:
         self._topics = _RecentChecks()
 
     async def positions(self, group_id: str) -> list[CommittedOffset]:
-        """A group's committed offsets, including those of others, with no commit pending.
+        """A group's committed offsets, including those of other programs, without pending commits.
 
         Raises:
             DroverError: STORAGE_UNAVAILABLE, STORAGE_MISCONFIGURED.
@@ -106,7 +109,7 @@ class SinkGroups:
             try:
                 return await self._client.run(
                     lambda: self._positions(group_id),
-                    doing=f"the offsets of group {group_id} cannot be read",
+                    doing=f"the offsets of consumer group {group_id} cannot be read",
                 )
             except UnavailableError as error:
                 if kafka_code(error) not in PASSES_SOON or time.monotonic() > deadline_s:
@@ -114,23 +117,23 @@ class SinkGroups:
             await asyncio.sleep(PAUSE_S)
 
     async def check(
-        self, group_ids: Iterable[str], topics: Iterable[str], *, anew: bool = False
+        self, group_ids: Iterable[str], topics: Iterable[str], *, fresh: bool = False
     ) -> SinkGroupCheck:
-        """Check whether sinks may commit offsets of topics, since a refused commit takes long, and
-        brokers take some in spite of members.
+        """Check whether sinks may commit offsets of topics.
 
-        Results without faults are cached for some seconds; ``anew`` looks at the members all the
-        same.
+        Checked before the commit: brokers reject a commit slowly, and accept some commits of
+        groups with members. Results without faults are cached for some seconds; ``fresh`` bypasses
+        the cache for members.
 
         Raises:
             DroverError: As ``positions``.
         """
-        asked = list(group_ids) if anew else self._empty.missing(group_ids)
+        unchecked = list(group_ids) if fresh else self._empty.missing(group_ids)
         live: set[str] = set()
-        if asked:
+        if unchecked:
             doing = "the members of sinks' consumer groups cannot be read"
-            live = await self._client.run(lambda: self._live(asked), doing=doing)
-            self._empty.note({each: 0 for each in asked if each not in live})
+            live = await self._client.run(lambda: self._live(unchecked), doing=doing)
+            self._empty.note({each: 0 for each in unchecked if each not in live})
         counts = self._topics.valid(topics)
         for topic in self._topics.missing(topics):
             state = await self._client.describe_topic(topic)
@@ -140,7 +143,7 @@ class SinkGroups:
         return SinkGroupCheck(live, counts)
 
     async def delete(self, group_id: str) -> None:
-        """Remove a group with its positions; one that there is not is no fault.
+        """Delete a group with its positions; succeeds if the group does not exist.
 
         Raises:
             DroverError: NON_EMPTY_GROUP, it has members; as ``positions``.
@@ -160,40 +163,43 @@ class SinkGroups:
         self._client.waited(deleted[group_id])
 
     def _positions(self, group_id: str) -> list[CommittedOffset]:
-        """Ask for all partitions. The admin client could list the group's own, but librdkafka
-        aborts the process if the group's coordinator moves or is down meanwhile.
+        """Fetch the group's positions in the partitions of all topics.
+
+        The admin client could fetch the group's own partitions, but librdkafka aborts the process
+        if the group's coordinator moves or goes down during the call.
         """
         partitions = self._client.partitions_now()
-        ask = self._asked if can_reach(self._client.storage) else self._asked_by_a_consumer
+        by_consumer = not can_reach(self._client.storage)
+        fetch = self._fetch_by_consumer if by_consumer else self._fetch
         return [
             sink_offset(TopicPartition(each.topic, each.partition), each.offset, each.metadata)
-            for each in ask(group_id, partitions)
+            for each in fetch(group_id, partitions)
         ]
 
-    def _asked(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
+    def _fetch(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
         limit_s = self._client.timeout_s
         timeout_ms = int(limit_s * 1000)
         brokers = shared_brokers(self._client.storage, group_id, request_timeout_ms=timeout_ms)
         return call(group_positions(brokers, group_id, partitions), limit_s)
 
-    def _asked_by_a_consumer(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
-        wanted = [Position(topic, each) for topic in partitions for each in partitions[topic]]
+    def _fetch_by_consumer(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
+        places = [Position(topic, each) for topic in partitions for each in partitions[topic]]
         consumer = self._client.consumer({"group.id": group_id, "retry.backoff.ms": RETRY_MS})
         try:
-            found = consumer.committed(wanted, timeout=self._client.timeout_s) if wanted else []
+            committed = consumer.committed(places, timeout=self._client.timeout_s) if places else []
         finally:
             consumer.close()
-        for each in found:
+        for each in committed:
             if each.error is not None:
                 raise KafkaException(each.error)
         return [
             GroupPosition(group_id, each.topic, each.partition, each.offset, each.metadata or "")
-            for each in found
+            for each in committed
             if each.offset >= 0
         ]
 
     def _live(self, group_ids: list[str]) -> set[str]:
-        """Groups of unreachable brokers are not listed; those take no commit either."""
+        """The groups with members; unreachable brokers are left out, and accept no commits."""
         listed = self._client.waited(
             self._client.admin.list_consumer_groups(
                 states=WITH_MEMBERS, request_timeout=self._client.timeout_s

@@ -1,4 +1,4 @@
-"""Serves from Kafka, always sharing the shards with other coordinators, if there are any."""
+"""Serves from Kafka, sharing the shards with other coordinators if there are any."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,8 @@ async def serve_on_kafka(
 ) -> None:
     """Serve until the process is to stop.
 
-    It listens at once; calls get COORDINATOR_LOAD_IN_PROGRESS until the brokers are reachable.
+    The server listens at once; calls fail with COORDINATOR_LOAD_IN_PROGRESS until the brokers are
+    reachable.
     """
     settings, stack = parts.settings, parts.stack
     client = KafkaClient(storage)

@@ -1,4 +1,4 @@
-"""Claims of tasks as a fold of records: who may commit, and the last commit. Pure.
+"""Claims of tasks as a fold of records: the owner of each task and its last commit. Pure.
 
 The rules are in ``drover.model.claims``. Only ``replay`` changes state: a draft makes decisions on
 top of it and yields the records to append.
@@ -43,7 +43,7 @@ class TaskClaims:
         self._tasks: dict[str, set[TaskId]] = {}  # by connector
 
     def replay(self, record: ClaimsRecord) -> None:
-        """Apply a record; the last one of a task counts."""
+        """Apply a record; it replaces the task's earlier record of its kind."""
         match record:
             case ClaimRecord(task):
                 self._claims[task] = record
@@ -53,8 +53,8 @@ class TaskClaims:
 
     def current(self, task: TaskId) -> Term | None:
         """The current claim, or None if the task was never claimed."""
-        held = self._claims.get(task)
-        return held.claim.term if held is not None else None
+        record = self._claims.get(task)
+        return record.claim.term if record is not None else None
 
     def draft(self) -> "Draft":
         """A draft for several decisions in sequence; it changes nothing here."""
@@ -73,13 +73,14 @@ class TaskClaims:
         return self._tasks.get(connector, ())
 
     def have_own_producers(self, connectors: Iterable[str]) -> bool:
-        """Whether any task of these connectors has, or had, a producer of its own."""
+        """Whether any task of these connectors commits, or committed, by its own producer."""
         tasks = (task for connector in connectors for task in self.tasks_of(connector))
         return any(self._claims[task].claim.own_producer for task in tasks)
 
-    def fallen_producers(self, connector: str) -> dict[TaskId, Term]:
-        """Tasks whose claim fell with those of the connector and was not granted again, but whose
-        own producer may still write; and what became of the claim.
+    def revoked_producers(self, connector: str) -> dict[TaskId, Term]:
+        """Tasks with a revoked claim and their own producer, and the term of the revocation.
+
+        The producer of such a task can still write until it is fenced.
         """
         claims = {task: self._claims[task].claim for task in self.tasks_of(connector)}
         return {
@@ -90,7 +91,7 @@ class TaskClaims:
 
 
 class Draft:
-    """Decisions that are not durable yet, each on top of those before."""
+    """Decisions that are not durable yet, each on top of the ones before."""
 
     def __init__(self, claims: TaskClaims) -> None:
         self._base = claims
@@ -106,29 +107,34 @@ class Draft:
     def grant(self, request: ClaimRequest) -> Term:
         """Grant the owner the task, with a sequence above every earlier one.
 
-        A refused request changes nothing.
+        A rejected request changes nothing.
 
         Raises:
             FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of
-                task configs was claimed, or the request was granted before and has been superseded
-                since.
+                task configs was claimed, or this request was granted before and a later claim
+                superseded it.
         """
         self.enter_set(request)
         record = self._claim(request.task)
-        held = record.claim if record is not None else None
+        current = record.claim if record is not None else None
         requests = dict(record.requests) if record is not None else {}
-        claim = rules.next_claim(request, held, requests.get(request.request_id))
-        if claim is held:
+        claim = rules.next_claim(request, current, requests.get(request.request_id))
+        if claim is current:
             return claim.term
         if request.request_id:
             requests[request.request_id] = claim.term
         forgotten = rules.forgotten_sequence(claim.term)
-        kept = tuple((id_, term) for id_, term in requests.items() if term.sequence > forgotten)
-        self._put(ClaimRecord(request.task, claim, kept))
+        recent = tuple((id_, term) for id_, term in requests.items() if term.sequence > forgotten)
+        self._put(ClaimRecord(request.task, claim, recent))
         return claim.term
 
     def fence(self, connector: str, task_set: TaskSet, what: str) -> None:
-        """Make all claims of a connector stale, for ``what`` is done under a set of task configs.
+        """Revoke all claims of a connector, on behalf of a set of task configs.
+
+        Args:
+            connector: The connector.
+            task_set: The set of task configs of the request.
+            what: Describes the rejected request in the error, such as "task c-0 cannot be claimed".
 
         Raises:
             FailedPreconditionError: STALE_TERM, there is a claim of a later set. Nothing changed.
@@ -136,25 +142,26 @@ class Draft:
         tasks = {*self._base.tasks_of(connector), *self._tasks.get(connector, ())}
         records = [self._required(task) for task in sorted(tasks)]
         for each in records:
-            standing = TaskSet(each.claim.term.generation, each.claim.task_config_generation)
-            rules.check_set(what, task_set, standing)
+            claimed_set = TaskSet(each.claim.term.generation, each.claim.task_config_generation)
+            rules.check_set(what, task_set, claimed_set)
         for each in records:
             self._put(ClaimRecord(each.task, rules.moved_on(each.claim, task_set)))
 
     def stale_message(self, task: TaskId, claim: Term) -> str | None:
-        """None if ``claim`` is the current one, else why it is stale."""
+        """Why ``claim`` is stale; None if it is the current one."""
         record = self._claim(task)
         return rules.stale_message(task, claim, record.claim if record is not None else None)
 
     def note_own_producer(self, task: TaskId) -> None:
-        """The task, whose claim was found to count, commits its offsets by its own producer."""
+        """Record that a task with a valid claim commits its offsets by its own producer."""
         record = self._required(task)
         if not record.claim.own_producer:
             self._put(replace(record, claim=replace(record.claim, own_producer=True)))
 
     def comes_late(self, task: TaskId, claim: Term, number: int) -> bool:
-        """Whether the current claim has a commit of this or a later number already; records the
-        number if not.
+        """Whether a commit is a late duplicate; records its number if it is not.
+
+        It is one if the current claim already has a commit with this or a later number.
         """
         last = self._commits.get(task) or self._base.commit_record(task)
         if rules.comes_late(claim, number, (last.claim, last.number) if last else None):
@@ -164,18 +171,18 @@ class Draft:
         return False
 
     def enter_set(self, request: ClaimRequest) -> None:
-        """Make the claim's set of task configs the current one: claims of another one fall.
+        """Make the request's set of task configs the current one; revoke claims of earlier sets.
 
         Raises:
-            FailedPreconditionError: STALE_TERM, it is an older one. Nothing changed.
+            FailedPreconditionError: STALE_TERM, the current set is later. Nothing changed.
         """
         connector = request.task.connector
-        standing_set = self._standing_set(connector)
-        if rules.begins_set(request, standing_set):
+        current_set = self._current_set(connector)
+        if rules.begins_set(request, current_set):
             self.fence(connector, request.task_set, f"task {request.task} cannot be claimed")
 
-    def _standing_set(self, connector: str) -> int | None:
-        """The current set: all claims of a connector have the same one."""
+    def _current_set(self, connector: str) -> int | None:
+        """The current set of task configs, which all claims of a connector share."""
         for tasks in (self._tasks.get(connector, ()), self._base.tasks_of(connector)):
             for task in tasks:
                 return self._required(task).claim.task_config_generation

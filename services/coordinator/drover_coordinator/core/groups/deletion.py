@@ -1,4 +1,4 @@
-"""Deletion of groups (rule A3) and the generation floor that a deleted group leaves behind."""
+"""Deletion of groups (rule A3), which raises the log's generation floor."""
 
 from collections.abc import Iterable, Sequence
 
@@ -25,7 +25,9 @@ def delete(group: Group | None, event: DeleteGroup, builder: OutcomeBuilder, flo
 
 
 def remove(groups: Sequence[Group], builder: OutcomeBuilder, floor: int) -> None:
-    """Append the tombstones of groups without members; the same append removes their offsets.
+    """Append the tombstones of groups without members.
+
+    The caller removes their offsets in the same append.
 
     Args:
         groups: The groups to remove.
@@ -40,5 +42,5 @@ def remove(groups: Sequence[Group], builder: OutcomeBuilder, floor: int) -> None
 
 
 def highest_generation(groups: Iterable[Group]) -> int:
-    """The highest generation among them; 0 if there is none."""
+    """The highest generation among ``groups``; 0 without groups."""
     return max((group.generation for group in groups), default=0)

@@ -1,6 +1,7 @@
 """The events of the group machine: calls, ends of calls and streams, timers, failed appends.
 
-A call is answered through ``Complete`` or ``Fail`` with its ``call_id``. All others have no answer.
+Each call gets a response through ``Complete`` or ``Fail`` with its ``call_id``; other events get
+none.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,11 @@ from drover_coordinator.core.groups.member import Member
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """A member wants to be in the next generation; answered with a ``JoinOutcome``.
+    """Join the next generation; the response is a ``JoinOutcome``.
 
-    ``new_member_id`` is the id to hand out when ``member_id`` is empty. A parked call is answered
-    ``RetryJoin`` at ``parked_until_ms``. ``instance_id`` names the place that a static member
-    takes, across its restarts (KIP-345).
+    ``new_member_id`` is the id to issue if ``member_id`` is empty. A parked call gets ``RetryJoin``
+    at ``parked_until_ms``. ``instance_id`` identifies a static member across its restarts
+    (KIP-345).
     """
 
     call_id: str
@@ -46,7 +47,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """A member hands in or asks for assignments; answered with a ``SyncOutcome``."""
+    """Send the leader's assignments, or get the member's; the response is a ``SyncOutcome``."""
 
     call_id: str
     group_id: str
@@ -60,7 +61,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life; answered with True when the member has to join again."""
+    """Extend the session; the response is True if the member has to rejoin."""
 
     call_id: str
     group_id: str
@@ -71,7 +72,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Members leave together; answered with a ``LeaveResult`` for each."""
+    """Remove members; the response is a ``LeaveResult`` for each."""
 
     call_id: str
     group_id: str
@@ -80,7 +81,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroup:
-    """Answered with a ``GroupDescription``."""
+    """Describe a group; the response is a ``GroupDescription``."""
 
     call_id: str
     group_id: str
@@ -88,7 +89,7 @@ class DescribeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Answered with a ``GroupPage``; empty filters let everything through."""
+    """List groups; the response is a ``GroupPage``. An empty filter matches every group."""
 
     call_id: str
     states: frozenset[GroupState] = frozenset()
@@ -99,7 +100,7 @@ class ListGroups:
 
 @dataclass(frozen=True, slots=True)
 class CheckMember:
-    """Is this a member in this generation? Answered with None, or the error that says why not."""
+    """Check membership in a generation; the response is None, or an error if the check fails."""
 
     call_id: str
     group_id: str
@@ -109,7 +110,7 @@ class CheckMember:
 
 @dataclass(frozen=True, slots=True)
 class WatchOpened:
-    """A member opened a watch; answered with a ``WatchStarted``."""
+    """Open a watch for a member; the response is a ``WatchStarted``."""
 
     call_id: str
     group_id: str
@@ -118,7 +119,7 @@ class WatchOpened:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Remove an empty group with its offsets; answered with None."""
+    """Delete an empty group and its offsets; the response is None."""
 
     call_id: str
     group_id: str
@@ -126,9 +127,9 @@ class DeleteGroup:
 
 @dataclass(frozen=True, slots=True)
 class CommitGroupOffsets:
-    """Commit a group's positions; answered with a ``GroupCommit``.
+    """Commit a group's offsets; the response is a ``GroupCommit``.
 
-    A ``generation`` below 0 and no member id: not a member's commit.
+    A commit without a member has a ``generation`` below 0 and no member id.
     """
 
     call_id: str
@@ -141,7 +142,9 @@ class CommitGroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FetchGroupOffsets:
-    """Answered with a ``GroupOffsetPage``: the given partitions, or a page of all."""
+    """Fetch offsets of the given partitions, or a page of all; the response is a
+    ``GroupOffsetPage``.
+    """
 
     call_id: str
     group_id: str
@@ -152,7 +155,7 @@ class FetchGroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupOffsets:
-    """Remove positions of a group; answered with a ``GroupOffsetDeleted`` for each."""
+    """Delete a group's offsets; the response is a ``GroupOffsetDeleted`` for each."""
 
     call_id: str
     group_id: str
@@ -179,7 +182,7 @@ Call = (
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned:
-    """The caller of the parked join or sync ``call_id`` has gone."""
+    """The caller of the parked join or sync ``call_id`` cancelled it or disconnected."""
 
     group_id: str
     member_id: str
@@ -188,7 +191,7 @@ class CallAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class MemberStreamBroken:
-    """A member's watch broke from its side: its process may be gone.
+    """The client of a member's watch disconnected: its process may have ended.
 
     ``watch_id`` is the ``call_id`` that opened it.
     """
@@ -200,7 +203,7 @@ class MemberStreamBroken:
 
 @dataclass(frozen=True, slots=True)
 class WatchEnded:
-    """This server ended the watch ``watch_id``, which says nothing about the member."""
+    """This server ended the watch ``watch_id``; the member is unaffected."""
 
     group_id: str
     member_id: str
@@ -209,7 +212,7 @@ class WatchEnded:
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """This server stops serving its groups; parked calls are answered with ``error``."""
+    """This server stops serving its groups; parked calls fail with ``error``."""
 
     error: DroverError
 
@@ -227,7 +230,7 @@ class SessionDue:
 
 @dataclass(frozen=True, slots=True)
 class PendingDue:
-    """A pending member id has expired unless a member joined with it."""
+    """A pending member id may have expired."""
 
     group_id: str
     member_id: str
@@ -235,7 +238,7 @@ class PendingDue:
 
 @dataclass(frozen=True, slots=True)
 class ParkedJoinDue:
-    """A parked join has to be answered now."""
+    """A parked join has to complete now."""
 
     group_id: str
     member_id: str
@@ -244,14 +247,14 @@ class ParkedJoinDue:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue:
-    """A rebalance, or its initial delay, has waited long enough."""
+    """The wait for joins, or a round of the initial delay, may be over."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class SyncDue:
-    """Members of ``generation`` that have not synced are late."""
+    """The wait for syncs of ``generation`` is over."""
 
     group_id: str
     generation: int
@@ -259,7 +262,7 @@ class SyncDue:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryDue:
-    """Time for the next step of the sweep for expired offsets, or (``begins``) for a new sweep."""
+    """The next step of the sweep for expired offsets is due, or a new sweep if ``begins``."""
 
     begins: bool = True
 
@@ -277,7 +280,7 @@ class CreationNotDurable:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberJoin:
-    """A process joined as a static member with ``member_id``; it replaced ``replaced``, if any."""
+    """A static member joined with ``member_id`` and replaced the member ``replaced``, if any."""
 
     member_id: str
     replaced: Member | None
@@ -293,9 +296,9 @@ class StaticMemberNotDurable:
 
 @dataclass(frozen=True, slots=True)
 class GenerationNotDurable:
-    """The append of the next generation failed, and so did the joins that waited for it.
+    """The append of the next generation failed, and with it the parked joins.
 
-    ``static_join`` is the static member's join that completed the rebalance, if one did.
+    ``static_join`` is set if a static member's join completed the rebalance.
     """
 
     group_id: str
@@ -304,14 +307,14 @@ class GenerationNotDurable:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentNotDurable:
-    """The append of the leader's assignment failed, and so did the syncs that waited for it."""
+    """The append of the leader's assignment failed, and with it the parked syncs."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryNotDurable:
-    """The append of tombstones for expired offsets failed: the next sweep tries again."""
+    """The append of tombstones for expired offsets failed; the next sweep retries."""
 
 
 Event = (
@@ -329,12 +332,12 @@ Event = (
     | AppendFailed
 )
 
-# --- what watchers get -------------------------------------------------------------------------
+# --- messages to watchers ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WatchStarted:
-    """The first answer to a watch. Notifications up to ``change`` are older than it."""
+    """The first message of a watch; notifications up to ``change`` are older."""
 
     watched: WatchedGroup
     change: int
@@ -342,10 +345,10 @@ class WatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """To all watchers: the group has another state or generation.
+    """To all watchers of a group: its state or generation changed.
 
-    Notifications of one event may arrive out of order: ignore one whose ``change`` is not above the
-    last.
+    Notifications of one event may arrive out of order; ignore one with a ``change`` that is not
+    above the last.
     """
 
     change: int
@@ -354,7 +357,7 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemberRemoved:
-    """To the member's own watchers: it has been removed.
+    """To the member's own watchers: the member was removed.
 
     ``fenced_instance_id`` is set if another process with that instance id replaced it.
     """
@@ -369,7 +372,9 @@ def watch_channel(group_id: str) -> str:
 
 
 def member_channel(group_id: str, member_id: str) -> str:
-    """The channel for one member's notifications. A shared channel would fill the queues of all
-    watchers when thousands of members leave at once. Ids hold no control characters.
+    """The channel for one member's notifications.
+
+    A shared channel would fill the queues of all watchers when thousands of members leave at once.
+    Ids contain no control characters.
     """
     return f"member\0{group_id}\0{member_id}"

@@ -1,4 +1,4 @@
-"""Expiry of offsets, and of empty groups that have none left (rule O6).
+"""Expiry of offsets, and of empty groups without offsets (rule O6).
 
 A sweep examines every group once, in steps of bounded size, so that other events are handled
 between two steps.
@@ -26,7 +26,7 @@ STEP_PAUSE_MS = 10
 
 @dataclass(slots=True)
 class Sweep:
-    """What is left to examine: groups, and the remaining offsets of the current one."""
+    """The progress of a sweep: the remaining groups, and the offsets left in the current one."""
 
     group_ids: Iterator[str]
     group_id: str | None = None
@@ -46,7 +46,7 @@ def step(
     floor: int,
 ) -> bool:
     """Examine the next groups and remove expired offsets; False when the sweep is done."""
-    gone: list[Group] = []
+    expired_groups: list[Group] = []
     budget = STEP_MAX
     while budget > 0:
         if sweep.group_id is None:
@@ -54,8 +54,8 @@ def step(
             if sweep.group_id is None:
                 break
             budget -= 1
-            if (found := groups.get(sweep.group_id)) is not None:
-                sweep.partitions = list(found.offsets)
+            if (next_group := groups.get(sweep.group_id)) is not None:
+                sweep.partitions = list(next_group.offsets)
         group = groups.get(sweep.group_id)
         if group is not None:
             examined, sweep.partitions = sweep.partitions[:budget], sweep.partitions[budget:]
@@ -65,16 +65,16 @@ def step(
                 builder.append(OffsetRecord(group.group_id, at, None))
             if sweep.partitions:
                 continue
-            nothing_left = len(group.offsets) == len(expired)
-            if nothing_left and group.state is GroupState.EMPTY and not group.pending:
-                gone.append(group)
+            all_expired = len(group.offsets) == len(expired)
+            if all_expired and group.state is GroupState.EMPTY and not group.pending:
+                expired_groups.append(group)
         sweep.group_id = None
-    remove(gone, builder, floor)
+    remove(expired_groups, builder, floor)
     return budget <= 0
 
 
-def again(builder: OutcomeBuilder, *, in_ms: int, begins: bool) -> None:
-    """Set the timer of the next step or sweep; if the append is refused, set it again."""
+def set_timer(builder: OutcomeBuilder, *, in_ms: int, begins: bool) -> None:
+    """Set the timer of the next step or sweep; if the append fails, the machine sets it again."""
     builder.set_timer(EXPIRY_KEY, builder.now_ms + in_ms, ExpiryDue(begins))
     if builder.records:
         builder.on_append_failed = ExpiryNotDurable()
@@ -85,9 +85,9 @@ def _expired(
 ) -> list[TopicPartition]:
     """Which of ``examined`` have expired.
 
-    Retention counts from the commit, and in a group that had members not before it became empty.
-    A stable group of consumers loses offsets of topics that no member subscribes to. Any other
-    group with members keeps all.
+    Retention counts from the commit, or from the moment when the group became empty if that is
+    later. In a stable group of consumers only offsets of topics without subscribers expire. In any
+    other group with members no offset expires.
     """
     subscribed: frozenset[str] | None = frozenset()
     empty_since_ms = 0

@@ -1,4 +1,4 @@
-"""The errors that the coordinator's rules name, each saying what the caller should do."""
+"""The errors of the coordinator's rules; each message tells the caller how to proceed."""
 
 from drover.errors import (
     DroverError,
@@ -19,7 +19,7 @@ def unknown_member(group_id: str, member_id: str) -> DroverError:
     return NotFoundError(
         Reason.UNKNOWN_MEMBER_ID,
         f"{member_id!r} is not a member of group {group_id!r}: "
-        "give up its work and join again with an empty member id",
+        "stop its work and rejoin with an empty member id",
         metadata={"groupId": group_id, "memberId": member_id},
     )
 
@@ -28,8 +28,8 @@ def fenced_instance(group_id: str, member_id: str, instance_id: str) -> DroverEr
     """FENCED_INSTANCE_ID."""
     return FailedPreconditionError(
         Reason.FENCED_INSTANCE_ID,
-        f"another process joined group {group_id!r} with the instance id {instance_id!r} and took "
-        f"the place of {member_id!r}: end this one, or give it an instance id of its own",
+        f"another process joined group {group_id!r} with instance id {instance_id!r} and fenced "
+        f"{member_id!r}: end this process, or configure a unique instance id",
         metadata={"groupId": group_id, "memberId": member_id, "instanceId": instance_id},
     )
 
@@ -38,7 +38,7 @@ def illegal_generation(group_id: str, given: int, current: int) -> DroverError:
     """ILLEGAL_GENERATION."""
     return FailedPreconditionError(
         Reason.ILLEGAL_GENERATION,
-        f"group {group_id!r} is at generation {current}, not {given}: join again",
+        f"group {group_id!r} is at generation {current}, not {given}: rejoin",
         metadata={"groupId": group_id, "currentGeneration": str(current)},
     )
 
@@ -47,16 +47,16 @@ def not_available(group_id: str) -> DroverError:
     """COORDINATOR_NOT_AVAILABLE."""
     return UnavailableError(
         Reason.COORDINATOR_NOT_AVAILABLE,
-        f"this coordinator does not serve group {group_id!r} any more: retry",
+        f"this coordinator no longer serves group {group_id!r}: retry",
         metadata={"groupId": group_id},
     )
 
 
 def superseded(group_id: str, member_id: str) -> DroverError:
-    """COORDINATOR_NOT_AVAILABLE, for a parked sync whose member called again."""
+    """COORDINATOR_NOT_AVAILABLE, for a parked sync that a later one of the member replaces."""
     return UnavailableError(
         Reason.COORDINATOR_NOT_AVAILABLE,
-        f"a later SyncGroup of member {member_id!r} took the place of this one: retry",
+        f"a later SyncGroup of member {member_id!r} replaced this one: retry",
         metadata={"groupId": group_id, "memberId": member_id},
     )
 
@@ -65,7 +65,7 @@ def group_full(group_id: str, max_size: int) -> DroverError:
     """GROUP_MAX_SIZE_REACHED."""
     return ResourceExhaustedError(
         Reason.GROUP_MAX_SIZE_REACHED,
-        f"group {group_id!r} is full, it takes {max_size} members: back off",
+        f"group {group_id!r} is full, its limit is {max_size} members: back off",
         metadata={"groupId": group_id, "groupMaxSize": str(max_size)},
     )
 
@@ -74,9 +74,9 @@ def group_has_no_room(group_id: str, violation: SizeViolation) -> DroverError:
     """GROUP_MAX_SIZE_REACHED."""
     return ResourceExhaustedError(
         Reason.GROUP_MAX_SIZE_REACHED,
-        f"with this member the {violation.what} of all members of group {group_id!r} would be "
-        f"{violation.size_bytes} bytes, and {violation.max_bytes} fit: send less metadata, or "
-        "spread the members over several groups",
+        f"group {group_id!r} cannot accept this member: the {violation.what} of all members would "
+        f"take {violation.size_bytes} bytes, and the limit is {violation.max_bytes}: send less "
+        "metadata, or use several groups",
         metadata={
             "groupId": group_id,
             "sizeBytes": str(violation.size_bytes),
@@ -89,8 +89,8 @@ def too_many_groups(group_id: str) -> DroverError:
     """QUEUE_FULL."""
     return ResourceExhaustedError(
         Reason.QUEUE_FULL,
-        f"there is no room for group {group_id!r}: its shard has {GROUPS_MAX} groups; remove those "
-        "that are not used (ListGroups, DeleteGroup)",
+        f"group {group_id!r} cannot be created: its shard has {GROUPS_MAX} groups, the maximum; "
+        "delete unused groups (ListGroups, DeleteGroup)",
         metadata={"groupId": group_id},
     )
 
@@ -99,8 +99,8 @@ def too_many_offsets(group_id: str) -> DroverError:
     """QUEUE_FULL."""
     return ResourceExhaustedError(
         Reason.QUEUE_FULL,
-        f"there is no room for more offsets of group {group_id!r}: its shard has {OFFSETS_MAX}; "
-        "remove those that are not used (DeleteGroupOffsets, DeleteGroup)",
+        f"offsets of group {group_id!r} cannot be added: its shard has {OFFSETS_MAX}, the maximum; "
+        "delete unused offsets and groups (DeleteGroupOffsets, DeleteGroup)",
         metadata={"groupId": group_id},
     )
 
@@ -109,8 +109,8 @@ def too_many_watches(group_id: str, member_id: str) -> DroverError:
     """QUEUE_FULL."""
     return ResourceExhaustedError(
         Reason.QUEUE_FULL,
-        f"member {member_id!r} of group {group_id!r} has {WATCHES_PER_MEMBER_MAX} watches open: "
-        "end them, one is enough",
+        f"member {member_id!r} of group {group_id!r} has {WATCHES_PER_MEMBER_MAX} watches open, "
+        "the maximum: close the unused ones, a member needs one",
         metadata={"groupId": group_id, "memberId": member_id},
     )
 
@@ -126,7 +126,7 @@ def group_not_found(group_id: str) -> DroverError:
     """GROUP_ID_NOT_FOUND."""
     return NotFoundError(
         Reason.GROUP_ID_NOT_FOUND,
-        f"there is no group {group_id!r}: ListGroups names those that there are",
+        f"group {group_id!r} does not exist: ListGroups lists the groups",
         metadata={"groupId": group_id},
     )
 
@@ -141,7 +141,7 @@ def non_empty_group(group_id: str, member_count: int) -> DroverError:
 
 
 def bad_page_token() -> DroverError:
-    """INVALID_REQUEST, a token that no page gave."""
+    """INVALID_REQUEST, an invalid page token."""
     return InvalidArgumentError.listing(
-        [Violation("page_token", "give the next_page_token of the page before")]
+        [Violation("page_token", "must be empty or the next_page_token of the previous page")]
     )

@@ -1,4 +1,4 @@
-"""The check of a member's ids and generation (rule G2), for every call that a member makes."""
+"""The check of a member's ids and generation (rule G2) in every call of a member."""
 
 from drover.errors import DroverError
 from drover.model.group import GroupState
@@ -14,10 +14,10 @@ from drover_coordinator.core.groups.group import Group
 def refusal(
     group: Group, member_id: str, instance_id: str | None, generation: int | None
 ) -> DroverError | None:
-    """The error of a member's call, or None if it is valid. Arguments that the call lacks are None.
+    """The error of a member's call, or None if it is valid.
 
-    Fencing is checked first: a fenced process has to end, while one that is unknown or of another
-    generation only has to join again.
+    ``instance_id`` and ``generation`` are None if the call has none. Fencing is checked first: a
+    fenced process has to end, while an unknown member or one of another generation has to rejoin.
     """
     if group.state is GroupState.DEAD:
         return not_available(group.group_id)

@@ -1,8 +1,8 @@
 """One group: its members, its parked calls, and its next record.
 
-Hard state (``hard`` and what mirrors it: the generation, the leader, the assignments) is the last
-durable record; only ``apply`` and ``note`` change it. The rest is soft and lost in a restart:
-members that joined since, parked calls, pending ids.
+Hard state is the last durable record (``hard``) and the fields copied from it: the generation, the
+leader, the assignments. Only ``apply`` and ``note`` change it. All other state is soft and lost in
+a restart: members that joined after the record, parked calls, pending ids.
 """
 
 from collections import Counter
@@ -29,13 +29,17 @@ _WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
 @dataclass(slots=True)
 class InitialDelay:
-    """The wait for the first members of an empty group (KIP-134): the length of this round,
-    the time left for later rounds, and whether a member joined in this round.
+    """The wait for the first members of an empty group (KIP-134).
+
+    Attributes:
+        round_ms: The length of this round.
+        remaining_ms: The time left for later rounds.
+        member_joined: Whether a member joined in this round, so that another round follows.
     """
 
     round_ms: int
     remaining_ms: int
-    joined_meanwhile: bool = False
+    member_joined: bool = False
 
 
 class Group:
@@ -71,7 +75,7 @@ class Group:
         self.group_id = group_id
         # hard
         self.hard: GroupMetadata | None = None
-        #: before there is a record: where the group begins, the log's generation floor
+        #: the log's generation floor until the group has a record
         self.generation = generation
         self.leader_id = ""
         self.protocol_name = ""
@@ -81,58 +85,59 @@ class Group:
         self.state_time_ms = now_ms
         self.protocol_type = ""
         self.members: dict[str, Member] = {}
-        #: the static members' ids, by instance id
+        #: the ids of static members, by instance id
         self.instances: dict[str, str] = {}
-        #: ids that were handed out and not joined with, and until when they are good
+        #: issued member ids without a join, and when they expire
         self.pending: dict[str, int] = {}
-        #: members of this generation that have not asked for their assignment
+        #: members of this generation that have not synced
         self.unsynced: set[str] = set()
-        #: members whose process was gone when their session ended, by the generation they were in
+        #: removed members whose watch had broken, and the generation that they were in
         self.disconnected: dict[str, int] = {}
         self.initial_delay: InitialDelay | None = None
         self.rebalance_due_ms = 0
-        #: those that ended while this server has the group, and how long they took in all
+        #: rebalances that ended on this server, and their total duration
         self.rebalance_count = 0
         self.rebalances_ms = 0
         self.rebalance_began_ms = now_ms
-        #: counts the notifications
+        #: the number of the last notification
         self.change = 0
         self.supported_protocols = SupportedProtocols()
         self._parked_join_count = 0
         self._parked_static_count = 0
 
-    # --- questions ---------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
 
     @property
     def is_unused(self) -> bool:
-        """Whether it can be removed at once: it never had a generation and has no members, no
-        pending ids and no offsets.
+        """Whether the group never had a generation, and has no members, pending ids and offsets.
 
-        A group that had a generation has its members' protocol type; ``deletion`` removes it and
-        raises the generation floor, so that no generation is issued twice.
+        Such a group can be removed at once. A group that had a generation has its members' protocol
+        type; ``deletion`` removes it and raises the generation floor, so that no generation is
+        issued twice.
         """
         had_members = self.hard is not None and self.hard.protocol_type
         return not (had_members or self.members or self.pending or self.offsets)
 
     @property
     def all_joined(self) -> bool:
-        """Every member has joined the next generation, and no id is pending."""
+        """Whether every member has joined the next generation and no member id is pending."""
         return not self.pending and self._parked_join_count == len(self.members)
 
     @property
     def max_rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def holder(self, instance_id: str | None) -> Member | None:
-        """The static member that has the instance id."""
+        """The static member with the instance id."""
         member_id = None if instance_id is None else self.instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def accepts(self, known: Member | None, max_size: int) -> bool:
-        """Whether there is room for a member, or for a new one if ``known`` is None (rule J3).
+        """Whether the group has room for ``known``, or for a new member if None (rule J3).
 
-        In a rebalance the first to join are the members; an absent static member keeps its room.
+        In a rebalance members are accepted in the order in which they join, up to ``max_size``;
+        room is reserved for absent static members.
         """
         if self.state in _WITHOUT_MEMBERS:
             return True
@@ -153,7 +158,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all support (rule B4).
+        """The protocol that most members prefer, of the ones that all members support (rule B4).
 
         With equal votes the first one voted for wins.
         """
@@ -187,7 +192,7 @@ class Group:
             self.instances[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove a member; the caller answers its parked calls."""
+        """Remove a member; the caller completes or fails its parked calls."""
         del self.members[member.member_id]
         self.unsynced.discard(member.member_id)
         self.supported_protocols.remove(member)
@@ -199,7 +204,7 @@ class Group:
     def replace_member(self, old: Member, new: Member) -> None:
         """Replace a static member by another with the same instance id; neither is parked.
 
-        The durable state carries over: the assignment, and whether it was synced.
+        The new member inherits the assignment, and whether the old one has synced.
         """
         assert old.instance_id is not None
         assert old.instance_id == new.instance_id
@@ -222,13 +227,13 @@ class Group:
         self.supported_protocols.add(member)
 
     def park_join(self, member: Member, call_id: str) -> None:
-        """The member waits for the next generation."""
+        """Park a join until the next generation."""
         if member.join_call_id is None:
             self._count_parked(member, 1)
         member.join_call_id = call_id
 
     def unpark_join(self, member: Member) -> str:
-        """Stop parking the member's join; returns its call id, which the caller answers."""
+        """Unpark the member's join; returns its call id, which the caller completes or fails."""
         call_id = member.join_call_id
         assert call_id is not None, f"{member.member_id} has no parked join"
         member.join_call_id = None
@@ -240,10 +245,10 @@ class Group:
         if member.instance_id is not None:
             self._parked_static_count += change
 
-    # --- records and the hard change ---------------------------------------------------------
+    # --- records and hard changes ------------------------------------------------------------
 
     def as_created(self, now_ms: int) -> GroupMetadata:
-        """The record of a group without members, at its creation."""
+        """The record of a new group, which has no members."""
         return GroupMetadata(
             protocol_type="",
             generation=self.generation,
@@ -262,7 +267,7 @@ class Group:
                 leader_id="",
                 state_timestamp_ms=now_ms,
             )
-        leader = self.members.get(self._leader_now)
+        leader = self.members.get(self._current_leader_id)
         if leader is None or leader.join_call_id is None:
             leader = next(each for each in self.members.values() if each.join_call_id is not None)
         return GroupMetadata(
@@ -275,9 +280,7 @@ class Group:
         )
 
     def as_assigned(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadata:
-        """The record of this generation with the leader's assignments; a member without one gets an
-        empty one.
-        """
+        """The record of this generation with the leader's assignments, empty where it has none."""
         return GroupMetadata(
             protocol_type=self.protocol_type,
             generation=self.generation,
@@ -292,8 +295,8 @@ class Group:
         )
 
     @property
-    def _leader_now(self) -> str:
-        """The leader's id, or that of the static member that replaced it since the last record."""
+    def _current_leader_id(self) -> str:
+        """The leader's id; if a static member has replaced it since the last record, that id."""
         for record in self.hard.members if self.hard else ():
             if record.member_id == self.leader_id and record.instance_id is not None:
                 return self.instances.get(record.instance_id, self.leader_id)
@@ -309,31 +312,31 @@ class Group:
     def as_member_replaced(self, holder: Member) -> GroupMetadata:
         """The last record with ``holder`` as the member of its instance id.
 
-        Generation and assignment stay. Only in a stable group does the record take the holder's own
-        protocols and timeouts: they have to match the selected protocol.
+        Generation and assignment stay. The holder's protocols and timeouts enter the record only in
+        a stable group, because they have to match the selected protocol.
         """
         hard = self.hard
         assert hard is not None
         old_id = self.durable_holder(holder.instance_id or "")
-        whole = self.state is GroupState.STABLE
+        is_stable = self.state is GroupState.STABLE
 
-        def in_place(record: MemberRecord) -> MemberRecord:
+        def replaced(record: MemberRecord) -> MemberRecord:
             if record.member_id != old_id:
                 return record
-            if whole:
+            if is_stable:
                 return holder.record(record.assignment)
             return replace(record, member_id=holder.member_id)
 
         return replace(
             hard,
             leader_id=holder.member_id if hard.leader_id == old_id else hard.leader_id,
-            members=tuple(in_place(record) for record in hard.members),
+            members=tuple(replaced(record) for record in hard.members),
         )
 
     def apply(self, metadata: GroupMetadata) -> None:
         """Apply a durable record to the hard state and the members.
 
-        It leaves ``state`` alone: ``rebalance`` sets it live, ``restore`` after a load.
+        It does not change ``state``: ``rebalance`` sets it live, ``restore`` after a load.
         """
         self.note(metadata)
         self.protocol_type = metadata.protocol_type
@@ -350,12 +353,12 @@ class Group:
                 self.instances[member.instance_id] = member.member_id
 
     def load(self, metadata: GroupMetadata) -> None:
-        """Apply a record while the log is loaded: its members replace all before."""
+        """Apply a record during the load; its members replace all earlier ones."""
         self.members = {}
         self.apply(metadata)
 
     def note(self, metadata: GroupMetadata) -> None:
-        """Apply a durable record to the hard state, and leave the members alone.
+        """Apply a durable record to the hard state, but not to the members.
 
         Hard state changes nowhere else.
         """
@@ -365,7 +368,7 @@ class Group:
         self.protocol_name = metadata.protocol_name
 
     def restore(self) -> None:
-        """Set ``state`` by the last record, after the log was loaded."""
+        """Derive ``state`` from the last record after the load."""
         if self.hard is not None:
             self.state_time_ms = self.hard.state_timestamp_ms
         if self.hard is None or not self.members:
@@ -375,17 +378,17 @@ class Group:
         else:
             self.state = GroupState.COMPLETING_REBALANCE
 
-    # --- answers -----------------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------
 
     def joined(self, member: Member, metadata: GroupMetadata) -> Joined:
-        """The answer to a join of the generation that ``metadata`` describes."""
+        """The response to a join of the generation in ``metadata``."""
         members: tuple[JoinedMember, ...] = ()
         disconnected: tuple[str, ...] = ()
         if member.member_id == metadata.leader_id:
             disconnected = tuple(
                 sorted(
-                    gone_id
-                    for gone_id, generation in self.disconnected.items()
+                    member_id
+                    for member_id, generation in self.disconnected.items()
                     if generation == metadata.generation - 1
                 )
             )
@@ -406,12 +409,12 @@ class Group:
         )
 
     def note_disconnected(self, member_id: str) -> None:
-        """A member's connection broke and did not come back; the next leader hears of it."""
-        kept = {m: at for m, at in self.disconnected.items() if at == self.generation}
-        self.disconnected = {**kept, member_id: self.generation}
+        """Remember a member that disconnected, for the next leader's JoinGroup response."""
+        current = {m: at for m, at in self.disconnected.items() if at == self.generation}
+        self.disconnected = {**current, member_id: self.generation}
 
     def describe(self) -> GroupDescription:
-        """The group for an operator (rule A1)."""
+        """The group's description (rule A1)."""
         stable = self.state is GroupState.STABLE
         return GroupDescription(
             group_id=self.group_id,
@@ -428,7 +431,7 @@ class Group:
         )
 
     def listing(self) -> GroupListing:
-        """One line of a list of groups."""
+        """The group's entry in a list of groups."""
         return GroupListing(
             group_id=self.group_id,
             state=self.state,
@@ -440,14 +443,14 @@ class Group:
     # --- invariants --------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise AssertionError when the group contradicts itself."""
+        """Raise AssertionError when an invariant is broken."""
         where = f"group {self.group_id!r} in {self.state}"
         hard = self.hard
         assert hard is None or self.generation == hard.generation, where
         assert self.leader_id == (hard.leader_id if hard else ""), where
         assert self.protocol_name == (hard.protocol_name if hard else ""), where
         assert not self.members.keys() & self.pending.keys(), f"{where}: pending members"
-        assert self.unsynced <= self.members.keys(), f"{where}: strangers have to sync"
+        assert self.unsynced <= self.members.keys(), f"{where}: an unsynced id is not a member"
         instances = {
             each.instance_id: each.member_id
             for each in self.members.values()
@@ -455,13 +458,13 @@ class Group:
         }
         assert instances == self.instances, f"{where}: {self.instances} hold instance ids"
         for record in hard.members if hard else ():
-            held_by = self.instances.get(record.instance_id or "", record.member_id)
-            assert held_by == record.member_id, f"{where}: {held_by} holds it, not in the log"
+            holder_id = self.instances.get(record.instance_id or "", record.member_id)
+            assert holder_id == record.member_id, f"{where}: holder {holder_id} is not in the log"
         if self.state in _WITHOUT_MEMBERS:
             assert self.state is GroupState.DEAD or not self.members, f"{where}: has members"
         if self.state in _WITH_PROTOCOL:
             assert hard is not None, where
-            assert self.leader_id in self.members, f"{where}: the leader is gone"
+            assert self.leader_id in self.members, f"{where}: the leader is not a member"
             assert set(self.members) == {each.member_id for each in hard.members}, where
             assert hard.assigned == (self.state is GroupState.STABLE), where
             assert not any(each.is_new for each in self.members.values()), where
@@ -469,9 +472,9 @@ class Group:
                 where
             )
         else:
-            assert not self.unsynced, f"{where}: nothing to sync with"
+            assert not self.unsynced, f"{where}: members wait to sync without a generation"
         if self.state is GroupState.PREPARING_REBALANCE and self.initial_delay is None:
-            assert not (self.members and self.all_joined), f"{where}: nobody is missing"
+            assert not (self.members and self.all_joined), f"{where}: all members have joined"
         else:
             assert self.state is GroupState.PREPARING_REBALANCE or self.initial_delay is None, where
         self._validate_members(where)
@@ -488,7 +491,7 @@ class Group:
                 assert member_id not in self.unsynced, where
                 parked.append(member.sync_call_id)
             if not member.is_parked and self.state is not GroupState.DEAD:
-                assert member.timer_at_ms is not None, f"{where}: nobody looks after {member_id}"
+                assert member.timer_at_ms is not None, f"{where}: {member_id} has no session timer"
                 assert member.timer_at_ms <= member.alive_until_ms, f"{where}: {member_id}"
         assert self.supported_protocols == SupportedProtocols(self.members.values()), (
             f"{where}: protocols are miscounted"

@@ -33,11 +33,11 @@ from drover_coordinator.core.groups.fencing import refusal
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import OffsetRecord
-from drover_coordinator.core.groups.sessions import show_life
+from drover_coordinator.core.groups.sessions import extend_session
 from drover_coordinator.core.groups.subscriptions import CONSUMER, subscribed_topics
 
 PAGE_SIZE_DEFAULT = 1_000
-#: The bytes of an offset in the response besides its texts.
+#: The bytes of an offset in the response without its strings.
 _POSITION_BYTES = 64
 
 
@@ -70,17 +70,17 @@ def commit(group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuild
     builder.complete(event.call_id, GroupCommit(tuple(outcomes)))
     member = group.members.get(event.member_id) if group is not None else None
     if group is not None and member is not None:
-        show_life(group, member, builder)  # sets no timer, which a failed append would drop
+        extend_session(group, member, builder)  # sets no timer, which a failed append would drop
 
 
 def new_count(group: Group | None, event: CommitGroupOffsets) -> int:
-    """How many offsets a commit would add to the existing ones."""
+    """How many new partitions a commit would add."""
     offsets = group.offsets if group is not None else {}
     return sum(TopicPartition(each.topic, each.partition) not in offsets for each in event.offsets)
 
 
 def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverError | None:
-    """The error of a commit, if any: only members may commit to a group that has members."""
+    """The error of a commit, or None; a group with members accepts commits of members only."""
     if group is None:
         if event.generation < 0:
             return None
@@ -110,18 +110,18 @@ def _fetch_named(
         builder.fail(event.call_id, bad_page_token())
         return
     start = int(token or "0")
-    found = (
+    remaining = (
         offsets.get(at) or GroupOffset(at.topic, at.partition, NO_OFFSET)
         for at in event.partitions[start:]
     )
-    page, more = _page(found, len(event.partitions))
+    page, more = _page(remaining, len(event.partitions))
     builder.complete(event.call_id, GroupOffsetPage(page, str(start + len(page)) if more else ""))
 
 
 def _fetch_all(
     offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, builder: OutcomeBuilder
 ) -> None:
-    """The page token is the last partition of the page before."""
+    """The page token is the last partition of the previous page."""
     after: tuple[str, int] = ("", 0)
     if event.page_token:
         partition, _, topic = event.page_token.partition("/")
@@ -130,18 +130,18 @@ def _fetch_all(
             return
         after = (topic, int(partition))
     size = event.page_size or PAGE_SIZE_DEFAULT
-    left = ((at.topic, at.partition) for at in offsets if (at.topic, at.partition) > after)
-    first = heapq.nsmallest(size + 1, left)
+    remaining = ((at.topic, at.partition) for at in offsets if (at.topic, at.partition) > after)
+    first = heapq.nsmallest(size + 1, remaining)
     page, more = _page((offsets[TopicPartition(*at)] for at in first), size)
     token = f"{page[-1].partition}/{page[-1].topic}" if more else ""
     builder.complete(event.call_id, GroupOffsetPage(page, token))
 
 
-def _page(found: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, ...], bool]:
-    """As many as fit, at least one, and whether there are more."""
+def _page(offsets: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, ...], bool]:
+    """The offsets that fit into a page, at least one, and whether more follow."""
     page: list[GroupOffset] = []
     size_bytes = 0
-    for offset in found:
+    for offset in offsets:
         size_bytes += len(offset.topic.encode()) + len(offset.metadata.encode()) + _POSITION_BYTES
         if page and (len(page) == size or size_bytes > PAGE_BYTES_MAX):
             return tuple(page), True

@@ -7,18 +7,18 @@ from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.leave import fail_parked_calls
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
-from drover_coordinator.core.groups.rebalance import after_removal, forget_members
-from drover_coordinator.core.groups.sessions import resume, set_session_timer, show_life
+from drover_coordinator.core.groups.rebalance import after_removal, remove_members
+from drover_coordinator.core.groups.sessions import extend_session, resume, set_session_timer
 from drover_coordinator.core.groups.settings import STALLED_MS, GroupSettings
 
 
 def heartbeat(group: Group, event: Heartbeat, builder: OutcomeBuilder) -> None:
-    """Extend the session; the response says whether the member has to rejoin (H1)."""
+    """Extend the session; the response is True if the member has to rejoin (H1)."""
     refused = refusal(group, event.member_id, event.instance_id, event.generation)
     if refused is not None:
         builder.fail(event.call_id, refused)
         return
-    show_life(group, group.members[event.member_id], builder)
+    extend_session(group, group.members[event.member_id], builder)
     builder.complete(event.call_id, group.state is GroupState.PREPARING_REBALANCE)
 
 
@@ -33,7 +33,7 @@ def session_due(
     late_ms = builder.now_ms - (member.timer_at_ms or builder.now_ms)
     member.timer_at_ms = None
     if member.is_parked and not member.is_new:
-        return  # counts as alive; the end of the parked call sets the timer again
+        return  # a parked member is alive; the end of its call sets the timer again
     if late_ms >= STALLED_MS:
         resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
         return
@@ -43,5 +43,5 @@ def session_due(
     if member.watch_broken:
         group.note_disconnected(member.member_id)
     fail_parked_calls(group, member, builder)
-    forget_members(group, [member], builder)
+    remove_members(group, [member], builder)
     after_removal(group, builder, settings)

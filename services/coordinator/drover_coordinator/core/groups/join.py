@@ -23,13 +23,13 @@ from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.rebalance import (
     after_removal,
-    forget_members,
     maybe_complete,
     parked_join_key,
     prepare,
+    remove_members,
 )
 from drover_coordinator.core.groups.records import GroupRecord
-from drover_coordinator.core.groups.sessions import resume, set_session_timer, show_life
+from drover_coordinator.core.groups.sessions import extend_session, resume, set_session_timer
 from drover_coordinator.core.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from drover_coordinator.core.groups.static_members import (
     persist_static_member,
@@ -44,8 +44,10 @@ def pending_key(group_id: str, member_id: str) -> str:
 
 
 def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Handle a join. The checks are in Kafka's order, except that a call with an instance id is
-    first checked for being fenced or unknown.
+    """Handle a join.
+
+    The checks are in Kafka's order, except that a call with an instance id is first checked for a
+    fenced or unknown member.
     """
     if group.state is GroupState.DEAD:
         builder.fail(event.call_id, not_available(group.group_id))
@@ -66,7 +68,7 @@ def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: Grou
     elif (violation := _size_violation(group, known, event)) is not None:
         _refuse_for_bytes(group, violation, event, builder, settings)
     elif event.member_id and known is not None:
-        _join_again(group, known, event, builder, settings)
+        _rejoin(group, known, event, builder, settings)
     elif event.member_id:
         del group.pending[event.member_id]
         builder.cancel_timer(pending_key(group.group_id, event.member_id))
@@ -74,15 +76,16 @@ def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: Grou
     elif event.instance_id is not None:
         _join_static(group, known, event, builder, settings)
     else:
-        _hand_out_id(group, event, builder, settings)
+        _issue_member_id(group, event, builder, settings)
 
 
 def _inconsistent(group: Group, event: JoinGroup) -> DroverError:
     if event.protocol_type != group.protocol_type:
         return inconsistent_protocol(
-            "protocol_type", f"the group's is {group.protocol_type!r}, not {event.protocol_type!r}"
+            "protocol_type",
+            f"must be the group's, {group.protocol_type!r}, not {event.protocol_type!r}",
         )
-    return inconsistent_protocol("protocols", "no offered protocol is spoken by every member")
+    return inconsistent_protocol("protocols", "must include one that every member supports")
 
 
 def _refuse_for_size(
@@ -92,12 +95,13 @@ def _refuse_for_size(
     builder: OutcomeBuilder,
     settings: GroupSettings,
 ) -> None:
-    """Refuse the last ones to join; remove a refused member and its pending id, so that the
-    rebalance does not wait for them (J3).
+    """Reject a join of a full group (J3).
+
+    A rejected member or pending id is removed, so that the rebalance does not wait for it.
     """
     builder.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
     if known is not None:
-        forget_members(group, [known], builder)
+        remove_members(group, [known], builder)
         after_removal(group, builder, settings)
     elif group.pending.pop(event.member_id, None) is not None:
         builder.cancel_timer(pending_key(group.group_id, event.member_id))
@@ -120,8 +124,10 @@ def _refuse_for_bytes(
     builder: OutcomeBuilder,
     settings: GroupSettings,
 ) -> None:
-    """Refuse a join whose metadata would not fit. A member keeps its earlier protocols; a pending
-    id is removed, so that the rebalance does not wait for it.
+    """Reject a join whose metadata does not fit.
+
+    A member keeps its earlier protocols. A pending id is removed, so that the rebalance does not
+    wait for it.
     """
     builder.fail(event.call_id, group_has_no_room(group.group_id, violation))
     if group.pending.pop(event.member_id, None) is not None:
@@ -129,10 +135,10 @@ def _refuse_for_bytes(
         after_removal_of_pending(group, builder, settings)
 
 
-def _hand_out_id(
+def _issue_member_id(
     group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Issue a member id to join with, so that a lost response leaves no member behind (J6)."""
+    """Issue a member id to join with, so that a lost response leaves no orphaned member (J6)."""
     if len(group.pending) >= settings.group_max_size:
         builder.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
         return
@@ -171,7 +177,7 @@ def _add(
     """Add a new member and park its join for the next generation (J7)."""
     group.add(member, event.protocol_type)
     if group.initial_delay is not None:
-        group.initial_delay.joined_meanwhile = True
+        group.initial_delay.member_joined = True
     _park_and_rebalance(group, member, event, builder, settings)
 
 
@@ -182,10 +188,11 @@ def _join_static(
     builder: OutcomeBuilder,
     settings: GroupSettings,
 ) -> None:
-    """A static member joins for the first time, or its process has restarted (J9).
+    """Join a static member for the first time, or after its process restarted (J9).
 
-    It needs no member id first: a repeated call replaces its own member. In a stable group whose
-    protocol stays the same, a restarted process gets the present generation without a rebalance.
+    It needs no member id first, because a retry replaces the member of the first attempt. In a
+    stable group whose protocol stays the same, a restarted process gets the present generation
+    without a rebalance.
     """
     member = _newcomer(event, event.new_member_id, builder)
     if before is None:
@@ -194,8 +201,10 @@ def _join_static(
         return
     member.is_new = before.is_new
     static_join = replace_static_member(group, before, member, builder)
-    goes_on = group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name
-    if not goes_on:
+    stays_stable = (
+        group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name
+    )
+    if not stays_stable:
         _park_and_rebalance(group, member, event, builder, settings)
         persist_static_member(group, static_join, builder)
         return
@@ -205,24 +214,22 @@ def _join_static(
     builder.complete(event.call_id, replace(joined, skip_assignment=bool(joined.members)))
 
 
-def _join_again(
+def _rejoin(
     group: Group, member: Member, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A member joins again: it joins the rebalance, starts one, or gets the same response again
-    (J8).
-    """
+    """Handle a member's rejoin: join a rebalance, start one, or repeat the response (J8)."""
     changed = member.protocols != event.protocols
     leads = member.member_id == group.leader_id
-    answered_again = not changed and (
+    repeats_response = not changed and (
         group.state is GroupState.COMPLETING_REBALANCE
         or (group.state is GroupState.STABLE and not leads)
     )
-    if answered_again:
+    if repeats_response:
         assert group.hard is not None
         builder.complete(event.call_id, group.joined(member, group.hard))
-        show_life(group, member, builder)
+        extend_session(group, member, builder)
         return
-    if member.join_call_id is not None:  # the earlier caller has gone
+    if member.join_call_id is not None:  # the member's earlier call is obsolete
         builder.complete(member.join_call_id, RetryJoin(member.member_id))
     if changed:
         group.update_protocols(member, event.protocols)
@@ -242,7 +249,7 @@ def _park_and_rebalance(
     group.park_join(member, event.call_id)
     maybe_complete(group, builder, settings)
     if builder.records:
-        return  # the append's replay answers it soon
+        return  # the replay of the append completes it soon
     builder.set_timer(
         parked_join_key(group.group_id, member.member_id),
         event.parked_until_ms,
@@ -256,7 +263,7 @@ def _park_and_rebalance(
 def end_parked_join(
     group: Group, member: Member, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Answer a parked join with RetryJoin while the rebalance continues; restart the session."""
+    """Complete a parked join with RetryJoin and restart the session; the rebalance continues."""
     builder.complete(group.unpark_join(member), RetryJoin(member.member_id))
     builder.cancel_timer(parked_join_key(group.group_id, member.member_id))
     resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
@@ -265,7 +272,7 @@ def end_parked_join(
 def creation_not_durable(
     group: Group, member_id: str, error: DroverError, builder: OutcomeBuilder
 ) -> None:
-    """Remove the pending id or first member whose group could not be created; fail its join."""
+    """Remove the pending id or first member of a group that could not be created; fail its join."""
     group.pending.pop(member_id, None)
     member = group.members.get(member_id)
     if member is not None:  # a static member, which needs no pending id
@@ -278,7 +285,7 @@ def creation_not_durable(
 def after_removal_of_pending(
     group: Group, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Complete a rebalance that waited for the id; remove a group that never had a member."""
+    """Complete a rebalance that waited for the id, or remove a group that never had a member."""
     if group.is_unused and group.state is GroupState.EMPTY:
         if group.hard is not None:
             builder.append(GroupRecord(group.group_id, None))

@@ -7,42 +7,42 @@ from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.join import after_removal_of_pending, pending_key
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
-from drover_coordinator.core.groups.rebalance import after_removal, forget_members, parked_join_key
+from drover_coordinator.core.groups.rebalance import after_removal, parked_join_key, remove_members
 from drover_coordinator.core.groups.settings import GroupSettings
 
 
 def leave(
     group: Group, event: LeaveGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Remove members without waiting for their sessions, with one rebalance for all (L1 to L3)."""
+    """Remove members before their sessions end, with one rebalance for all (L1 to L3)."""
     if group.state is GroupState.DEAD:
         builder.fail(event.call_id, not_available(group.group_id))
         return
-    gone: dict[str, Member] = {}
-    freed = False
+    leavers: dict[str, Member] = {}
+    removed_pending = False
     results = []
     for leaving in event.leaving:
-        member_id, outcome = _who_leaves(group, leaving)
-        if member_id in gone:
+        member_id, outcome = _find_leaver(group, leaving)
+        if member_id in leavers:
             outcome = LeaveOutcome.UNKNOWN_MEMBER_ID
         elif outcome is LeaveOutcome.LEFT and member_id in group.pending:
             del group.pending[member_id]
             builder.cancel_timer(pending_key(group.group_id, member_id))
-            freed = True
+            removed_pending = True
         elif outcome is LeaveOutcome.LEFT:
-            gone[member_id] = group.members[member_id]
-            fail_parked_calls(group, gone[member_id], builder)
+            leavers[member_id] = group.members[member_id]
+            fail_parked_calls(group, leavers[member_id], builder)
         results.append(LeaveResult(member_id, outcome, leaving.instance_id))
     builder.complete(event.call_id, tuple(results))
-    forget_members(group, list(gone.values()), builder)
-    if gone:
+    remove_members(group, list(leavers.values()), builder)
+    if leavers:
         after_removal(group, builder, settings)
-    elif freed:
+    elif removed_pending:
         after_removal_of_pending(group, builder, settings)
 
 
-def _who_leaves(group: Group, leaving: LeavingMember) -> tuple[str, LeaveOutcome]:
-    """The member that is meant, by member id, instance id or both (L1)."""
+def _find_leaver(group: Group, leaving: LeavingMember) -> tuple[str, LeaveOutcome]:
+    """Find a leaving member by member id, instance id or both (L1)."""
     member_id = leaving.member_id
     if leaving.instance_id is not None:
         holder = group.holder(leaving.instance_id)
@@ -56,7 +56,7 @@ def _who_leaves(group: Group, leaving: LeavingMember) -> tuple[str, LeaveOutcome
 
 
 def unknown_leavers(leaving: tuple[LeavingMember, ...]) -> tuple[LeaveResult, ...]:
-    """The results of leaving a group that does not exist (L2)."""
+    """The results of LeaveGroup for a group that does not exist (L2)."""
     return tuple(
         LeaveResult(each.member_id, LeaveOutcome.UNKNOWN_MEMBER_ID, each.instance_id)
         for each in leaving
@@ -64,7 +64,7 @@ def unknown_leavers(leaving: tuple[LeavingMember, ...]) -> tuple[LeaveResult, ..
 
 
 def fail_parked_calls(group: Group, member: Member, builder: OutcomeBuilder) -> None:
-    """Fail the parked calls of a member that is removed, with UNKNOWN_MEMBER_ID."""
+    """Fail the parked calls of a removed member with UNKNOWN_MEMBER_ID."""
     for call_id in (member.join_call_id, member.sync_call_id):
         if call_id is not None:
             builder.fail(call_id, unknown_member(group.group_id, member.member_id))

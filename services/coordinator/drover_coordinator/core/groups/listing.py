@@ -1,4 +1,4 @@
-"""ListGroups (rule A2): which groups there are, by page."""
+"""ListGroups (rule A2): the groups by page."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,16 @@ from drover_coordinator.core.groups.events import ListGroups
 from drover_coordinator.core.groups.group import Group
 
 
-def page_size(asked: int, first_group_id: str | None) -> int:
-    """How many groups a page takes. A group without a name is one more: no token could name it as
-    the last one of a page.
+def page_size(requested: int, first_group_id: str | None) -> int:
+    """How many groups a page holds; one more if it starts with the group whose id is empty.
+
+    That group cannot end a page, because an empty token means the first page.
     """
-    return (asked or PAGE_SIZE_DEFAULT) + (first_group_id == "")
+    return (requested or PAGE_SIZE_DEFAULT) + (first_group_id == "")
 
 
 def page_of(groups: Mapping[str, Group], event: ListGroups) -> GroupPage:
-    """The groups that pass the filters, in order of their ids, from the token on."""
+    """The groups that pass the filters, ordered by id, starting behind the token."""
     group_ids = sorted(
         group_id
         for group_id, group in groups.items()

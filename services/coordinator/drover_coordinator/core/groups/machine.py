@@ -1,4 +1,4 @@
-"""The machine of all groups in one log: routes events to groups and handles those for all."""
+"""The machine of all groups in one log: routes each event to its group."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -61,7 +61,7 @@ from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import FloorRecord, LogValue, OffsetRecord
-from drover_coordinator.core.groups.sessions import alive_for
+from drover_coordinator.core.groups.sessions import set_session_end
 from drover_coordinator.core.groups.settings import GROUPS_MAX, OFFSETS_MAX, GroupSettings
 
 _LIVE = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -69,7 +69,7 @@ _NOTHING: Outcome[LogValue] = Outcome()
 
 
 class GroupsMachine:
-    """The groups that one log holds. See ``drover.machine`` for the contract.
+    """The groups of one log. ``drover.machine`` documents the contract.
 
     Args:
         settings: Bounds and delays.
@@ -78,7 +78,7 @@ class GroupsMachine:
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self._settings = settings or GroupSettings()
         self._groups: dict[str, Group] = {}
-        #: the highest generation of any group that was removed
+        #: the highest generation of any removed group
         self._floor = 0
         self._offset_count = 0
         self._sweep: expiry.Sweep | None = None
@@ -91,10 +91,12 @@ class GroupsMachine:
             LeaveGroup: self._leave,
             DescribeGroup: self._describe,
             ListGroups: self._list,
-            DeleteGroup: self._of_group(validate.check_group_end, self._delete_group),
+            DeleteGroup: self._of_group(validate.check_group_deletion, self._delete_group),
             CommitGroupOffsets: self._of_group(validate.check_group_commit, self._commit_offsets),
             FetchGroupOffsets: self._of_group(validate.check_group_fetch, group_offsets.fetch),
-            DeleteGroupOffsets: self._of_group(validate.check_group_deletion, group_offsets.delete),
+            DeleteGroupOffsets: self._of_group(
+                validate.check_offsets_deletion, group_offsets.delete
+            ),
             CheckMember: self._check_member,
             WatchOpened: self._watch_opened,
             CallAbandoned: self._call_abandoned,
@@ -113,7 +115,7 @@ class GroupsMachine:
     # --- the machine -------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ms: int) -> Outcome[LogValue]:
-        """Decide about ``event``; changes soft state only."""
+        """Decide ``event``; changes soft state only."""
         return self._handlers[type(event)](event, now_ms)
 
     def replay(self, replayed: Replayed[LogValue]) -> Sequence[Instruction]:
@@ -143,16 +145,16 @@ class GroupsMachine:
         ):
             group.note(metadata)  # the group was created, or a static member replaced
         elif metadata.assigned:
-            rebalance.assignment_came(group, metadata, builder, self._settings)
+            rebalance.assignment_replayed(group, metadata, builder, self._settings)
         else:
-            rebalance.generation_began(group, metadata, builder, self._settings)
+            rebalance.generation_replayed(group, metadata, builder, self._settings)
         return builder.instructions
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """Start all session timers (rule P3).
 
         A group whose generation has no assignment rebalances, and so does one with too many
-        members; all others continue as they were.
+        members; all other groups keep their generation.
         """
         self._is_loaded = True
         builder = OutcomeBuilder(now_ms)
@@ -161,16 +163,16 @@ class GroupsMachine:
             for group_id, group in self._groups.items()
             if group.hard is not None or group.offsets
         }
-        expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+        expiry.set_timer(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
         for group in self._groups.values():
             group.restore()
             for member in group.members.values():
-                alive_for(group, member, builder, member.session_timeout_ms)
+                set_session_end(group, member, builder, member.session_timeout_ms)
             too_many = len(group.members) > self._settings.group_max_size
             if group.state is GroupState.COMPLETING_REBALANCE or too_many:
                 rebalance.prepare(group, builder, self._settings)
             elif group.is_unused:
-                # pending ids are soft state and were lost
+                # its pending ids were soft state and are lost
                 due_ms = now_ms + self._settings.session_timeout_min_ms
                 key = join.pending_key(group.group_id, "")
                 builder.set_timer(key, due_ms, PendingDue(group.group_id, ""))
@@ -178,11 +180,11 @@ class GroupsMachine:
 
     @property
     def groups(self) -> Collection[Group]:
-        """Every group, to look at."""
+        """Every group, for reading."""
         return self._groups.values()
 
     def validate(self) -> None:
-        """Raise AssertionError when a group contradicts itself."""
+        """Raise AssertionError when an invariant is broken."""
         parked: list[str] = []
         for group_id, group in self._groups.items():
             assert group.group_id == group_id
@@ -195,7 +197,7 @@ class GroupsMachine:
         assert self._offset_count == sum(len(group.offsets) for group in self._groups.values())
 
     def hard_state(self) -> dict[str, object]:
-        """The groups and the generation floor by the log; equal before and after a restart."""
+        """The durable state of the groups, which a restart does not change."""
         state: dict[str, object] = {
             group.group_id: (group.hard, dict(group.offsets))
             for group in self._groups.values()
@@ -216,7 +218,7 @@ class GroupsMachine:
             and group.state in _LIVE
             and event.instance_id in (None, member.instance_id)
         ):
-            # as ``heartbeat.heartbeat``, without its cost: nearly all calls are this one
+            # fast path, same effect as ``heartbeat.heartbeat``: nearly all calls are heartbeats
             member.watch_broken = False
             member.alive_until_ms = now_ms + member.session_timeout_ms
             return Outcome((), (Complete(event.call_id, False),))
@@ -286,7 +288,7 @@ class GroupsMachine:
     def _of_group(
         self, check: Callable[..., DroverError | None], rule: Callable[..., None]
     ) -> Callable[..., Outcome[LogValue]]:
-        """The handler of a call that ``rule`` answers, whether the group exists or not."""
+        """The handler of a call that ``rule`` handles for existing and missing groups."""
 
         def handle(event: Any, now_ms: int) -> Outcome[LogValue]:
             error = check(event)
@@ -347,8 +349,8 @@ class GroupsMachine:
 
     def _call_abandoned(self, event: CallAbandoned, now_ms: int) -> Outcome[LogValue]:
         builder = OutcomeBuilder(now_ms)
-        if (found := self._member(event.group_id, event.member_id)) is not None:
-            group, member = found
+        if (located := self._member(event.group_id, event.member_id)) is not None:
+            group, member = located
             if member.join_call_id == event.call_id:
                 join.end_parked_join(group, member, builder, self._settings)
             elif member.sync_call_id == event.call_id:
@@ -357,13 +359,13 @@ class GroupsMachine:
 
     def _stream_broken(self, event: MemberStreamBroken, now_ms: int) -> Outcome[LogValue]:
         builder = OutcomeBuilder(now_ms)
-        if (found := self._member(event.group_id, event.member_id)) is not None:
-            watch.stream_broken(*found, event.watch_id, builder, self._settings)
+        if (located := self._member(event.group_id, event.member_id)) is not None:
+            watch.stream_broken(*located, event.watch_id, builder, self._settings)
         return builder.outcome()
 
     def _watch_ended(self, event: WatchEnded, now_ms: int) -> Outcome[LogValue]:
-        if (found := self._member(event.group_id, event.member_id)) is not None:
-            found[1].watches.discard(event.watch_id)
+        if (located := self._member(event.group_id, event.member_id)) is not None:
+            located[1].watches.discard(event.watch_id)
         return _NOTHING
 
     def _unloaded(self, event: Unloaded, now_ms: int) -> Outcome[LogValue]:
@@ -377,8 +379,8 @@ class GroupsMachine:
 
     def _session_due(self, event: SessionDue, now_ms: int) -> Outcome[LogValue]:
         builder = OutcomeBuilder(now_ms)
-        if (found := self._member(event.group_id, event.member_id)) is not None:
-            heartbeat.session_due(*found, builder, self._settings)
+        if (located := self._member(event.group_id, event.member_id)) is not None:
+            heartbeat.session_due(*located, builder, self._settings)
         return builder.outcome()
 
     def _pending_due(self, event: PendingDue, now_ms: int) -> Outcome[LogValue]:
@@ -394,9 +396,9 @@ class GroupsMachine:
 
     def _parked_join_due(self, event: ParkedJoinDue, now_ms: int) -> Outcome[LogValue]:
         builder = OutcomeBuilder(now_ms)
-        found = self._member(event.group_id, event.member_id)
-        if found is not None and found[1].join_call_id == event.call_id:
-            join.end_parked_join(*found, builder, self._settings)
+        located = self._member(event.group_id, event.member_id)
+        if located is not None and located[1].join_call_id == event.call_id:
+            join.end_parked_join(*located, builder, self._settings)
         return builder.outcome()
 
     def _rebalance_due(self, event: RebalanceDue, now_ms: int) -> Outcome[LogValue]:
@@ -420,10 +422,10 @@ class GroupsMachine:
         if event.begins or self._sweep is None:
             self._sweep = expiry.begin(self._groups)
         if expiry.step(self._sweep, self._groups, builder, self._settings, self._floor):
-            expiry.again(builder, in_ms=expiry.STEP_PAUSE_MS, begins=False)
+            expiry.set_timer(builder, in_ms=expiry.STEP_PAUSE_MS, begins=False)
         else:
             self._sweep = None
-            expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+            expiry.set_timer(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
         return builder.outcome()
 
     # --- failed appends ----------------------------------------------------------------------
@@ -433,7 +435,7 @@ class GroupsMachine:
         builder = OutcomeBuilder(now_ms)
         if isinstance(failed, ExpiryNotDurable):
             self._sweep = None
-            expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+            expiry.set_timer(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
             return builder.outcome()
         assert isinstance(
             failed,
@@ -463,7 +465,7 @@ class GroupsMachine:
     # --- helpers -----------------------------------------------------------------------------
 
     def _member(self, group_id: str, member_id: str) -> tuple[Group, Member] | None:
-        """A member of a group that is served; None for a stale event."""
+        """A group and its member; None if the event is stale."""
         group = self._groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             return None
@@ -487,22 +489,24 @@ class GroupsMachine:
         group.offsets[record.partition] = offset
 
     def _raise_floor(self, generation: int) -> None:
-        """Raise the generation floor, also for groups that are not in the log yet."""
+        """Raise the generation floor, including that of groups without a record."""
         self._floor = generation
         for group in self._groups.values():
             if group.hard is None:
                 group.generation = self._floor
 
     def _forget(self, group_id: str) -> None:
-        """Apply a group's tombstone. Its offsets have records of their own: during a load some
-        may have later tombstones, or have been committed later.
+        """Apply a group's tombstone; its offsets stay until their own tombstones.
+
+        During a load an offset's tombstone may follow, or the offset may have been committed after
+        the group was deleted.
         """
         group = self._groups.pop(group_id, None)
         if group is not None and group.offsets:
             self._new_group(group_id, group.state_time_ms).offsets = group.offsets
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Drop an unused group that is not in the log."""
+        """Remove an unused group without a record in the log."""
         if group.hard is None and group.is_unused and group.state is GroupState.EMPTY:
             del self._groups[group.group_id]
 

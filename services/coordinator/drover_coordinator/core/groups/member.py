@@ -1,4 +1,4 @@
-"""One member of a group, as it is now."""
+"""The present state of one member of a group."""
 
 from dataclasses import dataclass, field
 
@@ -8,15 +8,14 @@ from drover_coordinator.core.groups.records import MemberRecord
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member: what it said when it joined, and what is known of it since.
+    """A member: the fields of its last join, and its session, parked calls and watches.
 
     Only ``assignment`` is hard state; it changes when a record is replayed. ``is_new`` holds until
-    the member's first join is answered with a generation; until then it has to be done by
-    ``new_until_ms``.
+    the member's first join completes with a generation, which has to happen by ``new_until_ms``.
 
-    The session is over at ``alive_until_ms`` unless a join or sync is parked. The timer that looks
-    after it is set for ``timer_at_ms``: never later than that, often earlier, because a heartbeat
-    only moves ``alive_until_ms`` and leaves the timer to find out.
+    The session ends at ``alive_until_ms`` unless a join or sync is parked. The session timer is set
+    to ``timer_at_ms``, never later than that. It is often earlier, because a heartbeat only moves
+    ``alive_until_ms``; the timer is then set again when it fires.
     """
 
     member_id: str
@@ -33,13 +32,13 @@ class Member:
     new_until_ms: int = 0
     alive_until_ms: int = 0
     timer_at_ms: int | None = None
-    #: the open ones, by the calls that opened them
+    #: the open watches, by the ids of the calls that opened them
     watches: set[str] = field(default_factory=set)
     watch_broken: bool = False
 
     @property
     def is_parked(self) -> bool:
-        """A join or sync of the member waits for its answer."""
+        """Whether a join or sync of the member waits for its response."""
         return self.join_call_id is not None or self.sync_call_id is not None
 
     def metadata_of(self, protocol_name: str) -> bytes:
@@ -50,7 +49,7 @@ class Member:
         return b""
 
     def record(self, assignment: bytes = b"") -> MemberRecord:
-        """The member as the log keeps it, with ``assignment``."""
+        """The log record of the member, with ``assignment``."""
         return MemberRecord(
             member_id=self.member_id,
             client_id=self.client_id,
@@ -77,7 +76,7 @@ class Member:
 
 
 def member_from(record: MemberRecord) -> Member:
-    """The member that a record of the log describes."""
+    """Restore a member from its log record."""
     return Member(
         member_id=record.member_id,
         client_id=record.client_id,

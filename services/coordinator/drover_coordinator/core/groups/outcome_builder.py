@@ -17,8 +17,9 @@ from drover_coordinator.core.groups.records import LogValue
 
 @dataclass(slots=True)
 class OutcomeBuilder:
-    """The records and instructions of one event, in order; ``on_append_failed`` is the event that
-    the machine handles if the append is refused.
+    """The records and instructions of one event, in order.
+
+    ``on_append_failed`` is the event that the machine handles if the append fails.
     """
 
     now_ms: int
@@ -27,11 +28,11 @@ class OutcomeBuilder:
     on_append_failed: object | None = None
 
     def complete(self, call_id: str, response: object) -> None:
-        """Answer a call."""
+        """Complete a call with a response."""
         self.instructions.append(Complete(call_id, response))
 
     def fail(self, call_id: str, error: DroverError) -> None:
-        """Answer a call with an error."""
+        """Fail a call with an error."""
         self.instructions.append(Fail(call_id, error))
 
     def set_timer(self, key: str, deadline_ms: int, event: object) -> None:

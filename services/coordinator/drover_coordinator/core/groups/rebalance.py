@@ -1,13 +1,14 @@
 """A rebalance: from one generation to the next (rules B1 to B5).
 
-1. ``prepare``: members have to join; parked syncs are answered that a rebalance began.
+1. ``prepare``: members have to join; parked syncs get REBALANCE_IN_PROGRESS.
 2. ``complete``: all have joined or time is up; the next generation is appended to the log.
-3. ``generation_began``: it is durable; joins are answered, the group waits for the leader's sync.
-4. ``assignment_came``: the leader's assignment is durable; the group is stable.
+3. ``generation_replayed``: it is durable; joins complete, and the group waits for the leader's
+   sync.
+4. ``assignment_replayed``: the leader's assignment is durable; the group is stable.
 
 Steps 3 and 4 run when the record is replayed, so no response precedes its record. They set all
-timers of the new phase; the event that appends the record sets none of those, as the two have no
-order.
+timers of the new phase. The event that appends the record must not set them, because its
+instructions and the replay's have no defined order.
 """
 
 from drover.errors import DroverError
@@ -41,7 +42,7 @@ def sync_key(group_id: str) -> str:
 
 
 def parked_join_key(group_id: str, member_id: str) -> str:
-    """The key of the timer that answers a parked join before its deadline."""
+    """The key of the timer that completes a parked join before its deadline."""
     return f"join\0{group_id}\0{member_id}"
 
 
@@ -57,8 +58,8 @@ def announce(group: Group, builder: OutcomeBuilder) -> None:
     builder.notify(watch_channel(group.group_id), GroupChanged(group.change, watched))
 
 
-def forget_members(group: Group, members: list[Member], builder: OutcomeBuilder) -> None:
-    """Remove members; their parked calls have been answered."""
+def remove_members(group: Group, members: list[Member], builder: OutcomeBuilder) -> None:
+    """Remove members whose parked calls were completed or failed."""
     for member in members:
         group.remove(member)
         builder.cancel_timer(session_key(group.group_id, member.member_id))
@@ -78,7 +79,7 @@ def prepare(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> N
         _release_syncs(group, builder, settings)
     group.unsynced.clear()  # SyncDue checks it, so its timer need not be cancelled
     group.transition(GroupState.PREPARING_REBALANCE, builder.now_ms)
-    _wait(group, builder, delay_ms)
+    _wait_for_joins(group, builder, delay_ms)
     announce(group, builder)
 
 
@@ -90,27 +91,27 @@ def _release_syncs(group: Group, builder: OutcomeBuilder, settings: GroupSetting
             resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
 
 
-def _wait(group: Group, builder: OutcomeBuilder, delay_ms: int) -> None:
+def _wait_for_joins(group: Group, builder: OutcomeBuilder, delay_ms: int) -> None:
     group.rebalance_due_ms = builder.now_ms + delay_ms
-    wait_again(group, builder)
+    set_rebalance_timer(group, builder)
 
 
-def wait_again(group: Group, builder: OutcomeBuilder) -> None:
-    """Set the timer of the wait for joins again, for the same time."""
+def set_rebalance_timer(group: Group, builder: OutcomeBuilder) -> None:
+    """Set the timer that ends the wait for joins at ``rebalance_due_ms``."""
     builder.set_timer(
         rebalance_key(group.group_id), group.rebalance_due_ms, RebalanceDue(group.group_id)
     )
 
 
 def maybe_complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Complete early if all have joined; the initial delay is never cut short."""
+    """Complete the rebalance if all members have joined and no initial delay is running."""
     preparing = group.state is GroupState.PREPARING_REBALANCE
     if preparing and group.initial_delay is None and group.all_joined:
         complete(group, builder, settings)
 
 
 def after_removal(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Members or pending ids were removed: start a rebalance, or complete the one that waits."""
+    """Start a rebalance after members were removed, or complete the one that waited for them."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare(group, builder, settings)
     maybe_complete(group, builder, settings)
@@ -121,20 +122,20 @@ def rebalance_due(group: Group, builder: OutcomeBuilder, settings: GroupSettings
     if group.state is not GroupState.PREPARING_REBALANCE or builder.now_ms < group.rebalance_due_ms:
         return
     delay = group.initial_delay
-    if delay is not None and delay.joined_meanwhile and delay.remaining_ms:
+    if delay is not None and delay.member_joined and delay.remaining_ms:
         next_ms = min(delay.round_ms, delay.remaining_ms)
         remaining_ms = max(delay.remaining_ms - delay.round_ms, 0)
         group.initial_delay = InitialDelay(next_ms, remaining_ms)
-        _wait(group, builder, next_ms)
+        _wait_for_joins(group, builder, next_ms)
         return
     complete(group, builder, settings)
 
 
 def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """End the wait: remove members that have not joined, append the next generation (B4).
+    """End the wait for joins: remove absent members, append the next generation (B4).
 
-    A static member that has not joined stays until its session ends, as it may be restarting. If
-    only such members are left the wait continues: their generation would have no leader.
+    An absent static member stays until its session ends, as it may be restarting. If only absent
+    static members remain, the wait continues: their generation would have no leader.
     """
     group.initial_delay = None
     absent = [member for member in group.members.values() if member.join_call_id is None]
@@ -142,9 +143,9 @@ def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> 
     static = [member for member in absent if member.instance_id is not None]
     room_count = max(settings.group_max_size - joined_count, 0)  # J3: the last ones are removed
     dynamic = [member for member in absent if member.instance_id is None]
-    forget_members(group, [*dynamic, *static[room_count:]], builder)
+    remove_members(group, [*dynamic, *static[room_count:]], builder)
     if group.members and not joined_count:
-        _wait(group, builder, group.max_rebalance_timeout_ms)
+        _wait_for_joins(group, builder, group.max_rebalance_timeout_ms)
         return
     builder.cancel_timer(rebalance_key(group.group_id))
     metadata = group.as_next_generation(builder.now_ms)
@@ -154,13 +155,13 @@ def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> 
     builder.append(GroupRecord(group.group_id, metadata), GenerationNotDurable(group.group_id))
 
 
-def generation_began(
+def generation_replayed(
     group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A generation is durable; its joins are being answered.
+    """Start a generation once its record is durable; the runtime then completes the joins.
 
-    Absent static members are in it too; their sessions are not extended. None of its members is new
-    any more, so the time limit of new members no longer applies.
+    It includes absent static members, whose sessions are not extended. Its members are no longer
+    new, so the time limit of new members ends.
     """
     joined = [member for member in group.members.values() if member.join_call_id is not None]
     for member in joined:
@@ -185,10 +186,10 @@ def generation_began(
     announce(group, builder)
 
 
-def assignment_came(
+def assignment_replayed(
     group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """The assignment of a generation is durable; its syncs are being answered."""
+    """Make the group stable once its assignment is durable; the runtime then completes syncs."""
     group.apply(metadata)
     group.transition(GroupState.STABLE, builder.now_ms)
     for member in group.members.values():
@@ -207,12 +208,12 @@ def sync_due(
     if group.generation != generation or not group.unsynced:
         return
     late = [group.members[member_id] for member_id in sorted(group.unsynced)]
-    forget_members(group, late, builder)
+    remove_members(group, late, builder)
     after_removal(group, builder, settings)
 
 
 def generation_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """The append failed, and so did the joins; their members may join again.
+    """Wait for joins again after the append of a generation failed, and so its joins.
 
     The timers and notifications of the failed event were dropped, so set them again.
     """
@@ -225,12 +226,12 @@ def generation_not_durable(group: Group, builder: OutcomeBuilder, settings: Grou
             resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
         set_session_timer(group, member, builder)
     group.initial_delay = None
-    _wait(group, builder, group.max_rebalance_timeout_ms or APPEND_RETRY_MS)
+    _wait_for_joins(group, builder, group.max_rebalance_timeout_ms or APPEND_RETRY_MS)
     announce(group, builder)
 
 
 def assignment_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """The append failed, and so did the syncs; start another rebalance (S2)."""
+    """Start another rebalance after the append of an assignment failed, and so its syncs (S2)."""
     if group.state is not GroupState.COMPLETING_REBALANCE:
         return
     for member in group.members.values():
@@ -248,7 +249,7 @@ def assignment_record(group: Group, assignments: dict[str, bytes], builder: Outc
 
 
 def end_service(group: Group, error: DroverError, builder: OutcomeBuilder) -> None:
-    """Stop serving the group (P4): parked calls fail with ``error``."""
+    """Stop serving the group (P4) and fail its parked calls with ``error``."""
     if group.state is GroupState.DEAD:
         return
     for member in group.members.values():

@@ -1,8 +1,8 @@
-"""The records of the group log. The last one of a key counts.
+"""The records of the group log. A record replaces the earlier ones of its key.
 
 A group's record is appended when it is created, when a generation begins (before any response),
-when the leader's assignment arrives, and when the last member is removed. Each offset has a record
-of its own.
+when the leader's assignment arrives, and when the last member is removed. Each offset has its own
+record.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class MemberRecord:
 class GroupMetadata:
     """A group at one generation.
 
-    ``assigned`` says that the members' assignments belong to this generation. A group without
+    ``assigned`` is true if the members' assignments belong to this generation. A group without
     members has an empty ``protocol_name`` and ``leader_id``.
     """
 

@@ -18,7 +18,7 @@ from drover_coordinator.core.groups.failures import fenced_instance
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
-from drover_coordinator.core.groups.rebalance import announce, parked_join_key, wait_again
+from drover_coordinator.core.groups.rebalance import announce, parked_join_key, set_rebalance_timer
 from drover_coordinator.core.groups.records import GroupRecord
 from drover_coordinator.core.groups.sessions import resume, session_key, set_session_timer
 
@@ -52,7 +52,7 @@ def replace_static_member(
 def persist_static_member(
     group: Group, static_join: StaticMemberJoin, builder: OutcomeBuilder
 ) -> None:
-    """Append who holds the instance id, if the log has a holder of it or no group yet."""
+    """Append the new holder of the instance id, if the log has an earlier holder or no group."""
     holder = group.members[static_join.member_id]
     assert holder.instance_id is not None
     if builder.records:  # the next generation's record includes it
@@ -86,7 +86,7 @@ def static_member_not_durable(
     """Fail the join and restore the replaced member.
 
     The timers and notifications of the failed event were dropped, so set them again. A rebalance
-    that it began continues, since members may know of it already.
+    that the join started continues, since members may have been notified of it.
     """
     call_id = group.members[static_join.member_id].join_call_id
     if call_id is not None:
@@ -97,5 +97,5 @@ def static_member_not_durable(
     for member in group.members.values():
         if not member.is_parked:
             set_session_timer(group, member, builder)
-    wait_again(group, builder)
+    set_rebalance_timer(group, builder)
     announce(group, builder)

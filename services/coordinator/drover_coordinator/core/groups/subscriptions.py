@@ -1,8 +1,7 @@
 """Subscriptions of consumers: parses the head of Kafka's consumer protocol.
 
-A member's metadata begins with a version (two bytes) and the topics: their number (four bytes),
-then each name, as its length (two bytes) and UTF-8. What follows differs from version to version
-and does not matter here.
+A member's metadata starts with a version (two bytes) and the topics: their count (four bytes), then
+each name, as its length (two bytes) and UTF-8. The rest depends on the version and is ignored.
 """
 
 import struct
@@ -15,27 +14,25 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that any member subscribes to; None, so perhaps any, if a member's metadata cannot
-    be parsed.
-    """
+    """The topics that any member subscribes to; None (any topic) if metadata cannot be parsed."""
     topics: set[str] = set()
     for member in group.members.values():
-        for protocol in _counting(group, member):
-            read = parse_topics(protocol.metadata)
-            if read is None:
+        for protocol in _relevant_protocols(group, member):
+            subscribed = parse_topics(protocol.metadata)
+            if subscribed is None:
                 return None
-            topics |= read
+            topics |= subscribed
     return frozenset(topics)
 
 
-def _counting(group: Group, member: Member) -> tuple[OfferedProtocol, ...]:
-    """The member's metadata of the selected protocol, or of all while none is selected."""
+def _relevant_protocols(group: Group, member: Member) -> tuple[OfferedProtocol, ...]:
+    """The member's selected protocol, or all its protocols while none is selected."""
     selected = tuple(each for each in member.protocols if each.name == group.protocol_name)
     return selected or member.protocols
 
 
 def parse_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription; None if these bytes are none."""
+    """The topics of a subscription; None if the bytes cannot be parsed."""
     try:
         version, count = struct.unpack_from(">hi", metadata)
         place = struct.calcsize(">hi")

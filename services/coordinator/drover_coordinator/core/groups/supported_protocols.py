@@ -8,7 +8,7 @@ from drover.model.group import OfferedProtocol
 from drover_coordinator.core.groups.member import Member
 
 #: The leader's JoinGroup response has all metadata of one protocol; a message holds 4 MiB.
-ANSWER_MAX_BYTES = 4 * 1024 * 1024 - 64 * 1024
+RESPONSE_MAX_BYTES = 4 * 1024 * 1024 - 64 * 1024
 #: The group's record has the metadata of all protocols: the next rebalance may select another.
 RECORD_MAX_BYTES = 16 * 1024 * 1024
 #: The most that a member adds to a message besides its ids and metadata.
@@ -17,7 +17,7 @@ _ENTRY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SizeViolation:
-    """A limit that a join would exceed: ``size_bytes`` of ``what``."""
+    """A limit that a join would exceed: ``what`` would take ``size_bytes``."""
 
     what: str
     size_bytes: int
@@ -58,7 +58,7 @@ class SupportedProtocols:
 
     def supported_by(self, count: int) -> set[str]:
         """The protocols that exactly ``count`` members support."""
-        return {name for name, speakers in self._member_counts.items() if speakers == count}
+        return {name for name, member_count in self._member_counts.items() if member_count == count}
 
     def size_violation(
         self,
@@ -68,10 +68,10 @@ class SupportedProtocols:
         instance_id: str | None,
         protocols: tuple[OfferedProtocol, ...],
     ) -> SizeViolation | None:
-        """The limit that a member with ``protocols`` would exceed, in place of ``before`` if given;
-        None if it fits.
+        """The limit that a member with ``protocols`` would exceed; None if it fits.
 
-        Only a protocol that the member supports can be selected, so only those are checked.
+        The member replaces ``before`` if given. Only the member's protocols are checked, because
+        no other protocol can be selected.
         """
         ids_bytes = self._ids_bytes + _ids_bytes(member_id, instance_id)
         total_bytes = self._total_bytes + _metadata_bytes(protocols)
@@ -82,9 +82,9 @@ class SupportedProtocols:
             size_bytes = ids_bytes + self._bytes[protocol.name] + len(protocol.metadata)
             if before is not None:
                 size_bytes -= len(before.metadata_of(protocol.name))
-            if size_bytes > ANSWER_MAX_BYTES:
+            if size_bytes > RESPONSE_MAX_BYTES:
                 return SizeViolation(
-                    f"metadata under {protocol.name!r}", size_bytes, ANSWER_MAX_BYTES
+                    f"metadata under {protocol.name!r}", size_bytes, RESPONSE_MAX_BYTES
                 )
         if total_bytes > RECORD_MAX_BYTES:
             return SizeViolation("metadata under all protocols", total_bytes, RECORD_MAX_BYTES)

@@ -9,7 +9,7 @@ from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.rebalance import assignment_record, sync_key
-from drover_coordinator.core.groups.sessions import resume, show_life
+from drover_coordinator.core.groups.sessions import extend_session, resume
 from drover_coordinator.core.groups.settings import GroupSettings
 
 
@@ -24,12 +24,12 @@ def sync(group: Group, event: SyncGroup, builder: OutcomeBuilder) -> None:
     member = group.members[event.member_id]
     if group.state is GroupState.PREPARING_REBALANCE:
         builder.complete(event.call_id, RebalanceInProgress())
-        show_life(group, member, builder)
+        extend_session(group, member, builder)
         return
     group.unsynced.discard(member.member_id)
     if group.state is GroupState.STABLE:
         builder.complete(event.call_id, _synced(group, member.assignment))
-        show_life(group, member, builder)
+        extend_session(group, member, builder)
         if not group.unsynced:
             builder.cancel_timer(sync_key(group.group_id))
         return
@@ -49,11 +49,13 @@ def sync(group: Group, event: SyncGroup, builder: OutcomeBuilder) -> None:
 def _wrong_protocol(group: Group, event: SyncGroup) -> DroverError | None:
     if event.protocol_type and event.protocol_type != group.protocol_type:
         return inconsistent_protocol(
-            "protocol_type", f"the group's is {group.protocol_type!r}, not {event.protocol_type!r}"
+            "protocol_type",
+            f"must be the group's, {group.protocol_type!r}, not {event.protocol_type!r}",
         )
     if event.protocol_name and event.protocol_name != group.protocol_name:
         return inconsistent_protocol(
-            "protocol_name", f"{group.protocol_name!r} is selected, not {event.protocol_name!r}"
+            "protocol_name",
+            f"must be the selected one, {group.protocol_name!r}, not {event.protocol_name!r}",
         )
     return None
 
@@ -65,7 +67,7 @@ def _synced(group: Group, assignment: bytes) -> Synced:
 def end_parked_sync(
     group: Group, member: Member, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """The caller gave up: the member has to sync again, and its session timeout runs."""
+    """Handle the cancellation of a parked sync: restart the session; the member must sync again."""
     member.sync_call_id = None
     group.unsynced.add(member.member_id)
     resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)

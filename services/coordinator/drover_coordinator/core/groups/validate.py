@@ -1,7 +1,7 @@
-"""Checks of a request's content, whatever the group's state; they list all violations.
+"""Checks of a request's content that do not depend on the group's state; they list all violations.
 
 Existing groups and members have valid ids, so calls to them skip the check of ids.
-``GroupsMachine`` checks the ids of other calls, to tell an invalid id from an unknown one.
+``GroupsMachine`` checks the ids of other calls, to distinguish an invalid id from an unknown one.
 """
 
 import re
@@ -39,7 +39,7 @@ COMMIT_MAX_TASKS = 10_000
 COMMIT_MAX_PARTITIONS = 10_000
 OFFSETS_PAGE_MAX_SIZE = 10_000
 TOPIC_MAX_CHARS = 249
-#: The last moment that a Timestamp can hold.
+#: The latest time that a protobuf Timestamp can hold.
 TIME_MAX_MS = 253_402_300_799_999
 
 #: The reason of the error is that of the first violation; earlier checks come first (rule G1).
@@ -47,7 +47,7 @@ Faults = list[tuple[Reason, Violation]]
 
 
 def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentError | None:
-    """Group id, then session timeout (J1), then protocols (J5), then the rest."""
+    """Check the group id, then the session timeout (J1), the protocols (J5), and the rest."""
     faults = _group_id_faults(event.group_id)
     low_ms, high_ms = settings.session_timeout_min_ms, settings.session_timeout_max_ms
     if not low_ms <= event.session_timeout_ms <= high_ms:
@@ -75,7 +75,7 @@ def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentErro
 
 
 def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
-    """The leader's assignments and the instance id; ``check_member`` checks the other ids."""
+    """Check the leader's assignments and the instance id; ``check_member`` checks the other ids."""
     faults = _instance_faults("instance_id", event.instance_id)
     member_ids = [each.member_id for each in event.assignments]
     faults += [
@@ -86,14 +86,14 @@ def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
 
 
 def check_heartbeat(event: Heartbeat) -> InvalidArgumentError | None:
-    """The instance id, if it is not that of a member."""
+    """Check the instance id."""
     return _error("Heartbeat", _instance_faults("instance_id", event.instance_id))
 
 
 def check_member(
     what: str, group_id: str, member_id: str, instance_id: str | None = None
 ) -> InvalidArgumentError | None:
-    """The ids of a member's call."""
+    """Check the ids of a member's call."""
     faults = _group_id_faults(group_id)
     faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
     faults += _instance_faults("instance_id", instance_id)
@@ -101,23 +101,25 @@ def check_member(
 
 
 def check_group(what: str, group_id: str) -> InvalidArgumentError | None:
-    """The id of a group in calls that make no members; they take an empty one (G1)."""
+    """Check the group id of a call that adds no member; it may be empty (G1)."""
     return _error(what, _group_id_faults(group_id, may_be_empty=True))
 
 
 def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
-    """The batch of members that leave."""
+    """Check the batch of members that leave."""
     faults = _group_id_faults(event.group_id)
     count = len(event.leaving)
     if not 1 <= count <= LEAVING_MAX_COUNT:
-        faults.append(_invalid("members", f"give 1 to {LEAVING_MAX_COUNT} members, not {count}"))
+        faults.append(
+            _invalid("members", f"must have 1 to {LEAVING_MAX_COUNT} members, not {count}")
+        )
     for index, each in enumerate(event.leaving[:LEAVING_MAX_COUNT]):
         faults += _leaver_faults(index, each)
     return _error("LeaveGroup", faults)
 
 
 def check_states(states: Sequence[GroupState | None]) -> InvalidArgumentError | None:
-    """States of a filter; None stands for one that does not exist."""
+    """Check the states of a filter; an unknown state is None."""
     faults = [
         _invalid(f"states[{index}]", f"must be one of {', '.join(GroupState)}")
         for index, state in enumerate(states)
@@ -129,7 +131,7 @@ def check_states(states: Sequence[GroupState | None]) -> InvalidArgumentError | 
 def check_claim(
     group_id: str, member_id: str, task: TaskId, request_id: str
 ) -> InvalidArgumentError | None:
-    """A claim's ids; a request id of its own makes a repeated call harmless."""
+    """Check the ids of a claim."""
     faults = _group_id_faults(group_id)
     faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
     faults += _task_faults("task", task)
@@ -138,11 +140,11 @@ def check_claim(
 
 
 def check_commit(group_id: str, tasks: Sequence[TaskOffsets]) -> InvalidArgumentError | None:
-    """The tasks of a commit; the store checks their offsets one by one."""
+    """Check the tasks of a commit; the store checks their offsets one by one."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     count = len(tasks)
     if not 1 <= count <= COMMIT_MAX_TASKS:
-        faults.append(_invalid("tasks", f"give 1 to {COMMIT_MAX_TASKS} tasks, not {count}"))
+        faults.append(_invalid("tasks", f"must have 1 to {COMMIT_MAX_TASKS} tasks, not {count}"))
     for index, each in enumerate(tasks[:COMMIT_MAX_TASKS]):
         faults += _task_faults(f"tasks[{index}].task", each.task)
         faults += _consumer_group_faults(f"tasks[{index}].consumer_group", each.consumer_group)
@@ -150,7 +152,7 @@ def check_commit(group_id: str, tasks: Sequence[TaskOffsets]) -> InvalidArgument
 
 
 def check_fetch(group_id: str, connector: str, consumer_group: str) -> InvalidArgumentError | None:
-    """The group, connector and consumer group of a fetch."""
+    """Check the group, connector and consumer group of a fetch."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     faults += _text_faults("connector", connector, ID_MAX_CHARS)
     faults += _consumer_group_faults("consumer_group", consumer_group)
@@ -163,8 +165,13 @@ def check_offsets_change(
     offsets: Sequence[CommittedOffset] | None,
     offsets_topic: str = "",
 ) -> InvalidArgumentError | None:
-    """The ids and offsets of a change: those of group, member, connector and consumer group; and
-    the topic that has the offsets as well.
+    """Check the ids and offsets of a change.
+
+    Args:
+        call: The name of the RPC.
+        ids: The ids of group, member, connector and consumer group.
+        offsets: The offsets to write; None to delete all.
+        offsets_topic: The connector's own offsets topic; empty if it has none.
     """
     group_id, member_id, connector, consumer_group = ids
     faults = _group_id_faults(group_id)
@@ -172,9 +179,9 @@ def check_offsets_change(
     faults += _text_faults("connector", connector, ID_MAX_CHARS)
     faults += _consumer_group_faults("consumer_group", consumer_group)
     if offsets is not None and not offsets:
-        faults.append(_invalid("offsets", "give at least one"))
+        faults.append(_invalid("offsets", "must have at least one"))
     if offsets_topic and not TOPIC_NAME.fullmatch(offsets_topic):
-        faults.append(_invalid("offsets_topic", "must be a topic's name, or empty"))
+        faults.append(_invalid("offsets_topic", "must be empty or a valid topic name"))
     for each in validate(offsets or ()):
         field = each.field if call == "AlterOffsets" else _DELETED.sub(r"\2\1", each.field)
         faults.append(_invalid(field, each.description))
@@ -182,9 +189,9 @@ def check_offsets_change(
 
 
 def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError | None:
-    """Whether the group may have tasks: on Kafka only the workers' group has claims.
+    """Check that members of the group may claim tasks: on Kafka only those of the workers' group.
 
-    ``tasks_group`` is empty if any group may have tasks.
+    ``tasks_group`` is empty if members of any group may claim tasks.
     """
     if tasks_group and group_id != tasks_group:
         what = f"must be {tasks_group!r}, the workers' group (DROVER_GROUP_ID), not {group_id!r}"
@@ -193,14 +200,14 @@ def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError |
 
 
 def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None:
-    """The offsets of a group's commit; their metadata's size is checked one by one."""
+    """Check a group's commit; ``group_offsets.commit`` checks the size of each metadata."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
     faults += _instance_faults("instance_id", event.instance_id)
     count = len(event.offsets)
     if not 1 <= count <= COMMIT_MAX_PARTITIONS:
         faults.append(
-            _invalid("offsets", f"give 1 to {COMMIT_MAX_PARTITIONS} partitions, not {count}")
+            _invalid("offsets", f"must have 1 to {COMMIT_MAX_PARTITIONS} partitions, not {count}")
         )
     offsets = event.offsets[:COMMIT_MAX_PARTITIONS]
     for index, each in enumerate(offsets):
@@ -220,7 +227,7 @@ def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None
 
 
 def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
-    """The group and partitions of a fetch."""
+    """Check the group and partitions of a fetch."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _partition_list_faults(event.partitions, least=0)
     if not 0 <= event.page_size <= OFFSETS_PAGE_MAX_SIZE:
@@ -232,20 +239,20 @@ def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
     return _error("FetchGroupOffsets", faults)
 
 
-def check_group_end(event: DeleteGroup) -> InvalidArgumentError | None:
-    """The group to delete; the empty group id may have offsets."""
+def check_group_deletion(event: DeleteGroup) -> InvalidArgumentError | None:
+    """Check the group to delete; the group with the empty id may have offsets."""
     return check_group("DeleteGroup", event.group_id)
 
 
-def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:
-    """The offsets to delete."""
+def check_offsets_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:
+    """Check the offsets to delete."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _partition_list_faults(event.partitions, least=1)
     return _error("DeleteGroupOffsets", faults)
 
 
 def check_list(event: ListGroups) -> InvalidArgumentError | None:
-    """The page of a list."""
+    """Check the page of a list."""
     faults: Faults = []
     if not 0 <= event.page_size <= PAGE_SIZE_MAX:
         faults.append(
@@ -273,7 +280,7 @@ def _protocol_faults(event: JoinGroup) -> Faults:
     count = len(event.protocols)
     if not 1 <= count <= PROTOCOL_MAX_COUNT:
         faults.append(
-            _invalid("protocols", f"give 1 to {PROTOCOL_MAX_COUNT} protocols, not {count}")
+            _invalid("protocols", f"must have 1 to {PROTOCOL_MAX_COUNT} protocols, not {count}")
         )
     names = [protocol.name for protocol in event.protocols[:PROTOCOL_MAX_COUNT]]
     for index, name in enumerate(names):
@@ -285,7 +292,7 @@ def _protocol_faults(event: JoinGroup) -> Faults:
         faults.append(
             _invalid(
                 "protocols",
-                f"metadata may be {METADATA_MAX_BYTES} bytes in all, not {size_bytes}",
+                f"must have at most {METADATA_MAX_BYTES} bytes of metadata, not {size_bytes}",
             )
         )
     return [(Reason.INCONSISTENT_GROUP_PROTOCOL, violation) for _, violation in faults]
@@ -297,7 +304,7 @@ def _partition_list_faults(partitions: Sequence[TopicPartition], *, least: int) 
         faults.append(
             _invalid(
                 "partitions",
-                f"give {least} to {COMMIT_MAX_PARTITIONS} partitions, not {len(partitions)}",
+                f"must have {least} to {COMMIT_MAX_PARTITIONS} partitions, not {len(partitions)}",
             )
         )
     for index, at in enumerate(partitions[:COMMIT_MAX_PARTITIONS]):
@@ -333,7 +340,7 @@ def _text_faults(field: str, text: str, max_chars: int, *, may_be_empty: bool = 
     if not least <= len(text) <= max_chars:
         return [_invalid(field, f"must have {least} to {max_chars} characters, not {len(text)}")]
     if not text.isprintable():
-        return [_invalid(field, "must hold printable characters only")]
+        return [_invalid(field, "must contain printable characters only")]
     return []
 
 

@@ -7,12 +7,12 @@ from drover_coordinator.core.groups.fencing import refusal
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
-from drover_coordinator.core.groups.sessions import alive_for, show_life
+from drover_coordinator.core.groups.sessions import extend_session, set_session_end
 from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX, GroupSettings
 
 
 def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> None:
-    """Open a watch for a member; that counts as a sign of life."""
+    """Open a watch for a member and restart its session."""
     refused = refusal(group, event.member_id, None, None)
     if refused is not None:
         builder.fail(event.call_id, refused)
@@ -22,7 +22,7 @@ def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> N
         builder.fail(event.call_id, too_many_watches(group.group_id, member.member_id))
         return
     member.watches.add(event.call_id)
-    show_life(group, member, builder)
+    extend_session(group, member, builder)
     preparing = group.state is GroupState.PREPARING_REBALANCE
     watched = WatchedGroup(
         created=True,
@@ -36,13 +36,16 @@ def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> N
 def stream_broken(
     group: Group, member: Member, watch_id: str, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Close a watch that its client broke; after the last one only the disconnect grace is left."""
+    """Close a watch whose client disconnected.
+
+    Without another watch the member's session ends after the disconnect grace.
+    """
     if watch_id not in member.watches:
-        return  # it was refused
+        return  # the watch was rejected
     member.watches.remove(watch_id)
     if member.watches:
         return
     member.watch_broken = True
     left_ms = member.alive_until_ms - builder.now_ms
     if not member.is_parked and left_ms > settings.disconnect_grace_ms:
-        alive_for(group, member, builder, settings.disconnect_grace_ms)
+        set_session_end(group, member, builder, settings.disconnect_grace_ms)

@@ -410,16 +410,16 @@ class Ownership:
         held = self._held.get(shard)
         if held is not None:
             return None if held.stage is _Stage.UNLOADING else self._address
-        if lease.owner in ("", self._address):  # of an earlier run, or of an abandoned claim
+        if lease.owner in ("", self._address):  # free, or of an earlier run or an abandoned claim
             return None
         peer = event.peers.get(lease.owner)
         another_run = peer is not None and peer.incarnation != lease.incarnation
         if another_run or lease.owner in event.ended:
             return None
-        return None if self._stood_still(peer, since_ms, now_ms) else lease.owner
+        return None if self._has_expired(peer, since_ms, now_ms) else lease.owner
 
-    def _stood_still(self, peer: Peer | None, since_ms: int, now_ms: int) -> bool:
-        """Whether the lease has expired, by these settings and by the owner's."""
+    def _has_expired(self, peer: Peer | None, since_ms: int, now_ms: int) -> bool:
+        """Whether a lease has expired under both this coordinator's and the owner's settings."""
         lease_ms = max(self._settings.lease_ms, peer.lease_ms if peer else 0)
         return now_ms >= since_ms + takeover_delay_ms(lease_ms)
 
@@ -427,7 +427,7 @@ class Ownership:
         live = {
             address
             for address, (peer, since_ms) in view.peer_since.items()
-            if address not in event.ended and not self._stood_still(peer, since_ms, now_ms)
+            if address not in event.ended and not self._has_expired(peer, since_ms, now_ms)
         }
         target = spread(view.holders, live | {self._address})
         instructions: list[Instruction] = []
@@ -481,8 +481,8 @@ class Ownership:
 def spread(holders: Sequence[str | None], live: Collection[str]) -> list[str]:
     """The target holder of each shard: counts differ by one at most, with the fewest moves.
 
-    If shards do not divide evenly, those that hold most now keep one more. A holder that is not
-    ``live`` counts as none. At least one has to be live.
+    If shards do not divide evenly, the present holders of most shards keep one more. A holder that
+    is not ``live`` is ignored. At least one coordinator has to be live.
     """
     counts = Counter(holders)
     order = sorted(live, key=lambda address: (-counts[address], address))
