@@ -446,7 +446,7 @@ class Worker(Process):
     @property
     def draining(self) -> bool:
         """Whether the worker is draining or drained."""
-        return self.herder.membership.drain.wanted
+        return self.herder.membership.drain.requested
 
     @property
     def settled(self) -> bool:

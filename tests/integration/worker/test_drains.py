@@ -82,7 +82,7 @@ async def test_two_that_are_drained_at_once_do_not_both_go(cluster: WorkerCluste
 async def test_what_cannot_be_drained_is_told_at_once(cluster: WorkerCluster) -> None:
     (worker,) = await workers_with_work(cluster, 1)
     for worker_id, reason, says in (
-        (worker.address, Reason.NO_OTHER_WORKER, "start another one"),
+        (worker.address, Reason.NO_OTHER_WORKER, "start another worker"),
         ("127.0.0.1:1", Reason.WORKER_NOT_FOUND, worker.address),
         ("worker-1", Reason.INVALID_REQUEST, "host:port"),
     ):

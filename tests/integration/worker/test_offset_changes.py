@@ -125,7 +125,7 @@ async def test_offsets_of_a_stopped_connector_are_changed_and_taken_up_on_resume
     message = await follower.alter_connector_offsets(
         "c", [offset(FILE, '{ "position": 3 }'), offset(OTHER_FILE)]
     )
-    assert "in other systems" in message
+    assert "in external systems" in message
     assert await offsets_of(follower) == {FILE: '{ "position": 3 }'}
     leader = workers[0].engine
     assert leader is not None

@@ -245,4 +245,4 @@ def test_a_worker_that_ends_does_not_take_work_again(follower: HerderDriver) -> 
     stop(follower)
     settle(follower, 2, "c", C0)
     ask(follower, ME, draining=False, hops=1)
-    assert follower.herder.membership.drain.wanted
+    assert follower.herder.membership.drain.requested

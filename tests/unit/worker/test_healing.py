@@ -102,7 +102,7 @@ def test_its_status_says_that_it_does_not_heal_and_is_cleared_when_it_does(
     wait(leader, 250)
     make_half_a_set_again(leader)
     assert leader.statuses["c"].state is RunState.RUNNING
-    assert "made anew 2 times and are still not whole" in leader.statuses["c"].trace
+    assert "still incomplete after it was regenerated 2 times" in leader.statuses["c"].trace
     wait(leader, 500)
     answer_question(leader)
     write(leader)

@@ -100,7 +100,8 @@ def test_it_counts_as_the_connectors_failure_and_its_policy_decides(herder: Herd
     assert [each.cause for each in failures.failures] == [FailureCause.ENGINE, FailureCause.PLUGIN]
     assert failures.restart_ms > herder.now_ms
     trace = herder.statuses[A0].trace
-    assert trace.startswith(f"out of memory 2 times in a row with this connector at work: {WHY}")
+    start = "out of memory 2 times in a row while this connector was active"
+    assert trace.startswith(f"{start}: {WHY}")
     assert "batch.max.bytes" in trace
     begin(herder)
     others = {key: state for key, state in herder.states().items() if key != "a-0"}

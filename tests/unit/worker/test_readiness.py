@@ -69,5 +69,5 @@ def test_a_herder_that_stands_still_and_a_closed_door_serve_nobody(herder: Herde
     herder.settle_as_leader()
     assert why_not(herder, opened=False) == "the worker is starting or ending"
     assert why_not(herder, turns=False) == (
-        "the herder stands still: the worker is running its assignment"
+        "the herder handles no events: the worker is running its assignment"
     )

@@ -92,7 +92,7 @@ def test_an_unknown_revision_is_told_with_those_that_there_are(leader: HerderDri
     error = leader.answers["call"]
     assert isinstance(error, NotFoundError)
     assert error.reason is Reason.REVISION_NOT_FOUND
-    assert error.message.endswith("no config of revision 5; it has 3, 9")
+    assert error.message.endswith("no config of revision 5; its revisions are 3, 9")
 
 
 def test_one_that_was_done_before_is_answered_though_it_pushed_its_own_version_out(

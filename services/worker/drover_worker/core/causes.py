@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What a call to another service is made for; it is the prefix of the call's cause id."""
+    """The purpose of a call to another service; it is the prefix of the call's cause id."""
 
     JOIN = "join"
     SYNC = "sync"
@@ -20,12 +20,12 @@ class Cause(StrEnum):
     DELETE_TOPICS = "delete-topics"
 
     def new_id(self, number: int) -> str:
-        """The cause id of one call; ``number`` must not have been used before."""
+        """The cause id of one call; ``number`` must be unique."""
         return f"{self}-{number}"
 
 
 def cause_of(cause_id: str) -> Cause | None:
-    """The prefix of a cause id; None when ``Cause.new_id`` did not make it."""
+    """The cause in a cause id; None if ``Cause.new_id`` did not create it."""
     prefix, _, _ = cause_id.rpartition("-")
     return _CAUSES.get(prefix)
 

@@ -1,4 +1,4 @@
-"""What the parts of the herder share while they handle one event."""
+"""The state that the parts of the herder share, and the instructions of the present event."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,37 +14,38 @@ from drover_worker.core.instructions import HerderInstruction, WriteStatus
 
 @dataclass(frozen=True, slots=True)
 class HerderSettings:
-    """The herder's settings, fixed for its life.
+    """The herder's settings, which never change.
 
     Attributes:
-        worker_id: The host:port under which clients reach this worker.
+        worker_id: The host:port of this worker for clients.
         group_id: The workers' group.
-        internal_url: The host:port where other workers call this one; empty for its id.
+        internal_url: The host:port of this worker for other workers; empty if it is the worker id.
         session_timeout_ms: How long heartbeats may fail before this worker stops its work.
-        heartbeat_interval_ms: Between two heartbeats.
-        join_backoff_ms: Before the next join, after a call to the coordinator failed.
+        heartbeat_interval_ms: The time between two heartbeats.
+        join_backoff_ms: The back-off before the next join after a failed call to the coordinator.
         rejoin_delay_ms: How long connectors and tasks must stay unchanged before their changes lead
             to a rebalance.
-        rejoin_delay_first_ms: The same for the first few rebalances in a row, in a group that goes
-            on with its work meanwhile.
-        rejoin_delay_max_ms: The longest such delay, while they keep changing or work is starting.
-        catch_up_backoff_ms: Out of the group, after the config log could not be read to its end.
-        retry_backoff_ms: Before the first retry of a call; doubles with each.
+        rejoin_delay_first_ms: The same for the first rebalances of a series, in a group whose work
+            continues during a rebalance.
+        rejoin_delay_max_ms: The upper bound of either delay while changes continue or work starts.
+        catch_up_backoff_ms: The back-off before the next join after the config log could not be
+            read to its end.
+        retry_backoff_ms: The back-off before the first retry of a call; doubles with each retry.
         retry_backoff_max_ms: The longest back-off for plugins that fail repeatedly.
         status_check_ms: How long the status store may contradict this worker's report before the
             worker reports again.
-        counts_interval_ms: Between two writes of what became of tasks' records, while only that
-            changes.
+        counts_interval_ms: The shortest time between two writes of tasks' record counts, unless a
+            state changes.
         call_backoff_max_ms: The longest back-off for calls to other services.
         request_count_max: The number of requests that may wait at a time.
         connect_protocol: The preferred rebalance protocol: "eager", "compatible" or "sessioned".
-        scheduled_delay_max_ms: Cooperative only: how long the work of a worker that is gone waits
-            for its return.
-        key_algorithm: What session keys are made for; a leader replaces a key of another one.
-        key_size_bytes: How long they are.
-        key_ttl_ms: How old a session key gets before the leader writes the next one.
-        signature_algorithm: What calls of other workers are signed by.
-        verification_algorithms: The algorithms of signatures that are let in.
+        scheduled_delay_max_ms: Cooperative only: how long the work of a departed worker waits for
+            its return.
+        key_algorithm: The algorithm of session keys; a leader replaces a key of another one.
+        key_size_bytes: The size of session keys.
+        key_ttl_ms: The age of a session key at which the leader writes the next one.
+        signature_algorithm: The algorithm of this worker's signatures on calls to other workers.
+        verification_algorithms: The accepted algorithms of other workers' signatures.
     """
 
     worker_id: str
@@ -73,17 +74,17 @@ class HerderSettings:
 
 
 class Context:
-    """The event's time, the instructions that it causes, and the views of both stores.
+    """The time of the event, the instructions that it causes, and the views of both stores.
 
-    ``member_id`` and ``generation`` are those of the current membership ("" and -1 without one);
-    ``status_generation`` is the last generation of this worker, which goes into its statuses, and
-    ``claim_generation`` the last one that has settled, under which tasks are claimed.
+    ``member_id`` and ``generation`` belong to the current membership ("" and -1 without one).
+    ``status_generation`` is the last generation of this worker, for its statuses.
+    ``claim_generation`` is the last settled generation, for claims of tasks.
     """
 
     def __init__(self, settings: HerderSettings) -> None:
         self.settings = settings
         self.now_ms = 0
-        #: When this worker began.
+        #: When this worker started.
         self.started_ms = 0
         self.out: list[HerderInstruction] = []
         self.view = ConfigView()
@@ -100,12 +101,12 @@ class Context:
         self.out.append(instruction)
 
     def next_id(self) -> int:
-        """A number that was never returned before."""
+        """A new unique number."""
         self._last_id += 1
         return self._last_id
 
     def next_cause(self, cause: Cause) -> str:
-        """A new cause id; the completion of the call carries it back to the part that called."""
+        """A new cause id; the outcome of the call has it, to find the part that made the call."""
         return cause.new_id(self.next_id())
 
     def set_timer(self, key: str, delay_ms: int, event: HerderEvent) -> None:

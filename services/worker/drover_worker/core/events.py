@@ -1,7 +1,7 @@
 """The herder's events: past facts, each the outcome of an instruction or a change elsewhere.
 
 An outcome has its instruction's ``cause_id`` (a call to another service) or ``run_id`` (one run of
-a connector or task), so a late one is recognised and ignored.
+a connector or task), so that a late outcome can be ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,13 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineLost:
-    """The engine ended, with everything in it; a new one is being started.
+    """The engine and all its connectors and tasks ended; a new engine is being started.
 
     Attributes:
-        reason: Why, for people.
-        starved: What was at work, and may be the cause, when it ended for want of memory; None
-            when that was not why, or when nobody knows.
+        reason: Why, for operators.
+        starved: If the engine ran out of memory: the connectors and tasks that were active, one of
+            which may be the cause. None if the engine ended for another reason, or the active ones
+            are unknown.
     """
 
     reason: str
@@ -38,7 +39,7 @@ class EngineLost:
 
 @dataclass(frozen=True, slots=True)
 class ConfigsLoaded:
-    """A snapshot of the config log was read: the first, or after a long interruption."""
+    """A snapshot of the config log was read, at the start or after a long interruption."""
 
     snapshot: ConfigSnapshot
 
@@ -53,14 +54,14 @@ class ConfigsChanged:
 
 @dataclass(frozen=True, slots=True)
 class StatusesLoaded:
-    """A snapshot of the status store was read: the first, or after a long interruption."""
+    """A snapshot of the status store was read, at the start or after a long interruption."""
 
     snapshot: StatusSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class StatusesChanged:
-    """Statuses, and topics of connectors, that changed."""
+    """Statuses and active topics changed."""
 
     events: Sequence[StatusChange]
 
@@ -76,7 +77,7 @@ class TopicsUsed:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounted:
-    """What became of a task's records since its run began, and its connector's own figures."""
+    """A task reported its record counts since the start of its run, and its connector's figures."""
 
     task: TaskId
     run_id: int
@@ -93,7 +94,7 @@ class TopicStatusesWritten:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswered:
-    """JoinGroup was answered."""
+    """JoinGroup returned."""
 
     cause_id: str
     outcome: JoinOutcome
@@ -101,7 +102,7 @@ class JoinAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswered:
-    """SyncGroup was answered."""
+    """SyncGroup returned."""
 
     cause_id: str
     outcome: SyncOutcome
@@ -109,7 +110,7 @@ class SyncAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """Heartbeat was answered."""
+    """Heartbeat returned."""
 
     cause_id: str
     rebalance_in_progress: bool
@@ -117,14 +118,14 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswered:
-    """The member is out of the group."""
+    """LeaveGroup returned: the member has left the group."""
 
     cause_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPushed:
-    """The coordinator announced a change of the group to ``member_id``."""
+    """WatchGroup notified ``member_id`` of a change of the group."""
 
     member_id: str
     generation: int
@@ -133,7 +134,7 @@ class GroupPushed:
 
 @dataclass(frozen=True, slots=True)
 class ReadToEnd:
-    """The config view has reached the end that the log had at ReadConfigsToEnd."""
+    """The config view has reached the log's end as of ReadConfigsToEnd."""
 
     cause_id: str
 
@@ -173,7 +174,10 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValidated:
-    """The engine looked at a config; ``connector_type`` is "source" or "sink"."""
+    """The engine validated a config.
+
+    ``connector_type`` is "source" or "sink", or empty if the engine could not find it.
+    """
 
     cause_id: str
     violations: Sequence[Violation]
@@ -182,7 +186,10 @@ class ConfigValidated:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAltered:
-    """A connector's offsets are changed; ``complete``: nothing is left to change elsewhere."""
+    """A connector's offsets were changed.
+
+    ``complete`` is true if the plugin also changed offsets in external systems, or keeps none.
+    """
 
     cause_id: str
     complete: bool
@@ -190,7 +197,7 @@ class OffsetsAltered:
 
 @dataclass(frozen=True, slots=True)
 class ConfigExpired:
-    """What config providers gave for this run holds no longer; ``key`` is connector or task."""
+    """Values that config providers returned for this run of a connector or task have expired."""
 
     key: StatusKey
     run_id: int
@@ -328,10 +335,10 @@ class TaskStopped:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A caller waits for an answer under ``call_id``, until ``deadline_ms``.
+    """A caller sent a request and waits for the response to ``call_id`` until ``deadline_ms``.
 
-    ``hop_count`` says how often the call was forwarded between workers, ``author`` who asks (empty
-    if unknown).
+    ``hop_count`` is the number of times that workers forwarded the call; ``author`` is the user
+    (empty if unknown).
     """
 
     call_id: str
@@ -343,14 +350,14 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestCancelled:
-    """The caller went away; writes under way complete."""
+    """The caller cancelled the request or disconnected; writes in flight complete."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The worker has to shut down; with ``hand_over`` others get its work while it is a member."""
+    """The worker has to shut down; with ``hand_over`` it drains first."""
 
     hand_over: bool = True
 
@@ -377,7 +384,7 @@ class RejoinDue:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDelayOver:
-    """The delay is over after which the last assignment wants another rebalance."""
+    """The delay before the follow-up rebalance of the last assignment is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,22 +416,22 @@ class HealDue:
 
 @dataclass(frozen=True, slots=True)
 class CleanUpDue:
-    """The leader has to check whether the statuses that it removed are gone."""
+    """The leader has to check that the statuses that it removed are still absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusCheckDue:
-    """The statuses that contradict this worker's reports have to be checked again."""
+    """Statuses that contradict this worker's reports have to be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountsDue:
-    """The counts of tasks that changed have to be written."""
+    """Changed record counts of tasks have to be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class PulseDue:
-    """The herder has to show that it handles events; nothing else follows."""
+    """A no-op event that shows that the herder handles events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +458,7 @@ class TaskRetryDue:
 
 @dataclass(frozen=True, slots=True)
 class RestartDue:
-    """The back-off is over that followed a connector's or task's failure of this number."""
+    """The back-off after a connector's or task's failure of this number is over."""
 
     key: StatusKey
     failure_count: int

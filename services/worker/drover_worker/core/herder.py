@@ -1,10 +1,10 @@
-"""The herder: decides what this worker runs, and what every worker runs while it leads.
+"""The herder: decides what this worker runs and, while it leads, what every worker runs.
 
 A volatile machine: ``step`` takes an event and returns instructions for the shell. Its parts share
-one Context: Membership joins the group, Work holds what is assigned, Reconfigurer generates task
-configs, RequestHandler serves callers, ConfigLogLease is the leader's right to write.
+one Context: Membership joins the group, Work has the assigned connectors and tasks, Reconfigurer
+generates task configs, RequestHandler serves callers, ConfigLogLease claims the config log.
 
-Nothing here waits: whatever takes time is an instruction whose outcome is an event.
+The herder never waits: an operation that takes time is an instruction, and its outcome an event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -119,13 +119,13 @@ class Herder:
         self._settled_count = 0
 
     def describe_stage(self) -> str:
-        """What the worker is doing, for callers and operators."""
+        """The stage of the worker, for messages to callers and operators."""
         membership = self.membership
         because = f" ({membership.reason})" if membership.reason else ""
-        drained = ", and is drained" if self.work.idle else ", and is being drained"
-        return (
-            f"the worker is {membership.stage}{because}{drained if membership.drain.wanted else ''}"
-        )
+        drained = ""
+        if membership.drain.requested:
+            drained = ", and is drained" if self.work.idle else ", and is being drained"
+        return f"the worker is {membership.stage}{because}{drained}"
 
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
         """Handle an event; returns the instructions that it causes, in order."""
@@ -147,7 +147,7 @@ class Herder:
         self.work.advance(self._work_changed)
         if self.membership.settled_count != self._settled_count:
             self._settled_count = self.membership.settled_count
-            self._begin_work()  # before a rejoin, which tells what is held
+            self._start_assigned_work()  # before a rejoin, whose metadata has the running work
         self.membership.pump()
         self.lease.pump()
         self.session_keys.pump()
@@ -160,10 +160,10 @@ class Herder:
             self._run_restarts()
         self.work.advance(self._work_changed)
 
-    def _begin_work(self) -> None:
+    def _start_assigned_work(self) -> None:
         self.membership.start_assigned_work()
         self.status_clean_up.check_all()
-        self.topics.look_at_all()
+        self.topics.check_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
         if isinstance(item, ConnectorLifecycle):
@@ -202,7 +202,7 @@ class Herder:
             case ConnectorConfigRemoved(name):
                 self._restarts.pop(name, None)
                 self.work.revoke_connector(name)
-                self.topics.look_at(name)
+                self.topics.check(name)
             case TaskConfigsUpdated(connector):
                 self.membership.task_configs_changed(connector.name)
                 self.stopped.changed(connector.name)
@@ -219,8 +219,8 @@ class Herder:
                 self._restarts = preserve_highest_impact(self._restarts, request)
 
     def _rejoin_due(self, event: events.RejoinDue) -> None:
-        # delay the rejoin while work is starting: stopping it would waste the start, and its task
-        # configs will need another rebalance soon
+        # delay the rejoin while work is starting: stopping it would waste the start, and new task
+        # configs will require another rebalance soon
         self.membership.rejoin_due(
             more_expected=self.work.starting
             or self.reconfigurer.writing
@@ -266,7 +266,7 @@ class Herder:
         self.context.engine_up = False
         self.membership.engine_lost(event.reason)
         self.work.lose_engine(
-            f"the worker's engine ended: {event.reason}; it is started anew, and this after it",
+            f"the worker's engine ended: {event.reason}; it restarts, and then restarts its work",
             faults=self.memory_deaths.faults(event, self.context.now_ms),
         )
 

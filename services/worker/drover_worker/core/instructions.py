@@ -1,4 +1,4 @@
-"""The herder's instructions: the shell runs them, and the outcome of each is an event."""
+"""The herder's instructions: the shell executes them, and the outcome of each is an event."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """Send the assignments (leader only) and get one's own: SyncAnswered or CallFailed."""
+    """Send all assignments (leader only) and get the own one: SyncAnswered or CallFailed."""
 
     cause_id: str
     member_id: str
@@ -137,7 +137,7 @@ class WriteRestartRequest:
 
 @dataclass(frozen=True, slots=True)
 class WriteSessionKey:
-    """Make a key that signs calls between workers and write it: ConfigWritten or CallFailed."""
+    """Generate a session key and write it to the config log: ConfigWritten or CallFailed."""
 
     cause_id: str
     algorithm: str
@@ -148,7 +148,7 @@ class WriteSessionKey:
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory:
-    """Ask the config store for a connector's history: HistoryRead or CallFailed."""
+    """Read a connector's history from the config store: HistoryRead or CallFailed."""
 
     cause_id: str
     name: str
@@ -175,7 +175,7 @@ class ValidateConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterOffsets:
-    """Ask a connector's plugin, then change its offsets: OffsetsAltered or CallFailed."""
+    """Change a connector's offsets after its plugin agreed: OffsetsAltered or CallFailed."""
 
     cause_id: str
     member_id: str
@@ -226,7 +226,7 @@ class StopConnector:
 
 @dataclass(frozen=True, slots=True)
 class GenerateTaskConfigs:
-    """Ask a connector for its task configs: TaskConfigsGenerated or TaskConfigsNotGenerated."""
+    """Generate a connector's task configs: TaskConfigsGenerated or TaskConfigsNotGenerated."""
 
     name: str
     run_id: int
@@ -235,7 +235,7 @@ class GenerateTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTask:
-    """Claim a task, as its only committer: TaskClaimed or TaskNotPrepared."""
+    """Claim a task, to become its only committer: TaskClaimed or TaskNotPrepared."""
 
     task: TaskId
     run_id: int
@@ -249,8 +249,8 @@ class ClaimTask:
 class FetchOffsets:
     """Read the committed offsets of the task's connector: OffsetsFetched or TaskNotPrepared.
 
-    ``reads_topics`` is for sinks, whose positions in topics are offsets too; ``consumer_group`` has
-    them, the one named after the connector when empty.
+    ``reads_topics`` is true for sinks, whose offsets are positions of ``consumer_group``; by
+    default that is the group named after the connector.
     """
 
     task: TaskId
@@ -291,7 +291,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Work has stopped and the group is left: end the process."""
+    """End the process: all work has stopped and the worker has left the group."""
 
 
 HerderInstruction = (

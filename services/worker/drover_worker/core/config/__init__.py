@@ -1,1 +1,1 @@
-"""The config log: the worker's view of it, and the writes that the herder makes by itself."""
+"""The config log: the worker's view of it, and the herder's own writes."""

@@ -22,7 +22,7 @@ def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:
     own = config.get("name")
     if own is None or own.strip() == name:
         return []
-    text = f"the config names connector {own.strip()!r}, the call {name!r}: they must be the same"
+    text = f"the config names connector {own.strip()!r}, the call names {name!r}: use one name"
     return [Violation('config["name"]', text)]
 
 

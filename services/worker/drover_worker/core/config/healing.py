@@ -1,8 +1,8 @@
 """Regenerates task configs of connectors whose committed set is incomplete.
 
 A commit marker may name tasks that the log does not have: compaction removed a record of the set
-after another set was begun and never finished, or two clusters wrote to the log at once. Such a
-connector runs no tasks, and no record of the log will change that.
+after another set was started and never finished, or two clusters wrote to the log at once. Such a
+connector runs no tasks until a new set is written.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from drover_worker.core.events import HealDue
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
 from drover_worker.core.lifecycle.work import Work
 
-_STILL_NOT_WHOLE = (
-    "the commit marker of its task configs names tasks that the config log does not have: they were"
-    " made anew {count} times and are still not whole. The config store's log tells of records that"
-    " it could not read; another cluster may be writing to the same log"
+_STILL_INCOMPLETE = (
+    "the set of task configs in the config log is still incomplete after it was regenerated {count}"
+    " times: the config store may skip unreadable records, which it logs, or another cluster may"
+    " write to the same log"
 )
 
 
@@ -25,16 +25,16 @@ class _Attempt:
     """The attempts to regenerate one connector's task configs."""
 
     count: int = 0
-    #: The connector was asked for task configs; the write of them has not finished.
-    asked: bool = False
+    #: The task configs are being generated or written.
+    started: bool = False
     #: The back-off before the next attempt is running.
     waiting: bool = False
 
 
 class Healing:
-    """Asks this worker's running connectors for new task configs while theirs are inconsistent.
+    """Regenerates inconsistent task configs of the connectors that run on this worker.
 
-    The first attempt is immediate; the next ones follow a back-off that doubles up to a limit,
+    The first attempt is immediate. The next ones follow a back-off that doubles up to a limit,
     because the cause may damage the next set too. A rebalance does not reset the count of attempts.
     """
 
@@ -63,27 +63,27 @@ class Healing:
         name = connector.name
         attempt = self._attempts.setdefault(name, _Attempt())
         if self._reconfigurer.is_under_way(name):
-            attempt.asked = True
-        elif attempt.asked:
+            attempt.started = True
+        elif attempt.started:
             # the write succeeded, but this worker may not have read it back yet
             self._wait(connector, attempt)
         elif not attempt.waiting:
             self._reconfigurer.request(name)
-            attempt.asked = self._reconfigurer.is_under_way(name)
+            attempt.started = self._reconfigurer.is_under_way(name)
 
     def _wait(self, connector: ConnectorLifecycle, attempt: _Attempt) -> None:
         delay_ms = self._context.backoff_ms(attempt.count)
         attempt.count += 1
-        attempt.asked = False
+        attempt.started = False
         attempt.waiting = True
         self._context.set_timer(f"heal:{connector.name}", delay_ms, HealDue(connector.name))
         if attempt.count > 1:
-            trace = _STILL_NOT_WHOLE.format(count=attempt.count)
-            connector.note_trouble(self._context, connector.run_id, trace)
+            trace = _STILL_INCOMPLETE.format(count=attempt.count)
+            connector.report_trace(self._context, connector.run_id, trace)
 
     def _forget(self, name: str) -> None:
         attempt = self._attempts.pop(name)
         self._context.cancel_timer(f"heal:{name}")
         connector = self._work.connectors.get(name)
         if attempt.count > 1 and connector is not None:
-            connector.note_trouble(self._context, connector.run_id, "")
+            connector.report_trace(self._context, connector.run_id, "")

@@ -1,4 +1,4 @@
-"""The leader's right to write to the config log."""
+"""The leader's claim of the config log, which fences earlier leaders."""
 
 from drover.errors import DroverError, Reason
 from drover.model.ids import Term
@@ -57,7 +57,7 @@ class ConfigLogLease:
                 self._end_offset = end_offset
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """The claim was refused, or the config store did not answer: retry after a back-off."""
+        """The claim was rejected, or the config store did not respond: retry after a back-off."""
         if cause_id != self._cause_id:
             return
         self._cause_id = ""

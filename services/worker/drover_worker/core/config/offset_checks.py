@@ -1,4 +1,4 @@
-"""What is wrong with offsets that an operator wants a connector to have. Pure."""
+"""Validates offsets that an operator sets for a connector. Pure."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -14,9 +14,9 @@ from drover.model.sink_offsets import (
 
 
 def offset_violations(offsets: Sequence[CommittedOffset]) -> list[Violation]:
-    """Every fault that any connector's offsets may have: no JSON objects, a partition twice."""
+    """Violations of the rules for all connectors: offsets are JSON objects, partitions unique."""
     if not offsets:
-        return [Violation("offsets", "give at least one; a reset removes them all")]
+        return [Violation("offsets", "must have at least one; use a reset to remove all offsets")]
     faults = validate(offsets)
     return faults or _repeated(canonical_json(each.partition_json) for each in offsets)
 
@@ -24,8 +24,8 @@ def offset_violations(offsets: Sequence[CommittedOffset]) -> list[Violation]:
 def as_sink_offsets(
     offsets: Sequence[CommittedOffset],
 ) -> tuple[list[CommittedOffset], list[Violation]]:
-    """A sink's offsets as they are committed, numbers as numbers, and every fault of them."""
-    found: list[CommittedOffset] = []
+    """A sink's offsets in the form in which they are committed, and all violations."""
+    parsed: list[CommittedOffset] = []
     faults: list[Violation] = []
     for index, each in enumerate(offsets):
         place, position = None, None
@@ -38,8 +38,8 @@ def as_sink_offsets(
         except SinkOffsetError as error:
             faults.append(Violation(f"offsets[{index}].offset_json", str(error)))
         if place is not None:
-            found.append(sink_offset(place, position))
-    return found, faults or _repeated(each.partition_json for each in found)
+            parsed.append(sink_offset(place, position))
+    return parsed, faults or _repeated(each.partition_json for each in parsed)
 
 
 def _repeated(partitions: Iterable[Hashable]) -> list[Violation]:
@@ -48,6 +48,6 @@ def _repeated(partitions: Iterable[Hashable]) -> list[Violation]:
     for index, partition in enumerate(partitions):
         before = first.setdefault(partition, index)
         if before != index:
-            text = f"is the partition of offsets[{before}] too: give each once"
+            text = f"repeats the partition of offsets[{before}]: list each partition once"
             faults.append(Violation(f"offsets[{index}].partition_json", text))
     return faults

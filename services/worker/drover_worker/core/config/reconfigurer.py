@@ -1,4 +1,4 @@
-"""Generates the task configs of running connectors; the leader writes those that changed."""
+"""Generates the task configs of running connectors; the leader writes changed ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Reconfigurer:
         *,
         is_stopping: Callable[[str], bool],
     ) -> None:
-        """``is_stopping`` tells whether the leader is emptying a connector's task configs."""
+        """``is_stopping`` returns whether the leader is removing a connector's task configs."""
         self._context = context
         self._work = work
         self._membership = membership
@@ -61,17 +61,17 @@ class Reconfigurer:
 
     @property
     def writing(self) -> bool:
-        """Whether task configs that were generated here are being written, or wait for it."""
+        """Whether task configs that were generated here are being written or wait to be written."""
         return any(
             known.cause_id or known.waiting is not None for known in self._under_way.values()
         )
 
     def is_under_way(self, name: str) -> bool:
-        """Whether a reconfiguration of the connector has not finished; a retry counts."""
+        """Whether a reconfiguration of the connector is in progress or waits for a retry."""
         return name in self._under_way
 
     def request(self, name: str) -> None:
-        """Generate the connector's task configs; write them if they differ from the applied."""
+        """Generate the connector's task configs; write them if they differ from the applied set."""
         connector = self._connector(name)
         if connector is None:
             return
@@ -99,7 +99,7 @@ class Reconfigurer:
         tasks_max = self._context.view.tasks_max(name)
         if len(configs) > tasks_max:
             self.forget(name)
-            text = f"the connector made {len(configs)} task configs, tasks.max is {tasks_max}"
+            text = f"the connector generated {len(configs)} task configs; tasks.max is {tasks_max}"
             connector.failed(self._context, run_id, text, FailureCause.LIMIT)
             self._work.touch(name)
         elif self._unchanged(name, configs):
@@ -113,10 +113,10 @@ class Reconfigurer:
             self._submit(name, known)
 
     def committed(self, name: str) -> None:
-        """A set of task configs was committed: generate another if it is not what it should be.
+        """Regenerate a committed set of task configs that differs from the generated one.
 
-        A set that an earlier run of the connector made can be written late; and a stop that a start
-        overtook must not leave the connector without tasks.
+        A set of an earlier run of the connector may be written late. Also, a start may be written
+        during a stop, whose removal of task configs must not leave the connector without tasks.
         """
         connector = self._connector(name)
         if connector is None or self._context.view.connectors[name].inconsistent:
@@ -130,7 +130,7 @@ class Reconfigurer:
         known = self._find(name, run_id)
         connector = self._connector(name)
         if known is not None and connector is not None:
-            connector.note_trouble(self._context, run_id, trace)
+            connector.report_trace(self._context, run_id, trace)
             self._retry_later(name, known, self._context.backoff_ms(known.attempt))
 
     def config_written(self, event: ConfigWritten) -> None:
@@ -158,20 +158,20 @@ class Reconfigurer:
             self.request(name)
 
     def pump(self) -> None:
-        """Write task configs that waited, if they may be written now."""
+        """Write waiting task configs if this worker may write now."""
         for name, known in list(self._under_way.items()):
             if known.waiting is not None:
                 self._submit(name, known)
 
     def forget(self, name: str) -> None:
-        """The run is over."""
+        """Drop a connector's reconfiguration."""
         known = self._under_way.pop(name, None)
         if known is not None:
             self._names_by_cause.pop(known.cause_id, None)
             self._context.cancel_timer(f"reconfigure:{name}")
 
     def forget_stale(self, connector: ConnectorLifecycle) -> None:
-        """Drop what belongs to a run that is over."""
+        """Drop the reconfiguration of a run that has ended."""
         known = self._under_way.get(connector.name)
         if known is not None and (known.run_id != connector.run_id or not connector.running):
             self.forget(connector.name)
@@ -227,7 +227,7 @@ class Reconfigurer:
         connector = self._connector(name)
         self.forget(name)
         if connector is not None:
-            connector.note_trouble(self._context, known.run_id, "")
+            connector.report_trace(self._context, known.run_id, "")
         if known.again:
             self.request(name)
 
@@ -236,7 +236,7 @@ class Reconfigurer:
         return known if known is not None and known.run_id == run_id else None
 
     def _connector(self, name: str) -> ConnectorLifecycle | None:
-        """The connector, if it runs here and should have tasks."""
+        """The connector, if it runs here and its target state is STARTED."""
         connector = self._work.connectors.get(name)
         entry = self._context.view.connectors.get(name)
         if connector is None or entry is None or not connector.running:

@@ -1,4 +1,4 @@
-"""Which config a rollback writes."""
+"""Turns a rollback into the write of an earlier config."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,18 @@ from drover.model.config import ConfigVersion, HistoryEntry
 from drover_worker.core.config.checks import connector_not_found
 from drover_worker.core.requests.messages import PutConnectorConfig, RollbackConnector
 
-#: No config has this revision, so a write that expects it is refused.
+#: No config has this revision, so a write that expects it is rejected.
 _NEVER_REVISION = 1 << 62
 
 
 def rollback_to(
     request: RollbackConnector, history: Sequence[HistoryEntry]
 ) -> tuple[PutConnectorConfig, DroverError | None]:
-    """The write of a rollback, and the caller's error if the store refuses its revision.
+    """The write of a rollback, and the caller's error if the store rejects its revision.
 
-    A version that is missing from the history may have been evicted by this very request, when it
-    was sent for the first time. Only the store can tell, by the request id; so the write goes out
-    with a revision that the store refuses unless the request is a repeat.
+    If the history lacks the version, the first attempt of this request may have evicted it. The
+    store recognises a retry by its request id, so the write is sent anyway, with a revision that
+    the store rejects unless the request is a retry.
     """
     versions = [entry.change for entry in history if isinstance(entry.change, ConfigVersion)]
     for version in versions:
@@ -35,6 +35,6 @@ def _not_found(request: RollbackConnector, revisions: Sequence[int]) -> DroverEr
         return connector_not_found(request.name)
     text = (
         f"the history of connector {request.name!r} has no config of revision {request.revision};"
-        f" it has {', '.join(map(str, revisions))}"
+        f" its revisions are {', '.join(map(str, revisions))}"
     )
     return NotFoundError(Reason.REVISION_NOT_FOUND, text)

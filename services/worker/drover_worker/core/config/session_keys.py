@@ -1,4 +1,4 @@
-"""The keys that sign calls between workers (KIP-507): the leader writes them, all read them."""
+"""Session keys, which sign calls between workers (KIP-507); the leader writes them to the log."""
 
 from drover.errors import DroverError, Reason
 from drover.model.config import SessionKey
@@ -9,22 +9,22 @@ from drover_worker.core.events import ConfigWritten, SessionKeyDue
 from drover_worker.core.instructions import WriteSessionKey
 from drover_worker.core.rebalance.membership import Membership
 
-#: How long calls signed with the key before are let in: their callers read the log a little later.
+#: How long calls signed with the previous key are accepted: their callers may lag in the log.
 GRACE_MS = 60_000
 
 
 class SessionKeys:
-    """What this worker signs with and checks by; a leader sees to it that there is a fresh key.
+    """The current and the previous session key; a leader writes a new key before one expires.
 
-    A key that was written while this worker looked on expires by this worker's own clock, so that
-    clocks that differ do not let a leader write keys without end.
+    A key that this worker received by the watch expires by this worker's clock. So a leader with
+    another clock than its predecessor does not write keys in a loop.
     """
 
     def __init__(self, context: Context, membership: Membership, lease: ConfigLogLease) -> None:
         self._context = context
         self._membership = membership
         self._lease = lease
-        #: The key that calls are signed with; None before any was read.
+        #: The key that signs calls; None before one is read.
         self.current: SessionKey | None = None
         self._previous: SessionKey | None = None
         self._previous_until_ms = 0
@@ -35,7 +35,7 @@ class SessionKeys:
         self._attempt = 0
 
     def find(self, creation_ms: int, now_ms: int) -> SessionKey | None:
-        """The key of that time, if calls signed with it are let in."""
+        """The key created at ``creation_ms``, if its signatures are accepted."""
         if self.current is not None and self.current.creation_ms == creation_ms:
             return self.current
         previous = self._previous
@@ -46,17 +46,17 @@ class SessionKeys:
     def loaded(self, key: SessionKey | None) -> None:
         """A snapshot of the config log was read."""
         if key is not None and key != self.current:
-            self._take(key, min(key.creation_ms, self._context.now_ms))
+            self._set_current(key, min(key.creation_ms, self._context.now_ms))
 
     def changed(self, key: SessionKey) -> None:
         """A key was written to the config log."""
         if key != self.current:
-            self._take(key, self._context.now_ms)
+            self._set_current(key, self._context.now_ms)
 
     def pump(self) -> None:
-        """Write a key if this worker may and has to."""
+        """Write a key if one is needed and this worker may write."""
         writes = self._membership.signs_calls and self._lease.ready
-        if not writes or self._cause_id or self._waiting or not self._wanted():
+        if not writes or self._cause_id or self._waiting or not self._needs_key():
             return
         settings = self._context.settings
         self._cause_id = self._context.next_cause(Cause.SESSION_KEY)
@@ -72,7 +72,7 @@ class SessionKeys:
         )
 
     def config_written(self, event: ConfigWritten) -> None:
-        """The key is durable; it is used once it is read."""
+        """The key is durable; it is used once it is read back."""
         if event.cause_id == self._cause_id:
             self._cause_id = ""
             self._attempt = 0
@@ -92,7 +92,7 @@ class SessionKeys:
         """A key expired, or a back-off is over."""
         self._waiting = False
 
-    def _wanted(self) -> bool:
+    def _needs_key(self) -> bool:
         settings, key = self._context.settings, self.current
         return (
             key is None
@@ -101,11 +101,11 @@ class SessionKeys:
             or len(key.key) != settings.key_size_bytes
         )
 
-    def _take(self, key: SessionKey, made_ms: int) -> None:
+    def _set_current(self, key: SessionKey, created_ms: int) -> None:
         now_ms = self._context.now_ms
         self._previous, self._previous_until_ms = self.current, now_ms + GRACE_MS
         self.current = key
-        self._expires_ms = made_ms + self._context.settings.key_ttl_ms
+        self._expires_ms = created_ms + self._context.settings.key_ttl_ms
         self._waiting = False
         self._set_timer(max(self._expires_ms - now_ms, 0))
 

@@ -24,11 +24,11 @@ TASKS_MAX_DEFAULT = 1
 class ConfigView:
     """Connectors and their tasks, as far as this worker has read the config log.
 
-    ``offset`` is the log's end as far as it was read. ``structure_offset`` is the end of the log
-    right after the last change that needs a new assignment: a connector was created or removed, or
-    a set of task configs was committed. ``shape_offset`` is the same without sets that have as many
-    tasks as the set before. ``inconsistent`` names the connectors whose last commit
-    marker names tasks that the log does not have.
+    ``offset`` is the offset up to which the log was read. ``structure_offset`` is the offset after
+    the last change that needs a new assignment: a connector was created or removed, or a set of
+    task configs was committed. ``shape_offset`` is the same, but ignores a set with as many tasks
+    as the previous one. ``inconsistent`` has the connectors whose last commit marker names tasks
+    that the log does not have.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class ConfigView:
         self._tasks_offsets: dict[str, int] = {}
 
     def config(self, name: str) -> ConfigMap | None:
-        """The connector's config; None when there is no such connector."""
+        """The connector's config; None if it does not exist."""
         entry = self.connectors.get(name)
         return entry.config if entry else None
 
@@ -55,7 +55,7 @@ class ConfigView:
         return task.task in self._tasks.get(task.connector, {})
 
     def tasks_offset(self, name: str) -> int:
-        """The log's end right after the connector's task configs; 0 if the snapshot had them."""
+        """The offset after the connector's task configs; 0 if they came with the snapshot."""
         return self._tasks_offsets.get(name, 0)
 
     def task_counts(self) -> dict[str, int]:
@@ -100,11 +100,11 @@ class ConfigView:
     def apply(self, offset: int, change: ConfigChange) -> ConfigChange | None:
         """Apply one change; returns it if a worker has to act on it, else None.
 
-        Only its owner acts on a config update of a known connector; that of a new connector moves
+        Only the owner acts on a new config of an existing connector. A new connector moves
         ``structure_offset``.
         """
         if offset < self.offset:
-            return None  # a watch that is resumed may repeat changes
+            return None  # a resumed watch may repeat changes
         self.offset = offset + 1
         match change:
             case ConnectorConfigUpdated(connector):
@@ -125,7 +125,7 @@ class ConfigView:
                 self._put(connector)
                 tasks = {task.task: config for task, config in task_configs.items()}
                 if _same_set(known, connector) and tasks == self.tasks(connector.name):
-                    return None  # the owner repeated a write that it had not read back
+                    return None  # the owner retried a write that it had not read back
                 if tasks.keys() != self.tasks(connector.name).keys():
                     self.shape_offset = offset + 1
                 self._tasks[connector.name] = tasks
@@ -139,13 +139,13 @@ class ConfigView:
                 if name not in self.connectors:
                     return None
             case SessionKeyUpdated():
-                pass  # nothing of it is kept here
+                pass  # ``SessionKeys`` has the key
             case LoggerLevelSet():
                 return None  # no effect on connectors and tasks
         return change
 
     def advance_to(self, end_offset: int) -> None:
-        """Everything below ``end_offset`` has been seen."""
+        """Record that the log was read up to ``end_offset``."""
         self.offset = max(self.offset, end_offset)
 
     def _put(self, entry: ConnectorEntry) -> None:
@@ -177,9 +177,9 @@ class ConfigView:
 
 
 def _same_set(before: ConnectorEntry, after: ConnectorEntry) -> bool:
-    """Whether two sets of task configs, if they are equal, mean the same to their tasks."""
+    """Whether two commits of equal task configs are equivalent, so that tasks need no restart."""
     if before.inconsistent and after.inconsistent:
-        return True  # there are no tasks either way
+        return True  # neither has tasks
     return (
         not before.inconsistent
         and not after.inconsistent

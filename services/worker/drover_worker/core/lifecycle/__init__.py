@@ -1,1 +1,1 @@
-"""What this worker runs: the lifecycle of each connector and task of its assignment."""
+"""The lifecycle of each connector and task that is assigned to this worker."""

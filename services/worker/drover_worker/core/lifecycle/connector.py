@@ -17,10 +17,10 @@ class ConnectorLifecycle(Lifecycle):
         self.name = name
         #: The config of the current run.
         self.config: ConfigMap = {}
-        #: What the current run generated last; None before it did.
+        #: The task configs that the current run generated last; None before.
         self.generated: Sequence[ConfigMap] | None = None
 
-    def note_trouble(self, context: Context, run_id: int, trace: str) -> None:
+    def report_trace(self, context: Context, run_id: int, trace: str) -> None:
         """Report why a running connector has no new task configs; an empty trace clears it."""
         if self.running and run_id == self.run_id:
             self._report(context, RunState.RUNNING, trace=trace)

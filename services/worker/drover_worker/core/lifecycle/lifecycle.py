@@ -1,7 +1,7 @@
-"""What the lifecycles of connectors and tasks have in common.
+"""The base class of the lifecycles of connectors and tasks.
 
-A lifecycle compares the desired state with its phase and emits the one next step; never more than
-one step is under way. Each start is a run with its own id; reports of earlier runs are ignored.
+A lifecycle compares the desired state with its phase and emits the next step; at most one step is
+in progress. Each start is a run with its own id; events of earlier runs are ignored.
 """
 
 from abc import ABC, abstractmethod
@@ -23,50 +23,50 @@ from drover_worker.core.events import RestartDue
 
 
 class Phase(StrEnum):
-    """Where a connector or task is on this worker.
+    """The phase of a connector or task on this worker.
 
     Connectors: IDLE → STARTING → RUNNING → STOPPING → IDLE. Tasks have CLAIMING and FETCHING before
     STARTING. The end of the engine leads to IDLE from every phase.
     """
 
-    #: It is not in the engine.
+    #: Not in the engine.
     IDLE = "IDLE"
-    #: ClaimTask is under way, or its retry is due later.
+    #: ClaimTask is in flight, or waits for its retry.
     CLAIMING = "CLAIMING"
-    #: FetchOffsets is under way, or its retry is due later.
+    #: FetchOffsets is in flight, or waits for its retry.
     FETCHING = "FETCHING"
-    #: The engine starts it.
+    #: The engine is starting it.
     STARTING = "STARTING"
-    #: It is in the engine, running or failed; a failed start ends here too.
+    #: In the engine, running or failed; also after a failed start.
     RUNNING = "RUNNING"
-    #: The engine stops it.
+    #: The engine is stopping it.
     STOPPING = "STOPPING"
 
 
-#: Phases in which it is in the engine.
+#: Phases in the engine.
 IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 #: Phases from the first step of a run to its start.
 STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
-#: States that only the worker that runs it may report.
-_SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
+#: States that only the owner may report.
+_OWNER_STATES = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a task tells while it runs: what became of its records, and its connector's figures."""
+class TaskProgress:
+    """The progress that a task reports during a run: record counts, and its connector's figures."""
 
     counts: RecordCounts | None = None
     figures: Mapping[str, int] = field(default_factory=dict)
 
 
-NOTHING_TOLD = Told()
+NO_PROGRESS = TaskProgress()
 
 
 class Lifecycle(ABC):
     """One connector or task that is assigned to this worker.
 
-    ``version`` is that of the desired run: each restart and change of config increments it. A run
-    keeps the version it was begun with, and is replaced when ``version`` has grown since.
+    ``version`` is the version of the desired run; each restart and change of config increments it.
+    A run keeps the version with which it started, and is replaced if ``version`` is higher.
     ``finished_version`` is the version of the last run whose start succeeded or failed.
     """
 
@@ -78,22 +78,22 @@ class Lifecycle(ABC):
         self.finished_version = 0
         self.failure: str | None = None
         self.revoked = False
-        #: The failures that count together; None before the first one.
+        #: The failures since the last change of config or restart by a user; None without any.
         self.failures: FailureHistory | None = None
-        self._begun_version = 0
+        self._run_version = 0
         self._restarting = False
-        #: It is FAILED because the status store said so when this worker got it.
-        self._failure_taken_over = False
-        #: The back-off after the last failure is over, or the engine that failed is there again.
+        #: It is FAILED because the status store had this state when it was assigned.
+        self._failure_adopted = False
+        #: The back-off after the last failure is over, or the failed engine has been replaced.
         self._restart_is_due = False
-        #: Of the present run, or of the last one until there is another; a connector has none.
-        self._told = NOTHING_TOLD
+        #: The progress of the present run, or of the last run while there is none; tasks only.
+        self._progress = NO_PROGRESS
         self._reported: tuple[RunState, str] | None = None
-        self._reported_told = NOTHING_TOLD
+        self._reported_progress = NO_PROGRESS
 
     @property
-    def gone(self) -> bool:
-        """Whether it was revoked and nothing of it is left."""
+    def removable(self) -> bool:
+        """Whether it was revoked and has stopped."""
         return self.revoked and self.phase is Phase.IDLE
 
     @property
@@ -103,8 +103,8 @@ class Lifecycle(ABC):
 
     @property
     def settled_failure(self) -> bool:
-        """Whether it failed and no other run was requested since."""
-        return self.failure is not None and self._begun_version == self.version
+        """Whether it failed and no new run has been requested."""
+        return self.failure is not None and self._run_version == self.version
 
     @property
     def running(self) -> bool:
@@ -112,65 +112,66 @@ class Lifecycle(ABC):
         return self.phase is Phase.RUNNING and self.failure is None
 
     def is_contradicted(self, context: Context) -> bool:
-        """Whether the status store holds another state than this worker reported last.
+        """Whether the status store has another state than this worker reported last.
 
-        A status of a later generation does not count: then this worker is the late one.
+        A status of a later generation is not a contradiction: this worker is the stale one.
         """
         if self._reported is None or self.revoked or self.state is RunState.UNASSIGNED:
             return False
-        known = context.statuses.get(self.key)
-        if known is None:
+        stored = context.statuses.get(self.key)
+        if stored is None:
             return True
-        same = known.state is self.state and known.worker_id == context.settings.worker_id
-        return not same and known.generation <= context.status_generation
+        same = stored.state is self.state and stored.worker_id == context.settings.worker_id
+        return not same and stored.generation <= context.status_generation
 
     def report_again(self, context: Context, *, safe: bool = False) -> None:
-        """Repeat the last report, with the counts and figures of now."""
+        """Repeat the last report with the present progress."""
         if self._reported is not None:
             state, trace = self._reported
-            told = self._reported_told = self._told_of(state)
+            progress = self._reported_progress = self._progress_in(state)
             context.report(
                 self.key,
                 state,
                 trace=trace,
-                counts=told.counts,
-                figures=told.figures,
+                counts=progress.counts,
+                figures=progress.figures,
                 failures=self.failures,
                 safe=safe,
             )
 
-    def take_over(self, context: Context) -> None:
-        """Continue what the status store has of an earlier owner, or of this worker's last run.
+    def adopt_status(self, context: Context) -> None:
+        """Continue from the status of the previous owner, or of this worker's last run.
 
-        A rebalance alone does not try again what failed: it stays FAILED, and its back-off goes on.
-        A worker that was started after the failure does try: what was wrong may be mended there.
+        A rebalance does not restart failed work: it stays FAILED, and its back-off continues. A
+        worker that started after the failure does restart it, since the cause may be fixed there.
         """
-        known = context.statuses.get(self.key)
-        history = known.failures if known is not None else None
-        if known is None or history is None or history.last is None:
+        stored = context.statuses.get(self.key)
+        history = stored.failures if stored is not None else None
+        if stored is None or history is None or history.last is None:
             return
         if history.config_offset != self._config_offset(context):
             return
         self.failures = history
         by_engine = history.last.cause is FailureCause.ENGINE
         if (
-            known.state is RunState.FAILED
+            stored.state is RunState.FAILED
             and history.last.failed_ms >= context.started_ms
             and not by_engine
         ):
-            self.failure = known.trace
-            self._failure_taken_over = True
-            self._told = Told(known.counts, known.figures)
-            self._begun_version = self.finished_version = self.version
-            self._await_restart(context)
+            self.failure = stored.trace
+            self._failure_adopted = True
+            self._progress = TaskProgress(stored.counts, stored.figures)
+            self._run_version = self.finished_version = self.version
+            self._set_restart_timer(context)
 
     def status_seen(self, context: Context, status: Status) -> bool:
-        """The status store shows ``status`` now; True if it changes what was taken over.
+        """Drop an adopted failure if a late status of the previous owner contradicts it.
 
-        The last word of an earlier owner may come late: a failure that it denies is none.
+        Returns:
+            Whether the failure was dropped, so that a new run starts.
         """
         if (
-            not self._failure_taken_over
+            not self._failure_adopted
             or not self.settled_failure
             or status.state is RunState.FAILED
             or status.generation >= context.status_generation
@@ -181,9 +182,9 @@ class Lifecycle(ABC):
         return True
 
     def restart(self) -> int:
-        """Request a restart, as a user does; returns the version whose start completes it.
+        """Request a restart on behalf of a user; returns the version whose start completes it.
 
-        What failed before counts no longer.
+        The failure history is cleared.
         """
         self.failures = None
         self._restarting = True
@@ -198,10 +199,10 @@ class Lifecycle(ABC):
         """Stop it, then remove it from this worker."""
         self.revoked = True
 
-    def take_back(self) -> None:
-        """It is this worker's again before it was gone: run it anew.
+    def reassign(self) -> None:
+        """Undo a revocation and request a new run, because it was assigned to this worker again.
 
-        Its status may have been removed meanwhile, so the next one is written whatever it is.
+        The leader may have removed its status, so the next status is written in any case.
         """
         self.revoked = False
         self._reported = None
@@ -214,21 +215,21 @@ class Lifecycle(ABC):
         if self._restart_is_due and self.settled_failure and self._restarts_now(context):
             self._restarting = True
             self.renew()
-        stale = self.revoked or not self._may_run(context) or self._begun_version != self.version
+        stale = self.revoked or not self._may_run(context) or self._run_version != self.version
         if self.phase is not Phase.IDLE and stale:
-            self._leave_run(context)
+            self._end_run(context)
         elif self.phase is Phase.RUNNING and self.failure is None:
             self._adjust(context)
         if self.phase is Phase.IDLE:
             self._advance_idle(context)
 
     def started(self, context: Context, run_id: int) -> bool:
-        """The engine started it; False if the run is stale."""
+        """Handle a successful start in the engine; False if the run is stale."""
         if self.phase is not Phase.STARTING or run_id != self.run_id:
             return False
         self.phase = Phase.RUNNING
         self._restarting = False
-        self.finished_version = self._begun_version
+        self.finished_version = self._run_version
         self._report(context, self._running_state(context))
         return True
 
@@ -239,19 +240,19 @@ class Lifecycle(ABC):
         trace: str,
         cause: FailureCause = FailureCause.PLUGIN,
     ) -> bool:
-        """It could not be started, or failed later; False if the run is stale."""
+        """Handle a failure of the start or of the run; False if the run is stale."""
         if run_id != self.run_id or self.phase in (Phase.IDLE, Phase.STOPPING):
             return False
         if self.failure is not None:
             return False
-        # it is stopped before its next run: the start may still be under way in the engine
+        # RUNNING, so that it is stopped before the next run: the start may still be in progress
         self.phase = Phase.RUNNING if self.phase in IN_ENGINE else Phase.IDLE
-        self.finished_version = self._begun_version
+        self.finished_version = self._run_version
         self._fail(context, trace, cause)
         return True
 
     def restart_due(self, failure_count: int) -> bool:
-        """The back-off after a failure is over; False if it was not the last one."""
+        """Allow the restart after a failure's back-off; False if there was a later failure."""
         history = self.failures
         if not self.settled_failure or history is None or history.count != failure_count:
             return False
@@ -259,16 +260,16 @@ class Lifecycle(ABC):
         return True
 
     def stopped(self, run_id: int) -> bool:
-        """The engine stopped it; False if no stop of this run is under way."""
+        """Handle the end of a stop in the engine; False if the run is stale."""
         if self.phase is not Phase.STOPPING or run_id != self.run_id:
             return False
         self.phase = Phase.IDLE
         return True
 
     def lose_engine(self, context: Context, reason: str, *, fault: str | None = None) -> None:
-        """The engine ended, and the run with it: FAILED unless it was being stopped.
+        """End the run with the engine; it is FAILED unless it was being stopped.
 
-        ``fault`` is told in place of ``reason`` where it ended because of this run.
+        ``fault`` replaces ``reason`` if this run caused the engine's end.
         """
         was_in_engine = self.phase in IN_ENGINE
         stopping = self.phase is Phase.STOPPING
@@ -281,7 +282,7 @@ class Lifecycle(ABC):
             self._fail(context, fault or reason, cause)
 
     def regain_engine(self) -> None:
-        """A new engine is ready: restart it if it failed with the old one."""
+        """Allow a restart in the new engine if the old engine's end caused the failure."""
         if self.failure is not None and self._failed_by_engine:
             self._restart_is_due = True
 
@@ -303,10 +304,10 @@ class Lifecycle(ABC):
             RestartPolicy.of(context.view.config(self._connector) or {}),
             str(self.key),
         )
-        self._await_restart(context)
+        self._set_restart_timer(context)
         self._report(context, RunState.FAILED, trace=trace, safe=True)
 
-    def _await_restart(self, context: Context) -> None:
+    def _set_restart_timer(self, context: Context) -> None:
         history = self.failures
         if history is not None and history.restart_ms:
             kind = "connector" if isinstance(self.key, str) else "task"
@@ -317,7 +318,7 @@ class Lifecycle(ABC):
             )
 
     def _restarts_now(self, context: Context) -> bool:
-        """Whether a restart that is due is made: what must not process anything waits for that."""
+        """Whether a due restart may happen now; paused and stopped connectors delay it."""
         return context.engine_up and (self._failed_by_engine or self._is_started(context))
 
     def _is_started(self, context: Context) -> bool:
@@ -328,7 +329,7 @@ class Lifecycle(ABC):
     def _connector(self) -> str:
         return self.key if isinstance(self.key, str) else self.key.connector
 
-    def _leave_run(self, context: Context) -> None:
+    def _end_run(self, context: Context) -> None:
         if self.phase in IN_ENGINE:
             if self._restarting and not self.revoked:
                 self._report(context, RunState.RESTARTING)
@@ -339,63 +340,63 @@ class Lifecycle(ABC):
 
     def _advance_idle(self, context: Context) -> None:
         if self.revoked:
-            # keep FAILED visible until another run reports a state
+            # FAILED stays visible until another run reports a state
             if self._reported is not None and self.failure is None:
                 self._report(context, RunState.UNASSIGNED, safe=True)
         elif not self._may_run(context):
-            self._begun_version = self.finished_version = self.version
+            self._run_version = self.finished_version = self.version
             self.failure = None
             self._report(context, self._resting_state(context))
         elif self.settled_failure:
-            if self._reported is None and self.failure is not None:  # taken over as it is
+            if self._reported is None and self.failure is not None:  # an adopted failure
                 self._report(context, RunState.FAILED, trace=self.failure, safe=True)
         else:
             self._correct_status(context)
             if context.engine_up:
-                self._begin_run(context)
+                self._start_run(context)
 
     def _correct_status(self, context: Context) -> None:
-        """Report UNASSIGNED if the last status is that of an owner that died."""
-        known = context.statuses.get(self.key)
-        if self._reported is None and known is not None and known.state in _SAYS_IT_IS_HELD:
+        """Report UNASSIGNED if the previous owner died and its last status is still stored."""
+        stored = context.statuses.get(self.key)
+        if self._reported is None and stored is not None and stored.state in _OWNER_STATES:
             self._report(context, RunState.UNASSIGNED, safe=True)
 
-    def _begin_run(self, context: Context) -> None:
+    def _start_run(self, context: Context) -> None:
         if self.failures is not None:
             current = self.failures.config_offset == self._config_offset(context)
             self.failures = self.failures.without_restart() if current else None
         if self._restarting and self._reported is not None:
             self._report(context, RunState.RESTARTING)
         self.run_id = context.next_id()
-        self._begun_version = self.version
+        self._run_version = self.version
         self.failure = None
-        self._failure_taken_over = False
+        self._failure_adopted = False
         self._restart_is_due = False
         self._begin(context)
 
     def _report(
         self, context: Context, state: RunState, *, trace: str = "", safe: bool = False
     ) -> None:
-        known = self._reported, self._reported_told
+        previous = self._reported, self._reported_progress
         self._reported = (state, trace)
-        if known != (self._reported, self._told_of(state)):
+        if previous != (self._reported, self._progress_in(state)):
             self.report_again(context, safe=safe)
 
-    def _told_of(self, state: RunState) -> Told:
-        """What belongs to a status: what is UNASSIGNED has no run."""
-        return NOTHING_TOLD if state is RunState.UNASSIGNED else self._told
+    def _progress_in(self, state: RunState) -> TaskProgress:
+        """The progress for a status; an UNASSIGNED task has none."""
+        return NO_PROGRESS if state is RunState.UNASSIGNED else self._progress
 
     @abstractmethod
     def _config_offset(self, context: Context) -> int:
-        """The end of the config log after what it is configured with."""
+        """The config log's offset after its config."""
 
     @abstractmethod
     def _may_run(self, context: Context) -> bool:
-        """Whether its target state allows it to be in the engine."""
+        """Whether the target state allows it to be in the engine."""
 
     @abstractmethod
     def _running_state(self, context: Context) -> RunState:
-        """The state to report after its start."""
+        """The state to report after the start."""
 
     @abstractmethod
     def _resting_state(self, context: Context) -> RunState:
@@ -407,7 +408,7 @@ class Lifecycle(ABC):
 
     @abstractmethod
     def _adjust(self, context: Context) -> None:
-        """While it runs: emit what its target state requires."""
+        """Emit the instruction that the target state requires of a running item, if any."""
 
     @abstractmethod
     def _emit_stop(self, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""What a restart request restarts (KIP-745)."""
+"""Plans which parts of a connector a restart request restarts (KIP-745)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from drover.model.status import RunState
 class RestartRequest:
     """A requested restart; requests are ordered by impact.
 
-    Restarting everything has more impact than restarting what failed; including tasks has more
-    impact than leaving them out.
+    Restarting everything has more impact than restarting only failed parts; including tasks has
+    more impact than leaving them out.
     """
 
     impact: int
@@ -47,7 +47,7 @@ def plan_restart(
     connector_state: RunState,
     task_states: Mapping[TaskId, RunState],
 ) -> RestartPlan:
-    """What the request restarts, given the states; with ``only_failed`` only what is FAILED."""
+    """Plan a restart for the given states; with ``only_failed`` only FAILED parts restart."""
     chosen: Iterable[TaskId] = sorted(task_states) if request.include_tasks else ()
     return RestartPlan(
         name=request.name,
@@ -59,9 +59,9 @@ def plan_restart(
 def preserve_highest_impact(
     pending: Mapping[str, RestartRequest], request: RestartRequest
 ) -> dict[str, RestartRequest]:
-    """Add ``request`` to the pending ones; each connector keeps the one of highest impact."""
-    known = pending.get(request.name)
-    best = request if known is None else max(known, request)
+    """Add ``request`` to the pending requests; the one with the highest impact wins."""
+    earlier = pending.get(request.name)
+    best = request if earlier is None else max(earlier, request)
     return {**pending, request.name: best}
 
 

@@ -1,4 +1,4 @@
-"""The leader removes the task configs of stopped connectors that still have some.
+"""The leader removes task configs that stopped connectors still have.
 
 A stop removes the task configs, then writes STOPPED. If the leader dies between the two writes, the
 connector's owner generates task configs again, and the stop's second write may follow them.
@@ -14,14 +14,14 @@ from drover_worker.core.instructions import WriteTaskConfigs
 
 
 class StoppedConnectors:
-    """Checks connectors that changed, and all of them when this worker becomes leader."""
+    """Checks changed connectors, and all connectors when this worker becomes leader."""
 
     def __init__(self, context: Context, lease: ConfigLogLease) -> None:
         self._context = context
         self._lease = lease
         #: Connectors to check, in order.
         self._names: dict[str, None] = {}
-        #: The connector and the writer epoch of each write under way, by its cause id.
+        #: The connector and the writer epoch of each write in flight, by its cause id.
         self._writing: dict[str, tuple[str, int]] = {}
         #: Connectors whose write failed; retried after the back-off.
         self._failed: dict[str, None] = {}
@@ -43,7 +43,7 @@ class StoppedConnectors:
         names, self._names = self._names, {}
         for name in names:
             if self._has_tasks(name):
-                self._empty(name)
+                self._remove_tasks(name)
 
     def config_written(self, event: ConfigWritten) -> None:
         """The write is durable."""
@@ -51,7 +51,7 @@ class StoppedConnectors:
             self._attempt = 0
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """The write failed: retry it after a back-off."""
+        """Retry a failed write after a back-off."""
         write = self._writing.pop(cause_id, None)
         if write is None:
             return
@@ -73,7 +73,7 @@ class StoppedConnectors:
         stopped = entry is not None and entry.target_state is TargetState.STOPPED
         return stopped and bool(self._context.view.tasks(name))
 
-    def _empty(self, name: str) -> None:
+    def _remove_tasks(self, name: str) -> None:
         epoch = self._lease.epoch
         if epoch is None:
             return

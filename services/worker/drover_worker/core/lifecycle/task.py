@@ -1,4 +1,4 @@
-"""The lifecycle of a task on its owner: claim, fetch offsets, start; again when fenced."""
+"""The lifecycle of a task on its owner: claim, fetch offsets, start; repeated after fencing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ from drover_worker.core.instructions import (
     StartTask,
     StopTask,
 )
-from drover_worker.core.lifecycle.lifecycle import NOTHING_TOLD, Lifecycle, Phase, Told
+from drover_worker.core.lifecycle.lifecycle import NO_PROGRESS, Lifecycle, Phase, TaskProgress
 
 #: Every sink has one of these settings, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})
@@ -42,7 +42,7 @@ class TaskLifecycle(Lifecycle):
         self._attempt = 0
 
     def claimed(self, context: Context, run_id: int, claim: Term) -> None:
-        """The coordinator granted the claim, so no one else commits: fetch the offsets."""
+        """Fetch the offsets under the granted claim, which excludes other committers."""
         if self.phase is Phase.CLAIMING and run_id == self.run_id:
             self.claim = claim
             self.phase = Phase.FETCHING
@@ -50,11 +50,11 @@ class TaskLifecycle(Lifecycle):
             self._emit_fetch(context)
 
     def fetched(self, context: Context, run_id: int, offsets: Sequence[CommittedOffset]) -> None:
-        """The offsets are known: start."""
+        """Start the task from its committed offsets."""
         if self.phase is not Phase.FETCHING or run_id != self.run_id or self.claim is None:
             return
         self.phase = Phase.STARTING
-        self._paused = self._wants_pause(context)
+        self._paused = self._should_pause(context)
         context.emit(
             StartTask(
                 task=self.task,
@@ -70,8 +70,10 @@ class TaskLifecycle(Lifecycle):
     def not_prepared(
         self, context: Context, run_id: int, error: DroverError, *, fenced: bool
     ) -> None:
-        """The claim or the offsets failed: FAILED, unless the error is transient or the worker was
-        ``fenced`` (its generation is over, or it is behind in the config log).
+        """Handle a failed claim or fetch.
+
+        It is retried if the error is transient or the worker was ``fenced`` (its generation has
+        ended, or it lags in the config log); otherwise the task is FAILED.
         """
         if self.phase not in (Phase.CLAIMING, Phase.FETCHING) or run_id != self.run_id:
             return
@@ -85,7 +87,7 @@ class TaskLifecycle(Lifecycle):
             self.failed(context, run_id, f"the task could not be prepared: {error.message}")
 
     def retry_due(self, context: Context, run_id: int) -> None:
-        """The back-off is over."""
+        """Retry the claim or the fetch after the back-off."""
         if run_id != self.run_id:
             return
         if self.phase is Phase.CLAIMING:
@@ -94,7 +96,7 @@ class TaskLifecycle(Lifecycle):
             self._emit_fetch(context)
 
     def pause_set(self, context: Context, run_id: int, paused: bool) -> None:
-        """The engine paused or resumed it."""
+        """Handle a completed pause or resume in the engine."""
         if self.phase is not Phase.RUNNING or run_id != self.run_id:
             return
         self._pause_under_way = False
@@ -103,24 +105,22 @@ class TaskLifecycle(Lifecycle):
             self._report(context, self._running_state(context))
 
     def counted(self, run_id: int, counts: RecordCounts, figures: Mapping[str, int]) -> bool:
-        """What became of its records in this run, and what its connector tells of itself; False if
-        the run is over.
-        """
+        """Record the progress of a run; False if the run has ended."""
         if self.phase not in (Phase.STARTING, Phase.RUNNING) or run_id != self.run_id:
             return False
-        self._told = Told(counts, figures)
+        self._progress = TaskProgress(counts, figures)
         return True
 
-    def report_counts(self, context: Context) -> None:
-        """Repeat the last report if the run goes on and what it told has changed since.
+    def report_progress(self, context: Context) -> None:
+        """Repeat the last report if the progress of the present run has changed.
 
-        It is safe: this worker may not know yet that another one runs the task.
+        It is a safe write, because another worker may run the task already.
         """
-        if self.phase is Phase.RUNNING and self._told != self._reported_told:
+        if self.phase is Phase.RUNNING and self._progress != self._reported_progress:
             self.report_again(context, safe=True)
 
     def fenced(self, run_id: int) -> None:
-        """A later claim exists, but this worker still owns the task: claim again and restart.
+        """Claim again and restart after a later claim fenced the run of this owner.
 
         A FAILED task stays FAILED until a user restarts it.
         """
@@ -131,7 +131,7 @@ class TaskLifecycle(Lifecycle):
         entry = context.view.connectors.get(self.task.connector)
         return entry.task_config_generation if entry else -1
 
-    def _wants_pause(self, context: Context) -> bool:
+    def _should_pause(self, context: Context) -> bool:
         entry = context.view.connectors.get(self.task.connector)
         return entry is not None and entry.target_state is not TargetState.STARTED
 
@@ -147,7 +147,7 @@ class TaskLifecycle(Lifecycle):
     def _begin(self, context: Context) -> None:
         self.phase = Phase.CLAIMING
         self.claim = None
-        self._told = NOTHING_TOLD
+        self._progress = NO_PROGRESS
         self._attempt = 0
         self._pause_under_way = False
         self._emit_claim(context)
@@ -172,10 +172,10 @@ class TaskLifecycle(Lifecycle):
         context.emit(FetchOffsets(self.task, self.run_id, reads_topics, group))
 
     def _adjust(self, context: Context) -> None:
-        wanted = self._wants_pause(context)
-        if wanted != self._paused and not self._pause_under_way:
+        should_pause = self._should_pause(context)
+        if should_pause != self._paused and not self._pause_under_way:
             self._pause_under_way = True
-            context.emit(SetTaskPaused(self.task, self.run_id, wanted))
+            context.emit(SetTaskPaused(self.task, self.run_id, should_pause))
 
     def _emit_stop(self, context: Context) -> None:
         context.emit(StopTask(self.task, self.run_id))

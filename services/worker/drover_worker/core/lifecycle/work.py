@@ -12,19 +12,19 @@ from drover_worker.core.lifecycle.task import TaskLifecycle
 
 
 class Work:
-    """One lifecycle for each assigned connector and task; advances those that changed."""
+    """The lifecycle of each assigned connector and task; advances the changed ones."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.connectors: dict[str, ConnectorLifecycle] = {}
         self.tasks: dict[TaskId, TaskLifecycle] = {}
         self._tasks_by_connector: dict[str, dict[TaskId, TaskLifecycle]] = {}
-        #: In the order in which they changed.
+        #: Keys to advance, in the order in which they changed.
         self._touched: dict[StatusKey, None] = {}
 
     @property
     def idle(self) -> bool:
-        """Whether no connector or task is left."""
+        """Whether this worker has no connectors and tasks."""
         return not self.connectors and not self.tasks
 
     @property
@@ -46,7 +46,7 @@ class Work:
 
     @property
     def held(self) -> tuple[StatusKey, ...]:
-        """What this worker runs, also what it is stopping."""
+        """The keys of all connectors and tasks, including the ones that are being stopped."""
         return (*self.connectors, *self.tasks)
 
     def start(
@@ -56,39 +56,41 @@ class Work:
         *,
         config_offset: int | None = None,
     ) -> None:
-        """Start connectors and tasks that are assigned, still exist and do not run here yet.
+        """Start assigned connectors and tasks that exist and do not run here yet.
 
-        Tasks whose configs are later in the config log than ``config_offset`` are left for the next
+        Tasks with configs later in the config log than ``config_offset`` are left for the next
         assignment.
         """
         view = self._context.view
         for name in connectors:
-            if name in view.connectors and not self._goes_on(name):
+            if name in view.connectors and not self._keep(name):
                 connector = self.connectors[name] = ConnectorLifecycle(name)
-                connector.take_over(self._context)
+                connector.adopt_status(self._context)
                 self.touch(name)
         for task in tasks:
             is_later = (
                 config_offset is not None and view.tasks_offset(task.connector) > config_offset
             )
-            if view.has_task(task) and not is_later and not self._goes_on(task):
+            if view.has_task(task) and not is_later and not self._keep(task):
                 item = self.tasks[task] = TaskLifecycle(task)
-                item.take_over(self._context)
+                item.adopt_status(self._context)
                 self._tasks_by_connector.setdefault(task.connector, {})[task] = item
                 self.touch(task)
 
-    def _goes_on(self, key: StatusKey) -> bool:
-        """Whether it is here already; what was being stopped starts again once it has stopped."""
+    def _keep(self, key: StatusKey) -> bool:
+        """Keep an item that is here already; a revoked one restarts after its stop. False if not
+        here.
+        """
         item = self.find(key)
         if item is None:
             return False
         if item.revoked:
-            item.take_back()
+            item.reassign()
             self.touch(key)
         return True
 
     def revoke_connector(self, name: str) -> None:
-        """A connector was removed: stop it and its tasks."""
+        """Stop a removed connector and its tasks."""
         connector = self.connectors.get(name)
         if connector is not None:
             connector.revoke()
@@ -96,13 +98,13 @@ class Work:
         self.revoke_tasks(name)
 
     def revoke_tasks(self, name: str) -> None:
-        """A connector has new task configs: stop its tasks."""
+        """Stop a connector's tasks."""
         for task, item in self.tasks_of(name).items():
             item.revoke()
             self.touch(task)
 
     def renew_tasks(self, name: str) -> None:
-        """A connector has new task configs: restart its tasks, and stop those that are no more."""
+        """Restart a connector's tasks with new configs; stop tasks that no longer exist."""
         for task, item in self.tasks_of(name).items():
             if self._context.view.has_task(task):
                 item.renew()
@@ -112,26 +114,26 @@ class Work:
 
     def revoke_others(self, keys: Iterable[StatusKey]) -> None:
         """Stop everything but ``keys``."""
-        kept = set(keys)
+        retained = set(keys)
         for item in self.all():
-            if item.key not in kept and not item.revoked:
+            if item.key not in retained and not item.revoked:
                 item.revoke()
                 self.touch(item.key)
 
     def revoke_all(self) -> None:
-        """Stop everything; ``idle`` is true when that is done."""
+        """Stop everything; ``idle`` is true once all has stopped."""
         for item in self.all():
             item.revoke()
             self.touch(item.key)
 
     def lose_engine(self, reason: str, *, faults: Mapping[StatusKey, str]) -> None:
-        """The engine ended: everything in it has FAILED, ``faults`` by its own."""
+        """Fail everything in the engine that ended; ``faults`` has the traces of its causes."""
         for item in self.all():
             item.lose_engine(self._context, reason, fault=faults.get(item.key))
             self.touch(item.key)
 
     def regain_engine(self) -> None:
-        """A new engine is ready: start what failed with the old one, and what waited for it."""
+        """Start everything that failed with the old engine or waited for the new one."""
         for item in self.all():
             item.regain_engine()
             self.touch(item.key)
@@ -147,19 +149,19 @@ class Work:
             self.touch(task)
 
     def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
-        """Advance every marked lifecycle; ``on_change`` is called with each."""
+        """Advance every marked lifecycle and call ``on_change`` with it."""
         touched, self._touched = self._touched, {}
         for key in touched:
             item = self.find(key)
             if item is None:
                 continue
             item.advance(self._context)
-            if item.gone:
-                self._forget(key)
+            if item.removable:
+                self._remove(key)
             on_change(item)
 
     def plan_restart(self, request: RestartRequest) -> RestartPlan:
-        """What a restart request restarts on this worker."""
+        """Plan which connector and tasks of this worker a restart request restarts."""
         connector = self.connectors.get(request.name)
         plan = plan_restart(
             request,
@@ -171,7 +173,7 @@ class Work:
         )
 
     def restart(self, plan: RestartPlan) -> None:
-        """Restart what the plan names: the connector, then the tasks."""
+        """Restart the connector and tasks of a plan, in this order."""
         keys: list[StatusKey] = [plan.name] if plan.restart_connector else []
         for key in [*keys, *plan.tasks]:
             item = self.find(key)
@@ -184,12 +186,12 @@ class Work:
         indexed = {task for tasks in self._tasks_by_connector.values() for task in tasks}
         assert indexed == set(self.tasks), "the index of tasks by connector is wrong"
         for item in self.all():
-            assert not item.gone, f"{item.key} is gone but not forgotten"
+            assert not item.removable, f"{item.key} has stopped but was not removed"
             if item.phase in IN_ENGINE:
                 assert item.run_id > 0, f"{item.key} is in the engine without a run"
-                assert self._context.engine_up, f"{item.key} is in an engine that is not there"
+                assert self._context.engine_up, f"{item.key} is in the engine, which is down"
 
-    def _forget(self, key: StatusKey) -> None:
+    def _remove(self, key: StatusKey) -> None:
         if isinstance(key, TaskId):
             del self.tasks[key]
             siblings = self._tasks_by_connector[key.connector]

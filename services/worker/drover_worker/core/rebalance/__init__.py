@@ -1,1 +1,1 @@
-"""This worker in the group: its membership, and the strategy that moves work on a rebalance."""
+"""Group membership of this worker, and the strategies that assign work in a rebalance."""

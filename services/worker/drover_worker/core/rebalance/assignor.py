@@ -21,19 +21,19 @@ def assign_eager(
 ) -> dict[str, MemberWork]:
     """Assign connectors, then tasks, to the members round robin.
 
-    The order is by connector name, member id and task index; tasks continue with the member after
-    that of the last connector. ``task_counts`` has the number of tasks of every connector.
+    The order is by connector name, member id and task index. The first task goes to the member
+    after the last connector's. ``task_counts`` has the number of tasks of every connector.
     """
     work = {member_id: MemberWork() for member_id in sorted(member_ids)}
     if not work:
         return work
-    turns = cycle(work.values())
+    members = cycle(work.values())
     names = sorted(task_counts)
     for name in names:
-        next(turns).connectors.append(name)
+        next(members).connectors.append(name)
     for name in names:
         for index in range(task_counts[name]):
-            next(turns).tasks.append(TaskId(name, index))
+            next(members).tasks.append(TaskId(name, index))
     return work
 
 
@@ -44,9 +44,9 @@ def perform_assignment(
     task_counts: Mapping[str, int],
     config_offset: int,
 ) -> dict[str, Assignment]:
-    """The assignment of each member, by member id, as the leader hands it in.
+    """The leader's assignment of each member, by member id.
 
-    Members that are draining get nothing, even if nobody else is there.
+    A draining member gets no work, even if it is the only member.
     """
     mismatch = config_mismatch(members, leader_id, config_offset)
     if mismatch is not None:
@@ -72,11 +72,11 @@ def perform_assignment(
 def config_mismatch(
     members: Mapping[str, MemberMetadata], leader_id: str, config_offset: int
 ) -> Assignment | None:
-    """What every member gets when the leader may not assign; None when it may.
+    """The assignment of every member if the leader may not assign; None if it may.
 
     A leader that has read less of the config log (``config_offset``) than some member could assign
-    work that was removed, or miss work that was added. Then every member gets an assignment without
-    work, with CONFIG_MISMATCH and the offset to reach.
+    removed work, or miss new work. Then every member gets an assignment without work, with
+    CONFIG_MISMATCH and the offset to reach.
     """
     leader = members[leader_id]
     offset_max = max(member.config_offset for member in members.values())

@@ -1,4 +1,4 @@
-"""The incremental cooperative strategy (KIP-415): a rebalance stops only what has to move."""
+"""The incremental cooperative strategy (KIP-415): a rebalance stops only revoked work."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -29,40 +29,41 @@ SESSIONED_PROTOCOL = "sessioned"
 
 
 class CooperativeStrategy(RebalanceStrategy):
-    """Kafka Connect's "sessioned" and "compatible" protocols, and the eager one while a member
-    speaks only that.
+    """Kafka Connect's "sessioned" and "compatible" protocols.
 
-    Workers tell the leader what they hold and go on running it. The leader answers with what each
-    starts and stops; who had to stop something rejoins when that is done, so that it starts
-    elsewhere. Two that run the same task for a moment do no harm: its claim is of the later one.
+    The eager protocol is used while a member supports no other. Workers report their connectors and
+    tasks to the leader and keep running them. The leader returns what each worker starts and stops.
+    A worker with revocations rejoins after it has stopped them, so that they start elsewhere. Two
+    workers may briefly run the same task: only the later one holds its claim.
     """
 
     def __init__(
         self, work: Work, view: ConfigView, *, delay_max_ms: int, sessioned: bool = False
     ) -> None:
-        """Make the strategy of one worker.
+        """Create the strategy of one worker.
 
         Args:
-            work: What it runs.
-            view: What should run.
-            delay_max_ms: How long the work of a worker that is gone waits for its return.
-            sessioned: Whether it prefers a group whose members sign what they ask of each other.
+            work: The connectors and tasks of this worker.
+            view: The worker's view of the config log.
+            delay_max_ms: How long the work of a departed worker waits for its return
+                (``scheduled.rebalance.max.delay.ms``).
+            sessioned: Prefer the protocol in which members sign their calls to each other.
         """
         super().__init__(work, view)
         self._eager = EagerStrategy(work, view)
         self._assignor = CooperativeAssignor(delay_max_ms)
-        #: The cooperative protocols that it offers, preferred first.
+        #: The offered cooperative protocols, preferred first.
         self._offered: Sequence[str] = (
             *((SESSIONED_PROTOCOL,) if sessioned else ()),
             COOPERATIVE_PROTOCOL,
         )
-        #: The protocol of the last generation; before the first the preferred one.
+        #: The protocol of the last generation; the preferred one before the first.
         self._protocol: str = self._offered[0]
-        #: What the last join told the leader.
-        self._told: Sequence[StatusKey] = ()
+        #: The connectors and tasks that the last join reported.
+        self._reported: Sequence[StatusKey] = ()
         self._last_generation = -1
-        #: What the present generation takes from this worker, until it has stopped.
-        self._giving_up: set[StatusKey] = set()
+        #: What the present generation revokes from this worker, until it has stopped.
+        self._revoking: set[StatusKey] = set()
         self._has_to_stop = False
 
     @property
@@ -71,50 +72,50 @@ class CooperativeStrategy(RebalanceStrategy):
         return self._protocol
 
     @property
-    def _speaks_eager(self) -> bool:
+    def _is_eager(self) -> bool:
         return self._protocol == EAGER_PROTOCOL
 
     @property
     def stages_without_work(self) -> Collection[Stage]:
-        """Work goes on while the worker is in the group, or about to be again."""
-        if self._speaks_eager and not self._told:  # it stopped before it joined
+        """Only the stages outside of the group: work continues during a rebalance."""
+        if self._is_eager and not self._reported:  # it stopped its work before the join
             return self._eager.stages_without_work
         return (Stage.STARTING, Stage.ENDED)
 
     @property
     def stops_for_a_rebalance(self) -> bool:
-        """Only under the eager protocol."""
-        return self._speaks_eager
+        """True under the eager protocol only."""
+        return self._is_eager
 
     @property
     def hands_over(self) -> bool:
-        """Unless the group is eager."""
-        return not self._speaks_eager
+        """False under the eager protocol only."""
+        return not self._is_eager
 
     @property
     def signs_calls(self) -> bool:
-        """While the group is sessioned."""
+        """True under the protocol "sessioned" only."""
         return self._protocol == SESSIONED_PROTOCOL
 
     @property
     def structure_offset(self) -> int:
-        """Another set of as many tasks needs no assignment: they restart where they are."""
-        if self._speaks_eager:
+        """A new set of as many tasks needs no new assignment: its tasks restart in place."""
+        if self._is_eager:
             return self._eager.structure_offset
         return self._view.shape_offset
 
     def supported_protocols(self, metadata: MemberMetadata) -> Sequence[OfferedProtocol]:
-        """The cooperative protocols, and the eager one for members that know no other."""
-        self._told = self._work.held
-        cooperative = encode(replace(metadata, held=self._told))
+        """The cooperative protocols, and the eager one for members that support no other."""
+        self._reported = self._work.held
+        cooperative = encode(replace(metadata, held=self._reported))
         return (
             *(OfferedProtocol(name, cooperative) for name in self._offered),
             OfferedProtocol(EAGER_PROTOCOL, encode(metadata)),
         )
 
     def revoke_before_join(self) -> None:
-        """Nothing, unless the group is eager: then others may be given what runs here."""
-        if self._speaks_eager:
+        """Revoke everything under the eager protocol, otherwise nothing."""
+        if self._is_eager:
             self._eager.revoke_before_join()
 
     def membership_lost(self) -> None:
@@ -123,10 +124,10 @@ class CooperativeStrategy(RebalanceStrategy):
         self._work.revoke_all()
 
     def may_join(self) -> bool:
-        """Whether what others may run by now has stopped here."""
+        """Whether work that others may run has stopped here."""
         if self._work.idle:
             self._has_to_stop = False
-        return not self._has_to_stop and (not self._speaks_eager or self._eager.may_join())
+        return not self._has_to_stop and (not self._is_eager or self._eager.may_join())
 
     def compute_assignments(
         self,
@@ -136,7 +137,7 @@ class CooperativeStrategy(RebalanceStrategy):
         config_offset: int,
         now_ms: int,
     ) -> ComputedAssignments:
-        """Assign what is new or was lost, and move as little as makes the loads even."""
+        """Assign new and lost work, and move as little as balances the loads."""
         if joined.protocol_name == EAGER_PROTOCOL:
             return self._eager.compute_assignments(
                 joined, task_counts=task_counts, config_offset=config_offset, now_ms=now_ms
@@ -154,7 +155,7 @@ class CooperativeStrategy(RebalanceStrategy):
         configured.update(
             TaskId(name, index) for name, count in task_counts.items() for index in range(count)
         )
-        found = self._assignor.assign(
+        round_ = self._assignor.assign(
             {member_id: member.held or () for member_id, member in members.items()},
             configured,
             generation=joined.generation,
@@ -170,64 +171,64 @@ class CooperativeStrategy(RebalanceStrategy):
             leader_url=leader.worker_url,
             leader_internal_url=leader.internal_url,
             config_offset=config_offset,
-            delay_ms=found.delay_ms,
+            delay_ms=round_.delay_ms,
         )
         return ComputedAssignments(
             members=members,
             assignments={
                 member_id: _with_work(base, change.runs)
-                for member_id, change in found.changes.items()
+                for member_id, change in round_.changes.items()
             },
             encoded={
                 member_id: encode_assignment(
                     replace(_with_work(base, change.starts), stops=change.stops)
                 )
-                for member_id, change in found.changes.items()
+                for member_id, change in round_.changes.items()
             },
         )
 
     def assigned(self, synced: Synced, *, generation: int) -> Assignment:
-        """What this worker told that it holds, with the changes."""
+        """The work that this worker reported when it joined, with the changes applied."""
         self._protocol = synced.protocol_name
         self._has_to_stop = False
-        self._giving_up = set()
-        if self._speaks_eager:
+        self._revoking = set()
+        if self._is_eager:
             return self._eager.assigned(synced, generation=generation)
         change = decode_assignment(synced.assignment)
         if change.error is AssignmentError.NO_ERROR:
             self._last_generation = generation
-            self._giving_up = set(change.stops)
-        keys = [key for key in self._told if key not in self._giving_up]
+            self._revoking = set(change.stops)
+        keys = [key for key in self._reported if key not in self._revoking]
         return _with_work(change, dict.fromkeys([*keys, *change.keys]))
 
     def start_assigned(self, assignment: Assignment) -> None:
-        """Start what does not run yet, and stop what is given up; the rest goes on."""
-        if self._speaks_eager:
+        """Start new work and stop revoked work; other work continues."""
+        if self._is_eager:
             self._eager.start_assigned(assignment)
             return
         self._work.revoke_others(assignment.keys)
         self._work.start(assignment.connectors, assignment.tasks)
 
     def task_configs_changed(self, name: str) -> None:
-        """Its tasks restart with their new configs, without a rebalance.
+        """Restart the connector's tasks with their new configs, without a rebalance.
 
-        The first claim under the new set makes those of the old one stale, wherever they run.
+        The first claim under the new set revokes all claims under the old one, on every worker.
         """
-        if self._speaks_eager:
+        if self._is_eager:
             self._eager.task_configs_changed(name)
         else:
             self._work.renew_tasks(name)
 
     def rejoin_reason(self) -> str:
-        """Once what was given up has stopped, it can start elsewhere."""
-        if not self._giving_up or any(map(self._work.find, self._giving_up)):
+        """Rejoin once the revoked work has stopped, so that it starts elsewhere."""
+        if not self._revoking or any(map(self._work.find, self._revoking)):
             return ""
-        self._giving_up = set()
-        return "what moves to other workers has stopped"
+        self._revoking = set()
+        return "the revoked work has stopped"
 
     def validate(self, assignment: Assignment) -> None:
         """See RebalanceStrategy."""
-        if self._speaks_eager:
+        if self._is_eager:
             self._eager.validate(assignment)
 
 

@@ -1,8 +1,8 @@
-"""The incremental cooperative assignment (KIP-415): only what has to move is stopped.
+"""The incremental cooperative assignment (KIP-415), which stops only what moves.
 
-The leader learns from each member what it holds, and answers with what it shall start and stop.
-What has to move is stopped in one generation and started elsewhere in the next. What a lost member
-held can wait for that member's return.
+Each member reports its connectors and tasks to the leader, which returns what to start and to stop.
+A task that moves is revoked in one generation and started elsewhere in the next. The work of a lost
+member can wait for its return.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,15 +14,15 @@ from itertools import cycle
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 
-#: The pause before a second round of revocations right after another: this to the power of how many
-#: there were in a row (KAFKA-12495).
+#: The base of the delay between successive rounds of revocations; the exponent is their number in a
+#: row (KAFKA-12495).
 _SUCCESSIVE_REVOCATION_BASE_MS = 40
 _POWER_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class MemberChange:
-    """What one member starts and stops, and everything that it runs then."""
+    """The keys that a member starts and stops, and all keys that it runs afterwards."""
 
     starts: Sequence[StatusKey]
     stops: Sequence[StatusKey]
@@ -31,8 +31,9 @@ class MemberChange:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One assignment: the changes by member id; the next one is due after ``delay_ms``, 0 for
-    none.
+    """One assignment: the changes by member id.
+
+    A follow-up rebalance is due after ``delay_ms``; 0 for none.
     """
 
     changes: Mapping[str, MemberChange]
@@ -41,7 +42,7 @@ class Round:
 
 @dataclass(slots=True)
 class _Load:
-    """What one member runs, connectors and tasks apart: each kind is balanced by itself."""
+    """The connectors and the tasks of one member; each kind is balanced separately."""
 
     member_id: str
     connectors: list[StatusKey] = field(default_factory=list)
@@ -67,16 +68,17 @@ def _tasks(load: _Load) -> list[StatusKey]:
 
 
 class CooperativeAssignor:
-    """What a leader remembers between the rounds that it leads; lost with it.
+    """The leader's assignor; its state lasts from round to round, and is lost with the leader.
 
     Attributes:
-        delay_ms: How long what is lost, or would have to move again, still waits; 0 for not at all.
-        deadline_ms: When that is over; 0 for no wait.
-        candidates: Members that came with nothing while lost work waited: it was perhaps theirs.
+        delay_ms: How long lost work, or the next revocations, still wait; 0 for no wait.
+        deadline_ms: When the wait ends; 0 for no wait.
+        candidates: Members that joined without work while lost work waited. They may be lost
+            members that rejoined under a new id.
     """
 
     def __init__(self, max_delay_ms: int) -> None:
-        """``max_delay_ms`` is the longest wait for a lost member; 0 moves its work at once."""
+        """``max_delay_ms`` is the longest wait for a lost member; 0 reassigns its work at once."""
         self._max_delay_ms = max_delay_ms
         self.delay_ms = 0
         self.deadline_ms = 0
@@ -84,12 +86,12 @@ class CooperativeAssignor:
         self._previous: AbstractSet[StatusKey] = frozenset()
         self._previous_stops: AbstractSet[StatusKey] = frozenset()
         self._previous_members: AbstractSet[str] = frozenset()
-        #: What the round before gave to each member.
+        #: The assignment of each member in the previous round.
         self._previous_loads: Mapping[str, AbstractSet[StatusKey]] = {}
         self._previous_generation = -1
         self._stopped_in_previous = False
         self._successive_stops = 0
-        #: The generation in which this leader placed what it placed.
+        #: The generation in which this leader assigned a connector or task.
         self._placed: Mapping[StatusKey, int] = {}
 
     def assign(
@@ -103,20 +105,20 @@ class CooperativeAssignor:
         draining: AbstractSet[str] = frozenset(),
         disconnected: AbstractSet[str] = frozenset(),
     ) -> Round:
-        """The next round.
+        """Compute the next round.
 
         Args:
-            held: What each member runs, by member id.
-            configured: Every connector and task that should run.
-            generation: The one that this round is for.
-            last_generation: The last one that was completed with this worker in it. A round that
-                was computed for another one did not reach the members, or somebody else has led
-                since.
+            held: The connectors and tasks that each member runs, by member id.
+            configured: Every connector and task in the config log.
+            generation: The generation of this round.
+            last_generation: The last generation that this worker completed. If the previous round
+                was for another generation, it never reached the members, or another worker has led
+                since; it is then ignored.
             now_ms: The time.
-            draining: Members that hand everything over and get nothing. While there are no others
-                they keep what they hold, and nothing starts.
-            disconnected: Members of the generation before whose processes are known to be gone:
-                what they held is not waited for.
+            draining: Members that hand over all their work and get none. If all members drain, they
+                keep their work, and nothing starts.
+            disconnected: Members of the previous generation whose processes have ended; their work
+                is reassigned without a delay.
         """
         reports = {member_id: set(keys) for member_id, keys in sorted(held.items())}
         if self._previous_generation != last_generation:
@@ -125,8 +127,9 @@ class CooperativeAssignor:
         if not self._previous_stops.isdisjoint(active):
             self._previous = frozenset(active)
         duplicated = _duplicated(reports.values())
-        gone = self._previous - active - (self._previous - configured)
-        lost = gone - set().union(*(self._previous_loads.get(each, ()) for each in disconnected))
+        missing = self._previous - active - (self._previous - configured)
+        of_disconnected = (self._previous_loads.get(each, ()) for each in disconnected)
+        lost = missing - set().union(*of_disconnected)
         created = configured - self._previous - active
         loads = [
             _load(member_id, (keys & configured) - duplicated)
@@ -136,17 +139,18 @@ class CooperativeAssignor:
         stops = _hand_over(loads, takers)
         reassigned = self._handle_lost(lost, takers, reports.keys() | disconnected, now_ms)
         stops |= self._balance(configured, takers, now_ms, waits_for_lost=bool(lost))
-        kept = {load.member_id: set(load.keys) for load in loads}
-        # what a candidate was given beyond its share runs nowhere: no stop leads to another round
-        new = created | reassigned.items | (gone - lost) | (stops - active)
+        retained = {load.member_id: set(load.keys) for load in loads}
+        # keys in stops that no member runs were given to a candidate in this round: place them now,
+        # since no revocation would lead to another round
+        unassigned = created | reassigned.items | (missing - lost) | (stops - active)
         stops &= active
         if takers:
             for kind in (_is_connector, _is_task):
-                placed = sorted(filter(kind, new), key=_order)
-                _place(placed, takers, _tasks if kind is _is_task else _connectors)
-            self._remember_placed(new, configured, generation)
+                keys = sorted(filter(kind, unassigned), key=_order)
+                _place(keys, takers, _tasks if kind is _is_task else _connectors)
+            self._remember_placed(unassigned, configured, generation)
         stopped = (duplicated & configured) | stops
-        # what a draining member holds is not waited for when it is gone
+        # the work of a draining member is left out: if it leaves, its work is not lost but new
         self._previous = frozenset(
             {key for load in takers for key in load.keys} | (lost - reassigned.all)
         )
@@ -158,7 +162,7 @@ class CooperativeAssignor:
             load.member_id: MemberChange(
                 starts=sorted(set(load.keys) - (reports[load.member_id] - stopped), key=_order),
                 stops=sorted(
-                    (reports[load.member_id] & stopped) - kept[load.member_id], key=_order
+                    (reports[load.member_id] & stopped) - retained[load.member_id], key=_order
                 ),
                 runs=sorted(load.keys, key=_order),
             )
@@ -173,16 +177,16 @@ class CooperativeAssignor:
         members: AbstractSet[str],
         now_ms: int,
     ) -> "_Reassigned":
-        """What of the lost work is placed now; candidates get theirs here."""
+        """Decide which lost work is reassigned now; give it to candidates if there are any."""
         if not lost and not self._stopped_in_previous:
-            self._forget_wait()
+            self._clear_delay()
             return _Reassigned()
-        nobody_left = self.deadline_ms <= 0 and self._previous_members <= members
-        if nobody_left or self._max_delay_ms == 0:
+        no_member_left = self.deadline_ms <= 0 and self._previous_members <= members
+        if no_member_left or self._max_delay_ms == 0:
             return _Reassigned(items=frozenset(lost))
         if 0 < self.deadline_ms <= now_ms:
             present = [load for load in loads if load.member_id in self.candidates]
-            self._forget_wait()
+            self._clear_delay()
             self._stopped_in_previous = False
             if not present:
                 return _Reassigned(items=frozenset(lost))
@@ -193,8 +197,8 @@ class CooperativeAssignor:
         for load in loads:
             if not load.keys and load.member_id not in self.candidates:
                 self.candidates.append(load.member_id)
-        left_ms = self.deadline_ms - now_ms if self.deadline_ms > 0 else self._max_delay_ms
-        self.delay_ms = min(left_ms, self._max_delay_ms)
+        remaining_ms = self.deadline_ms - now_ms if self.deadline_ms > 0 else self._max_delay_ms
+        self.delay_ms = min(remaining_ms, self._max_delay_ms)
         self.deadline_ms = now_ms + self.delay_ms
         return _Reassigned()
 
@@ -206,20 +210,20 @@ class CooperativeAssignor:
         *,
         waits_for_lost: bool,
     ) -> set[StatusKey]:
-        """What is taken from members that hold more than their share; it leaves their loads."""
+        """Revoke what members hold above their fair share; returns it, removed from the loads."""
         if not loads:
             return set()
         if self.delay_ms > 0:
-            # a wait before more revocations goes on, however often others join meanwhile; Kafka
-            # Connect revokes at the second time
+            # joins during the delay do not end it, unlike in Kafka Connect, which revokes at the
+            # second join
             self._stopped_in_previous = self._stopped_in_previous and not waits_for_lost
             return set()
         task_count = sum(map(_is_task, configured))
-        found = {
+        surplus = {
             *self._surplus(len(configured) - task_count, loads, _connectors),
             *self._surplus(task_count, loads, _tasks),
         }
-        if not found:
+        if not surplus:
             if self._stopped_in_previous:
                 self._stopped_in_previous = False
                 self._successive_stops = 0
@@ -233,15 +237,15 @@ class CooperativeAssignor:
                 return set()
         self._stopped_in_previous = True
         for load in loads:
-            load.connectors = [key for key in load.connectors if key not in found]
-            load.tasks = [key for key in load.tasks if key not in found]
-        return found
+            load.connectors = [key for key in load.connectors if key not in surplus]
+            load.tasks = [key for key in load.tasks if key not in surplus]
+        return surplus
 
     def _surplus(self, total: int, loads: Sequence[_Load], part: _Part) -> list[StatusKey]:
-        """What members hold above their shares of ``total``: what was placed last comes first.
+        """What members hold above their fair share of ``total``, latest assigned first.
 
-        Shares differ by one at most; members that hold more come first to the greater ones. So a
-        worker that was drained and is back gets what moved away from it, and nothing else stops.
+        Fair shares differ by one at most; members that hold more get the larger shares. So a worker
+        that was drained and takes work again gets its earlier work back, and nothing else stops.
         """
         floor, greater_count = divmod(total, len(loads))
         counts = [len(part(load)) for load in loads]
@@ -249,9 +253,9 @@ class CooperativeAssignor:
         balanced = held_greater == greater_count and held_greater + counts.count(floor) == len(
             loads
         )
-        found: list[StatusKey] = []
+        surplus: list[StatusKey] = []
         if balanced or not total:
-            return found
+            return surplus
         for load in loads:
             keys = sorted(part(load), key=lambda key: -self._placed.get(key, -1))
             if len(keys) <= floor:
@@ -259,16 +263,16 @@ class CooperativeAssignor:
             share = floor
             if greater_count:
                 share, greater_count = floor + 1, greater_count - 1
-            found += keys[: max(len(keys) - share, 0)]
-        return found
+            surplus += keys[: max(len(keys) - share, 0)]
+        return surplus
 
     def _remember_placed(
         self, keys: Iterable[StatusKey], configured: AbstractSet[StatusKey], generation: int
     ) -> None:
         placed = {**self._placed, **dict.fromkeys(keys, generation)}
-        self._placed = {key: at for key, at in placed.items() if key in configured}
+        self._placed = {key: placed_in for key, placed_in in placed.items() if key in configured}
 
-    def _forget_wait(self) -> None:
+    def _clear_delay(self) -> None:
         self.candidates = []
         self.deadline_ms = 0
         self.delay_ms = 0
@@ -276,7 +280,7 @@ class CooperativeAssignor:
 
 @dataclass(frozen=True, slots=True)
 class _Reassigned:
-    """Lost work that does not wait any more: to be placed, or ``given`` to candidates already."""
+    """Lost work whose delay is over: ``items`` to assign, and ``given`` to candidates already."""
 
     items: AbstractSet[StatusKey] = frozenset()
     given: AbstractSet[StatusKey] = frozenset()
@@ -303,25 +307,26 @@ def _duplicated(reports: Iterable[AbstractSet[StatusKey]]) -> set[StatusKey]:
 
 
 def _takers(loads: Sequence[_Load], draining: AbstractSet[str]) -> Sequence[_Load]:
-    """The members that take work."""
+    """The members that accept work."""
     return [load for load in loads if load.member_id not in draining]
 
 
 def _hand_over(loads: Sequence[_Load], takers: Sequence[_Load]) -> set[StatusKey]:
-    """What members that are no takers hold: it leaves their loads. Nothing if nobody takes it."""
+    """Remove the work of draining members from their loads and return it, if there are takers."""
     handed_over: set[StatusKey] = set()
     if takers:
-        taking = {load.member_id for load in takers}
+        taker_ids = {load.member_id for load in takers}
         for load in loads:
-            if load.member_id not in taking:
+            if load.member_id not in taker_ids:
                 handed_over.update(load.keys)
                 load.connectors, load.tasks = [], []
     return handed_over
 
 
 def _place(keys: Sequence[StatusKey], loads: Sequence[_Load], part: _Part) -> None:
-    """Give each to the member with the least of its kind; of equal ones to that with the least of
-    both kinds, then to the first by member id.
+    """Assign each key to the member with the fewest keys of its kind.
+
+    Ties are broken by the fewest keys of both kinds, then by member id.
     """
     queue = [(len(part(load)), len(load.keys), load.member_id, load) for load in loads]
     heapify(queue)

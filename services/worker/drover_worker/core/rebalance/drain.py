@@ -1,37 +1,37 @@
-"""Whether this worker hands its work over: because an operator asked for it, or because it ends."""
+"""The drain of this worker: it hands its work over on an operator's request, or before it ends."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Drain:
-    """How far a drain has come.
+    """The state of a drain.
 
     Attributes:
-        wanted: This worker wants no work.
-        told: Its last join said so.
-        ends: It leaves the group and ends once it holds nothing.
+        requested: This worker shall get no work.
+        announced: The last join's metadata had ``draining`` set.
+        ends: The worker leaves the group and ends once it has no work.
     """
 
-    wanted: bool = False
-    told: bool = False
+    requested: bool = False
+    announced: bool = False
     ends: bool = False
 
     @property
-    def is_news(self) -> bool:
-        """Whether the group has yet to be told."""
-        return self.wanted is not self.told
+    def needs_rejoin(self) -> bool:
+        """Whether the group has to learn of the drain, or of its end, by a rejoin."""
+        return self.requested is not self.announced
 
     @property
     def rejoin_reason(self) -> str:
-        """What the group is told."""
-        return "the worker is being drained" if self.wanted else "the worker takes work again"
+        """The reason for the rejoin."""
+        return "the worker is being drained" if self.requested else "the worker takes work again"
 
-    def begin(self, *, ends: bool = False) -> None:
-        """Hand everything over; ``ends`` stays once it is true."""
-        self.wanted = True
+    def start(self, *, ends: bool = False) -> None:
+        """Hand all work over; ``ends`` stays true once it was."""
+        self.requested = True
         self.ends = self.ends or ends
 
-    def undo(self) -> None:
-        """Take work again, unless the worker ends."""
-        self.wanted = self.ends
+    def cancel(self) -> None:
+        """Accept work again, unless the worker ends."""
+        self.requested = self.ends

@@ -20,7 +20,7 @@ EAGER_PROTOCOL = "default"
 
 
 class EagerStrategy(RebalanceStrategy):
-    """Kafka Connect's "default" protocol: stop everything, join, start what is assigned."""
+    """Kafka Connect's "default" protocol: stop everything, join, start the assignment."""
 
     @property
     def protocol_name(self) -> str:
@@ -29,7 +29,7 @@ class EagerStrategy(RebalanceStrategy):
 
     @property
     def stages_without_work(self) -> Collection[Stage]:
-        """All but those in which it runs or is being stopped."""
+        """All stages but those in which work runs or stops."""
         return (
             Stage.STARTING,
             Stage.JOINING,
@@ -41,17 +41,17 @@ class EagerStrategy(RebalanceStrategy):
 
     @property
     def stops_for_a_rebalance(self) -> bool:
-        """Everything."""
+        """True: a rebalance stops everything."""
         return True
 
     @property
     def hands_over(self) -> bool:
-        """No: each rebalance stops everybody, so that one must do."""
+        """False: a drain needs an additional rebalance, which would stop every worker."""
         return False
 
     @property
     def signs_calls(self) -> bool:
-        """No."""
+        """False."""
         return False
 
     @property
@@ -64,7 +64,7 @@ class EagerStrategy(RebalanceStrategy):
         return (OfferedProtocol(EAGER_PROTOCOL, encode_metadata(metadata)),)
 
     def revoke_before_join(self) -> None:
-        """Revoke everything: the next assignment may give it to other members."""
+        """Revoke everything: the next generation may assign it to other members."""
         self._work.revoke_all()
 
     def membership_lost(self) -> None:
@@ -83,7 +83,7 @@ class EagerStrategy(RebalanceStrategy):
         config_offset: int,
         now_ms: int,
     ) -> ComputedAssignments:
-        """Assign everything round robin, whoever ran it before."""
+        """Assign everything round robin, regardless of previous owners."""
         members = {m.member_id: decode_metadata(m.metadata) for m in joined.members}
         assigned = perform_assignment(
             members=members,
@@ -102,18 +102,18 @@ class EagerStrategy(RebalanceStrategy):
         return decode_assignment(synced.assignment)
 
     def start_assigned(self, assignment: Assignment) -> None:
-        """Start what is assigned and stop the rest, which is left only by another protocol."""
+        """Start the assignment and stop all other work, which only another protocol leaves."""
         self._work.revoke_others(assignment.keys)
         self._work.start(
             assignment.connectors, assignment.tasks, config_offset=assignment.config_offset
         )
 
     def task_configs_changed(self, name: str) -> None:
-        """Its tasks stop: others may start tasks of the new set, which can share work with them."""
+        """Stop the connector's tasks, which may overlap with new tasks on other workers."""
         self._work.revoke_tasks(name)
 
     def rejoin_reason(self) -> str:
-        """None."""
+        """Always empty."""
         return ""
 
     def validate(self, assignment: Assignment) -> None:
@@ -121,5 +121,5 @@ class EagerStrategy(RebalanceStrategy):
         for task, item in self._work.tasks.items():
             configs_offset = self._view.tasks_offset(task.connector)
             assert item.revoked or configs_offset <= assignment.config_offset, (
-                f"{task} may run with configs that are later than its assignment"
+                f"{task} may run with a config that is later than its assignment"
             )

@@ -36,21 +36,21 @@ from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, M
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import RebalanceStrategy
 
-#: The member belongs to a generation and must send heartbeats.
-_BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
-#: It is on its way into the next one: while it runs work it must know that it is still a member.
+#: Stages in a generation, in which the member must send heartbeats.
+_IN_GENERATION = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
+#: Stages before the next generation; heartbeats continue while the member still runs work.
 _REJOINING = frozenset({Stage.JOINING, Stage.BACKING_OFF})
-#: Rebalances are in a row where the next change comes so soon after one has ended. A new connector
-#: needs two, for itself and for its tasks, and one that comes right after it a third.
-_ROW_GAP_MS = 500
-#: So many in a row come without much delay.
+#: A change within this time after a rebalance continues a series of rebalances. A new connector
+#: needs two, for itself and for its tasks; a connector created right after it needs a third.
+_SERIES_GAP_MS = 500
+#: The first rebalances of a series start after the short delay.
 _QUICK_REBALANCES = 4
 
 
 class Membership:
     """Keeps this worker a member of the group: joins, syncs, sends heartbeats, leaves.
 
-    The strategy decides what runs while the group rebalances, and what each member is assigned.
+    The strategy decides which work continues during a rebalance, and computes the assignments.
     """
 
     def __init__(self, context: Context, work: Work, strategy: RebalanceStrategy) -> None:
@@ -58,49 +58,49 @@ class Membership:
         self._work = work
         self._strategy = strategy
         self.stage = Stage.STARTING
-        #: Why the stage was entered; shown to callers.
+        #: Why the stage was entered; part of messages to callers.
         self.reason = ""
         #: The last assignment; None without a membership.
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
         self.assignments: dict[str, Assignment] = {}
-        #: Leader only: what workers that are draining still held when they joined, by worker url.
+        #: Leader only: the work of draining workers when they joined, by worker url.
         self.draining: dict[str, Sequence[StatusKey]] = {}
-        #: Whether this worker is draining.
+        #: The drain of this worker.
         self.drain = Drain()
-        #: The internal url of a worker, by worker url: the leader's; leader only: everybody's.
+        #: Internal urls by worker url: of all workers on the leader, else of the leader only.
         self._call_urls: dict[str, str] = {}
-        #: Grows each time the worker settles.
+        #: Leader only: the worker url of the owner of each connector and task.
         self._owners: dict[StatusKey, str] = {}
         #: How often the worker has settled.
         self.settled_count = 0
-        self._settled_ms = -_ROW_GAP_MS
-        #: Of rebalances for changes of connectors and tasks.
-        self._in_a_row = 0
+        self._settled_ms = -_SERIES_GAP_MS
+        #: The number of the present rebalance in its series.
+        self._series_count = 0
         self._call_id = ""
         self._heartbeat_id = ""
         self._heartbeat_sent_ms = 0
         self._watched_member_id = ""
         #: The last generation whose end WatchGroup has announced.
         self._ended_generation = -1
-        #: While changes of connectors and tasks are gathered: the end of the last one in the log,
-        #: and the time of the rejoin at the latest.
+        #: While changes of connectors and tasks are gathered: the log's offset after the last one,
+        #: and the latest time of the rejoin.
         self._gathered_offset = 0
         self._rejoin_by_ms: int | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether the worker has its assignment and the config log that belongs to it."""
+        """Whether the worker has its assignment and has read the config log up to its offset."""
         return self.stage is Stage.SETTLED
 
     @property
     def has_joined(self) -> bool:
-        """Whether the worker has settled in its group once, whatever came after that."""
+        """Whether the worker has ever settled in its group."""
         return self.settled_count > 0
 
     @property
     def ending(self) -> bool:
-        """Whether the worker shuts down, or has."""
+        """Whether the worker is shutting down or has shut down."""
         return self.stage in (Stage.LEAVING, Stage.ENDED)
 
     @property
@@ -114,51 +114,51 @@ class Membership:
 
     @property
     def leader_url(self) -> str:
-        """The leader of the settled generation; empty while unknown."""
+        """The worker url of the leader of the settled generation; empty if unknown."""
         return self.assignment.leader_url if self.settled and self.assignment else ""
 
     def call_url(self, worker_url: str) -> str:
-        """Where this worker calls another one; its url when it named no internal one."""
+        """The address for calls to another worker: its internal url, or else its worker url."""
         return self._call_urls.get(worker_url) or worker_url
 
-    # What may happen
+    # Queries
 
     @property
     def protocol_name(self) -> str:
-        """The rebalance protocol that the group speaks, or this worker prefers until it is in."""
+        """The group's rebalance protocol; the preferred one before the first join."""
         return self._strategy.protocol_name
 
     @property
     def signs_calls(self) -> bool:
-        """Whether the members of the group sign what they ask of each other."""
+        """Whether the members of the group sign their calls to each other."""
         return self._strategy.signs_calls
 
     def owner(self, key: StatusKey) -> str:
-        """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
+        """Leader only: the worker url of a connector's or task's owner; empty if unassigned."""
         return self._owners.get(key, "")
 
     # Events
 
     def ready_changed(self) -> None:
-        """The engine or the config log became ready."""
+        """Join if the engine is up and the config log is loaded."""
         if self.stage is Stage.STARTING and self._context.engine_up and self._context.view.loaded:
             self._join("the worker is ready")
 
     def engine_lost(self, reason: str) -> None:
-        """The engine ended; a worker that has not joined yet shows it as the reason."""
+        """Record that the engine ended, as the reason why the worker has not joined yet."""
         if self.stage is Stage.STARTING:
             self.reason = f"the engine ended: {reason}"
 
     def request_rejoin(self, reason: str) -> None:
-        """Rejoin the group if this worker is settled or catching up; what must stop stops first."""
+        """Rejoin if this worker is settled or catching up; first stop work that must not run."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason, membership_lost=False)
 
     def structure_changed(self) -> None:
-        """Connectors or tasks may have changed: rejoin after a quiet time, or at the latest time.
+        """Schedule a rejoin if connectors or tasks changed, after a bounded quiet time.
 
-        A rebalance interrupts every worker, so a burst of changes should cause few of them; but the
-        first ones should not wait for others that hardly ever come.
+        A rebalance can interrupt every worker, so a burst of changes should cause few of them. The
+        first changes of a series wait only briefly, because most changes come alone.
         """
         offset = self._strategy.structure_offset
         assigned = self.assignment.config_offset if self.assignment else offset
@@ -168,12 +168,12 @@ class Membership:
         if self._rejoin_by_ms is None:
             now_ms = self._context.now_ms
             self._rejoin_by_ms = now_ms + self._context.settings.rejoin_delay_max_ms
-            follows = now_ms - self._settled_ms < _ROW_GAP_MS
-            self._in_a_row = self._in_a_row + 1 if follows else 1
-        self._gather(self._rejoin_by_ms)
+            follows = now_ms - self._settled_ms < _SERIES_GAP_MS
+            self._series_count = self._series_count + 1 if follows else 1
+        self._set_rejoin_timer(self._rejoin_by_ms)
 
     def rejoin_due(self, *, more_expected: bool) -> None:
-        """The quiet time is over; ``more_expected`` if further changes are on their way."""
+        """Rejoin after the quiet time, or wait longer if ``more_expected`` changes may follow."""
         if self._rejoin_by_ms is None:
             return
         if (
@@ -181,12 +181,12 @@ class Membership:
             and self._strategy.stops_for_a_rebalance
             and self._context.now_ms < self._rejoin_by_ms
         ):
-            self._gather(self._rejoin_by_ms)
+            self._set_rejoin_timer(self._rejoin_by_ms)
         else:
             self.request_rejoin("connectors or tasks changed")
 
     def lose_membership(self, reason: str) -> None:
-        """The coordinator has removed this member: stop all work and join as a new one."""
+        """Stop all work and join as a new member, after the coordinator has removed this one."""
         self._forget_member()
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason, membership_lost=True)
@@ -197,7 +197,7 @@ class Membership:
             self._strategy.membership_lost()
 
     def refused(self, error: DroverError) -> bool:
-        """Handle an error that fences this member or its generation; False for other errors."""
+        """Handle an error that fences this member or its generation; False for another error."""
         if error.reason is Reason.UNKNOWN_MEMBER_ID:
             self.lose_membership("the coordinator does not know this member")
             return True
@@ -207,14 +207,14 @@ class Membership:
         return False
 
     def claim_refused(self, error: DroverError) -> bool:
-        """The same for the claim of a task."""
+        """Handle the error of a task's claim as ``refused`` does; False for another error."""
         if error.reason is Reason.STALE_TERM and not self._strategy.stops_for_a_rebalance:
-            return True  # another worker has read on to task configs that this one will read too
+            return True  # another worker claimed under task configs that this one has yet to read
         return self.refused(error)
 
     def pump(self) -> None:
         """Join or leave once the work has stopped."""
-        self._go_on_draining()
+        self._advance_drain()
         reason = self._strategy.rejoin_reason() if self.settled else ""
         if reason:
             self.request_rejoin(reason)
@@ -224,62 +224,62 @@ class Membership:
             self._leave()
 
     def stop(self, *, hand_over: bool = True) -> None:
-        """Stop the work, leave, end; with ``hand_over`` the group is told first.
+        """Stop the work, leave the group, end; with ``hand_over`` drain first.
 
-        There is nobody to tell when the group is eager, when this worker has no work, or when it is
-        alone.
+        There is no drain if the group is eager, if this worker has no work, or if it is the only
+        member.
         """
         if self.ending:
             return
         alone = self.leads and len(self.assignments) == 1
         if hand_over and self._strategy.hands_over and not self._work.idle and not alone:
-            self.drain.begin(ends=True)
+            self.drain.start(ends=True)
         else:
             self._stop_and_leave()
 
     def start_assigned_work(self) -> None:
-        """Start what the assignment of the settled generation gives to this worker."""
+        """Start the work that the settled generation assigns to this worker."""
         if self.assignment is not None:
             self._strategy.start_assigned(self.assignment)
 
     def task_configs_changed(self, name: str) -> None:
-        """A connector has another set of task configs: what becomes of its tasks here."""
+        """Restart or stop a connector's tasks, after its set of task configs changed."""
         self._strategy.task_configs_changed(name)
 
     def delay_over(self) -> None:
-        """What the last assignment left for later is due."""
+        """Rejoin for the follow-up rebalance of the last assignment."""
         self.request_rejoin("the scheduled rebalance is due")
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         if self.stage in self._strategy.stages_without_work:
-            assert self._work.idle, f"work goes on while the worker is {self.stage}"
+            assert self._work.idle, f"the worker runs work while it is {self.stage}"
         if self.settled and self.assignment is not None:
             running = {item.key for item in self._work.all() if not item.revoked}
-            assert running <= set(self.assignment.keys), "something runs that is not assigned"
+            assert running <= set(self.assignment.keys), "the worker runs unassigned work"
             self._strategy.validate(self.assignment)
 
     # Draining
 
-    def takers_besides(self, worker_url: str) -> bool:
-        """Leader only: whether another worker takes work."""
+    def has_other_takers(self, worker_url: str) -> bool:
+        """Leader only: whether a worker other than ``worker_url`` accepts work."""
         return any(url != worker_url and url not in self.draining for url in self.assignments)
 
-    def _go_on_draining(self) -> None:
-        """Tell the group of a drain; when the work has moved, or nobody takes it, that was it."""
+    def _advance_drain(self) -> None:
+        """Announce a drain by a rejoin; end or cancel it if no other worker accepts the work."""
         drain = self.drain
         if drain.ends and self.stage in (Stage.STARTING, Stage.BACKING_OFF):
-            self._stop_and_leave()  # there is no group to tell
+            self._stop_and_leave()  # the worker is in no group
         if not self.settled:
             return
-        if drain.is_news:
+        if drain.needs_rejoin:
             self.request_rejoin(drain.rejoin_reason)
             return
-        nobody_takes_it = drain.wanted and any(not item.revoked for item in self._work.all())
-        if drain.ends and (nobody_takes_it or self._work.idle):
+        no_takers = drain.requested and any(not item.revoked for item in self._work.all())
+        if drain.ends and (no_takers or self._work.idle):
             self._stop_and_leave()
-        elif nobody_takes_it:
-            drain.undo()
+        elif no_takers:
+            drain.cancel()
             self.request_rejoin(drain.rejoin_reason)
 
     def _stop_and_leave(self) -> None:
@@ -290,8 +290,8 @@ class Membership:
     # Join and sync
 
     def join_answered(self, cause_id: str, outcome: JoinOutcome) -> None:
-        """JoinGroup was answered."""
-        if not self._take(cause_id, Stage.JOINING):
+        """Handle the response to JoinGroup."""
+        if not self._end_call(cause_id, Stage.JOINING):
             return
         self._context.member_id = outcome.member_id
         match outcome:
@@ -303,11 +303,11 @@ class Membership:
                 self._joined(outcome)
 
     def sync_answered(self, cause_id: str, outcome: SyncOutcome) -> None:
-        """SyncGroup was answered."""
-        if not self._take(cause_id, Stage.SYNCING):
+        """Handle the response to SyncGroup."""
+        if not self._end_call(cause_id, Stage.SYNCING):
             return
         if isinstance(outcome, RebalanceInProgress):
-            self._join("another rebalance began")
+            self._join("another rebalance started")
             return
         try:
             self.assignment = self._strategy.assigned(outcome, generation=self._context.generation)
@@ -318,8 +318,8 @@ class Membership:
         self._assigned(self.assignment)
 
     def read_to_end(self, cause_id: str) -> None:
-        """The config view has reached the end of the log."""
-        if not self._take(cause_id, Stage.CATCHING_UP) or self.assignment is None:
+        """Settle or rejoin, now that the config view has reached the end of the log."""
+        if not self._end_call(cause_id, Stage.CATCHING_UP) or self.assignment is None:
             return
         if self.assignment.error is not AssignmentError.NO_ERROR:
             self._join("the config log has been read to its end")
@@ -329,7 +329,7 @@ class Membership:
             self._settle()
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """One of the membership's calls failed."""
+        """Handle the failure of a call of the membership."""
         if cause_id == self._heartbeat_id:
             self._heartbeat_id = ""
             self.refused(error)
@@ -341,7 +341,7 @@ class Membership:
         if self.stage is Stage.LEAVING:
             self._end()
         elif self.stage is Stage.CATCHING_UP:
-            # a member that cannot read the log delays every rebalance: leave for a while
+            # a member that cannot read the log delays every rebalance: leave and join later
             member_id = self._context.member_id
             self._context.emit(
                 LeaveGroup(self._context.next_cause(Cause.LEAVE), member_id, "cannot read the log")
@@ -358,50 +358,50 @@ class Membership:
             self._back_off(settings.join_backoff_ms, error.message)
 
     def join_due(self) -> None:
-        """The back-off is over."""
+        """Join after a back-off."""
         if self.stage is Stage.BACKING_OFF:
             self._enter(Stage.STOPPING_WORK, self.reason)
 
     def left(self, cause_id: str) -> None:
-        """LeaveGroup was answered."""
-        if self._take(cause_id, Stage.LEAVING):
+        """Handle the response to LeaveGroup."""
+        if self._end_call(cause_id, Stage.LEAVING):
             self._end()
 
     # Heartbeats
 
     def heartbeat_due(self) -> None:
-        """Send a heartbeat, unless one is under way."""
+        """Send a heartbeat unless one is in flight, and set the timer for the next."""
         rejoins_with_work = self.stage in _REJOINING and not self._work.idle
-        if (self.stage in _BEATING or rejoins_with_work) and self._context.member_id:
+        if (self.stage in _IN_GENERATION or rejoins_with_work) and self._context.member_id:
             if not self._heartbeat_id:
                 self._heartbeat_id = self._context.next_cause(Cause.HEARTBEAT)
                 self._heartbeat_sent_ms = self._context.now_ms
                 self._context.emit(
                     Heartbeat(self._heartbeat_id, self._context.member_id, self._context.generation)
                 )
-            self._arm_heartbeat()
+            self._set_heartbeat_timer()
 
     def heartbeat_answered(self, cause_id: str, rebalance_in_progress: bool) -> None:
-        """The heartbeat renewed the session, counted from when it was sent."""
+        """Renew the session from the time at which the heartbeat was sent."""
         if cause_id != self._heartbeat_id:
             return
         self._heartbeat_id = ""
-        self._heard_at(self._heartbeat_sent_ms)
+        self._renew_session(self._heartbeat_sent_ms)
         if rebalance_in_progress:
             self.request_rejoin("the group rebalances")
 
     def pushed(self, member_id: str, generation: int, rejoin_needed: bool) -> None:
-        """WatchGroup announced a change; one of an earlier membership is ignored."""
+        """Handle a notification of WatchGroup; one for an earlier membership is ignored."""
         current = member_id == self._context.member_id and generation >= self._context.generation
         if current and rejoin_needed:
-            # it may overtake the response to SyncGroup: then settling checks it
+            # it may arrive before the response to SyncGroup, so ``_settle`` checks it again
             self._ended_generation = generation
             self.request_rejoin("the group rebalances")
 
     def session_elapsed(self) -> None:
-        """No heartbeat succeeded for a session timeout: other workers may run these tasks."""
+        """Stop all work after a session timeout without a heartbeat: other workers may run it."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
-            reason = "the coordinator was out of reach for a session timeout"
+            reason = "the coordinator was unreachable for a session timeout"
             self._stop_work(reason, membership_lost=True)
         elif not self.ending:
             self._strategy.membership_lost()
@@ -411,9 +411,9 @@ class Membership:
     def _joined(self, joined: Joined) -> None:
         context = self._context
         context.generation = context.status_generation = joined.generation
-        self._heard_at(context.now_ms)
+        self._renew_session(context.now_ms)
         self._heartbeat_id = ""
-        self._arm_heartbeat()
+        self._set_heartbeat_timer()
         if self._watched_member_id != joined.member_id:
             self._watched_member_id = joined.member_id
             context.emit(WatchGroup(joined.member_id))
@@ -488,10 +488,10 @@ class Membership:
         # so that work proceeds under a steady stream of changes
         self.structure_changed()
 
-    def _gather(self, rejoin_by_ms: int) -> None:
+    def _set_rejoin_timer(self, rejoin_by_ms: int) -> None:
         settings = self._context.settings
-        slowly = self._in_a_row > _QUICK_REBALANCES or self._strategy.stops_for_a_rebalance
-        quiet_ms = settings.rejoin_delay_ms if slowly else settings.rejoin_delay_first_ms
+        long_delay = self._series_count > _QUICK_REBALANCES or self._strategy.stops_for_a_rebalance
+        quiet_ms = settings.rejoin_delay_ms if long_delay else settings.rejoin_delay_first_ms
         delay_ms = min(quiet_ms, max(rejoin_by_ms - self._context.now_ms, 0))
         self._context.set_timer("rejoin", delay_ms, RejoinDue())
 
@@ -512,16 +512,16 @@ class Membership:
         context = self._context
         self._enter(Stage.JOINING, reason)
         context.cancel_timer("delay")
-        # a coordinator that restarted has forgotten that the generation was to end; the join may
-        # return the same generation, which is valid then
+        # a restarted coordinator does not know that the generation was ending; the join may return
+        # the same generation, which is then valid
         self._ended_generation = -1
         self._call_id = context.next_cause(Cause.JOIN)
-        self.drain.told = self.drain.wanted
+        self.drain.announced = self.drain.requested
         metadata = MemberMetadata(
             worker_url=context.settings.worker_id,
             config_offset=context.view.offset,
             internal_url=context.settings.internal_url,
-            draining=self.drain.wanted,
+            draining=self.drain.requested,
         )
         protocols = self._strategy.supported_protocols(metadata)
         context.emit(JoinGroup(self._call_id, context.member_id, protocols, reason))
@@ -562,17 +562,18 @@ class Membership:
         self._owners = {}
         self._call_urls = {}
 
-    def _heard_at(self, heard_ms: int) -> None:
+    def _renew_session(self, renewed_ms: int) -> None:
         settings = self._context.settings
-        left_ms = heard_ms + settings.session_timeout_ms - self._context.now_ms
-        self._context.set_timer("session", max(left_ms, 0), SessionElapsed())
+        remaining_ms = renewed_ms + settings.session_timeout_ms - self._context.now_ms
+        self._context.set_timer("session", max(remaining_ms, 0), SessionElapsed())
 
-    def _arm_heartbeat(self) -> None:
+    def _set_heartbeat_timer(self) -> None:
         self._context.set_timer(
             "heartbeat", self._context.settings.heartbeat_interval_ms, HeartbeatDue()
         )
 
-    def _take(self, cause_id: str, stage: Stage) -> bool:
+    def _end_call(self, cause_id: str, stage: Stage) -> bool:
+        """End the call in flight; False if ``cause_id`` is stale."""
         if cause_id != self._call_id or self.stage is not stage:
             return False
         self._call_id = ""

@@ -16,30 +16,33 @@ from drover.model.status import StatusKey
 #: The kind of group that workers form.
 PROTOCOL_TYPE = "connect"
 
-#: Of the eager protocol, and of those in which members tell what they hold (KIP-415).
+#: Version of the eager protocol, and of protocols whose metadata lists a member's work (KIP-415).
 _VERSION_EAGER = 0
 _VERSION_COOPERATIVE = 1
-#: Stands for the connector object among a connector's task indexes.
+#: Represents the connector object among a connector's task indexes.
 _CONNECTOR_ITSELF = -1
 
 
 class AssignmentError(IntEnum):
-    """Why an assignment carries no work."""
+    """Why an assignment has no work."""
 
     #: The assignment is valid, even if it is empty.
     NO_ERROR = 0
-    #: The leader has read less of the config log than some member: read on, then rejoin.
+    #: The leader has read less of the config log than some member: read to its end and rejoin.
     CONFIG_MISMATCH = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """What a worker sends with its join.
+    """The metadata of a worker in JoinGroup.
 
-    ``config_offset`` is the end of the config log as far as the worker has read it.
-    ``internal_url`` is where the other workers call it; empty for a worker that names none, which
-    is called at ``worker_url``. ``held`` is what the worker runs and goes on with; None under the
-    eager protocol, where it has stopped everything. A worker that is ``draining`` wants no work.
+    Attributes:
+        worker_url: The host:port for clients.
+        config_offset: The offset up to which the worker has read the config log.
+        internal_url: The host:port for other workers; empty if it is ``worker_url``.
+        held: The connectors and tasks that the worker keeps running; None under the eager protocol,
+            where it has stopped all work.
+        draining: The worker shall get no work.
     """
 
     worker_url: str
@@ -53,13 +56,13 @@ class MemberMetadata:
 class Assignment:
     """The connectors and tasks of one worker in one generation.
 
-    Under a cooperative protocol ``connectors`` and ``tasks`` travel as what the worker shall start
-    beside what it holds, and ``stops`` is what it shall stop; ``delay_ms`` after it the next
-    rebalance is due, 0 for none.
+    An encoded cooperative assignment is incremental: ``connectors`` and ``tasks`` are to be
+    started in addition to the held ones, and ``stops`` are to be stopped. A follow-up rebalance is
+    due ``delay_ms`` after it; 0 for none.
 
-    ``config_offset`` is how far the leader had read the config log when it assigned (after
-    CONFIG_MISMATCH: how far the furthest member had). ``leader_internal_url`` is that of the
-    leader's metadata.
+    ``config_offset`` is the offset up to which the leader had read the config log (after
+    CONFIG_MISMATCH: the highest offset of any member). ``leader_internal_url`` is the
+    ``internal_url`` of the leader's metadata.
     """
 
     error: AssignmentError
@@ -74,18 +77,18 @@ class Assignment:
 
     @property
     def keys(self) -> tuple[StatusKey, ...]:
-        """Its connectors and tasks."""
+        """The connectors and tasks."""
         return (*self.connectors, *self.tasks)
 
 
 def encode_metadata(metadata: MemberMetadata) -> bytes:
-    """The bytes of a member's metadata."""
+    """Encode a member's metadata."""
     return _dump(
         {
             "version": _VERSION_EAGER if metadata.held is None else _VERSION_COOPERATIVE,
             "worker_url": metadata.worker_url,
             "config_offset": metadata.config_offset,
-            **_given("internal_url", metadata.internal_url),
+            **_optional("internal_url", metadata.internal_url),
             **({} if metadata.held is None else {"held": _by_connector(metadata.held)}),
             **({"draining": True} if metadata.draining else {}),
         }
@@ -93,10 +96,10 @@ def encode_metadata(metadata: MemberMetadata) -> bytes:
 
 
 def decode_metadata(data: bytes) -> MemberMetadata:
-    """A member's metadata.
+    """Decode a member's metadata.
 
     Raises:
-        InvalidArgumentError: the bytes are not what a worker writes.
+        InvalidArgumentError: INVALID_REQUEST, the bytes are malformed.
     """
     try:
         value = _load(data)
@@ -112,7 +115,7 @@ def decode_metadata(data: bytes) -> MemberMetadata:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """The bytes of an assignment."""
+    """Encode an assignment."""
     increments = assignment.stops or assignment.delay_ms
     return _dump(
         {
@@ -120,7 +123,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
             "error": int(assignment.error),
             "leader_id": assignment.leader_id,
             "leader_url": assignment.leader_url,
-            **_given("leader_internal_url", assignment.leader_internal_url),
+            **_optional("leader_internal_url", assignment.leader_internal_url),
             "config_offset": assignment.config_offset,
             "work": _by_connector(assignment.keys),
             **({"stops": _by_connector(assignment.stops)} if assignment.stops else {}),
@@ -130,10 +133,10 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """An assignment; its connectors and tasks come in order.
+    """Decode an assignment; its connectors and tasks are sorted.
 
     Raises:
-        InvalidArgumentError: the bytes are not what a leader writes (empty ones included).
+        InvalidArgumentError: INVALID_REQUEST, the bytes are malformed or empty.
     """
     try:
         value = _load(data)
@@ -164,7 +167,7 @@ def _by_connector(keys: Sequence[StatusKey]) -> dict[str, list[int]]:
 
 
 def _keys(value: object) -> tuple[StatusKey, ...]:
-    """Connectors and tasks in order, each connector before its tasks."""
+    """Connectors and tasks, sorted by name, each connector before its tasks."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not an object")
     items = sorted((name, _whole(index)) for name, indexes in value.items() for index in indexes)
@@ -175,8 +178,8 @@ def _keys(value: object) -> tuple[StatusKey, ...]:
     )
 
 
-def _given(name: str, text: str) -> dict[str, object]:
-    """A field of Drover's own, which Kafka Connect's format does not have."""
+def _optional(name: str, text: str) -> dict[str, object]:
+    """A field that Kafka Connect's format does not have; left out if it is empty."""
     return {name: text} if text else {}
 
 
@@ -199,7 +202,7 @@ def _text(value: object) -> str:
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"{value!r} is not an integer")
     return value
 
 

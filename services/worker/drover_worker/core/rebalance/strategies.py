@@ -1,4 +1,4 @@
-"""Which rebalance strategy a worker uses; the one place that names them."""
+"""Creates the rebalance strategy of a worker."""
 
 from drover_worker.core.context import Context
 from drover_worker.core.lifecycle.work import Work
@@ -8,7 +8,7 @@ from drover_worker.core.rebalance.strategy import RebalanceStrategy
 
 
 def new_strategy(context: Context, work: Work) -> RebalanceStrategy:
-    """The strategy of the worker that runs ``work``, as its settings want it."""
+    """Create the strategy that the worker's settings select, for its ``work``."""
     settings = context.settings
     if settings.connect_protocol == "eager":
         return EagerStrategy(work, context.view)

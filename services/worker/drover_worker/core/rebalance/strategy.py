@@ -1,4 +1,4 @@
-"""What a rebalance protocol decides; everything else about membership is the same for all."""
+"""The interface of a rebalance strategy: the decisions that depend on the rebalance protocol."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +13,12 @@ from drover_worker.core.rebalance.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class ComputedAssignments:
-    """What the leader assigned in one generation; each mapping is by member id.
+    """The leader's assignments of one generation; each mapping is by member id.
 
     Attributes:
         members: The members' decoded metadata.
         assignments: Everything that each member runs once the generation has settled.
-        encoded: The bytes that SyncGroup hands to each member.
+        encoded: The bytes of each member's assignment for SyncGroup.
     """
 
     members: Mapping[str, MemberMetadata]
@@ -27,62 +27,62 @@ class ComputedAssignments:
 
 
 class RebalanceStrategy(ABC):
-    """One way to move work between the members of the group.
+    """Moves work between the members of the group.
 
-    A strategy may keep state between the generations of one worker. Each method returns at once;
-    what it revokes has stopped when it is no longer in the worker's ``Work``.
+    A strategy may keep state between the generations of one worker. Methods do not wait: revoked
+    work has stopped when it is no longer in the worker's ``Work``.
     """
 
     def __init__(self, work: Work, view: ConfigView) -> None:
-        """``work`` is what the worker runs, ``view`` what should run."""
+        """``work`` has the worker's connectors and tasks, ``view`` the config log's state."""
         self._work = work
         self._view = view
 
     @property
     @abstractmethod
     def protocol_name(self) -> str:
-        """The protocol that the group speaks, as JoinGroup names it; at first the preferred one."""
+        """The name of the group's protocol; of the preferred one before the first join."""
 
     @property
     @abstractmethod
     def stages_without_work(self) -> Collection[Stage]:
-        """Stages in which nothing of this worker's work may be left, because others may run it."""
+        """Stages in which this worker must have no work, because other workers may run it."""
 
     @property
     @abstractmethod
     def stops_for_a_rebalance(self) -> bool:
-        """Whether a rebalance interrupts work, so that few of them are better."""
+        """Whether a rebalance interrupts work, so that rebalances should be few."""
 
     @property
     @abstractmethod
     def hands_over(self) -> bool:
-        """Whether a worker that ends says so first, so that its work moves while it is a member."""
+        """Whether a worker drains before it ends, so that its work moves while it is a member."""
 
     @property
     @abstractmethod
     def signs_calls(self) -> bool:
-        """Whether the members of the group sign what they ask of each other."""
+        """Whether the members of the group sign their calls to each other."""
 
     @property
     @abstractmethod
     def structure_offset(self) -> int:
-        """The end of the config log right after the last change that needs a new assignment."""
+        """The config log's offset after the last change that needs a new assignment."""
 
     @abstractmethod
     def supported_protocols(self, metadata: MemberMetadata) -> Sequence[OfferedProtocol]:
-        """What JoinGroup offers: each protocol with its encoded metadata, preferred first."""
+        """The protocols for JoinGroup with their encoded metadata, preferred first."""
 
     @abstractmethod
     def revoke_before_join(self) -> None:
-        """Revoke what must not run while this worker rejoins."""
+        """Revoke the work that must not run while this worker rejoins."""
 
     @abstractmethod
     def membership_lost(self) -> None:
-        """Revoke everything: others may run it."""
+        """Revoke everything, because other workers may run it."""
 
     @abstractmethod
     def may_join(self) -> bool:
-        """Whether everything that had to stop before the join has stopped."""
+        """Whether all work that must stop before the join has stopped."""
 
     @abstractmethod
     def compute_assignments(
@@ -98,7 +98,7 @@ class RebalanceStrategy(ABC):
         Args:
             joined: The generation with its members, their metadata and the selected protocol.
             task_counts: The number of tasks of every connector.
-            config_offset: How far the leader has read the config log.
+            config_offset: The offset up to which the leader has read the config log.
             now_ms: The time.
 
         Raises:
@@ -107,7 +107,7 @@ class RebalanceStrategy(ABC):
 
     @abstractmethod
     def assigned(self, synced: Synced, *, generation: int) -> Assignment:
-        """Everything that this worker shall run in a generation, as SyncGroup returned it.
+        """All work of this worker in a generation, from the response to SyncGroup.
 
         Raises:
             InvalidArgumentError: The bytes are malformed.
@@ -115,16 +115,16 @@ class RebalanceStrategy(ABC):
 
     @abstractmethod
     def start_assigned(self, assignment: Assignment) -> None:
-        """Bring the work in line with the assignment of the generation that has just settled."""
+        """Start and stop work according to the assignment of the settled generation."""
 
     @abstractmethod
     def task_configs_changed(self, name: str) -> None:
-        """A connector has another set of task configs."""
+        """Handle a new set of task configs of a connector."""
 
     @abstractmethod
     def rejoin_reason(self) -> str:
-        """Why a settled worker has to rejoin by itself now; empty if it has not."""
+        """Why a settled worker has to rejoin now; empty if it need not."""
 
     @abstractmethod
     def validate(self, assignment: Assignment) -> None:
-        """Raise AssertionError when a settled worker runs what it must not."""
+        """Raise AssertionError if a settled worker runs work that it must not run."""

@@ -1,4 +1,4 @@
-"""Requests of callers: their types (``messages``), and how each gets its one response."""
+"""Requests of callers: their types (``messages``), and their handling up to the response."""
 
 from drover_worker.core.requests.messages import (
     Accomplished,

@@ -23,10 +23,10 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 
 
 class ConfigRequests:
-    """The leader validates a config in the engine, then writes it; a rollback finds it first.
+    """The leader validates a config in the engine and writes it; a rollback reads it first.
 
-    ``store``, ``roll_back`` and ``delete`` make the next call that a request needs, or none while
-    it has to wait.
+    ``store``, ``roll_back`` and ``delete`` make the next call of a request, or none while the
+    request has to wait.
     """
 
     def __init__(self, context: Context, pending: PendingRequests) -> None:
@@ -38,7 +38,7 @@ class ConfigRequests:
         if not self._pending.leads(pending):
             return
         if not pending.validated:
-            self._pending.begin(pending, Step.VALIDATING)
+            self._pending.start_call(pending, Step.VALIDATING)
             self._context.emit(ValidateConfig(pending.cause_id, request.config))
             return
         if not self._pending.may_write(pending):
@@ -47,9 +47,9 @@ class ConfigRequests:
         created = request.name not in self._context.view.connectors
         pending.response = ConfigStored(0, creates or created)
         if creates:
-            text = f"connector {request.name!r} exists already"
+            text = f"connector {request.name!r} already exists"
             pending.refusal = AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text)
-        self._pending.begin(pending, Step.WRITING)
+        self._pending.start_call(pending, Step.WRITING)
         self._context.emit(
             WriteConnectorConfig(
                 cause_id=pending.cause_id,
@@ -70,17 +70,17 @@ class ConfigRequests:
     def roll_back(self, pending: Pending, request: RollbackConnector) -> None:
         """Read the connector's history; ``history_read`` turns the request into a put."""
         if self._pending.leads(pending):
-            self._pending.begin(pending, Step.READING_HISTORY)
+            self._pending.start_call(pending, Step.READING_HISTORY)
             self._context.emit(ReadHistory(pending.cause_id, request.name))
 
     def delete(self, pending: Pending, request: DeleteConnector) -> None:
         """Remove the connector.
 
-        The store decides about an unknown name: this very request may have removed it before.
+        The store decides about an unknown name: an earlier attempt may have removed the connector.
         """
         if self._pending.leads(pending) and self._pending.may_write(pending):
             pending.response = Accomplished()
-            self._pending.begin(pending, Step.WRITING)
+            self._pending.start_call(pending, Step.WRITING)
             self._context.emit(
                 RemoveConnector(
                     cause_id=pending.cause_id,
@@ -92,12 +92,12 @@ class ConfigRequests:
             )
 
     def history_read(self, event: HistoryRead) -> Pending | None:
-        """The history of a connector was read; returns the request that can proceed, if any."""
-        pending = self._pending.end(event.cause_id)
+        """Turn a rollback into a put; returns the request that can proceed, if any."""
+        pending = self._pending.end_call(event.cause_id)
         if pending is None or not isinstance(pending.request, RollbackConnector):
             return None
         pending.request, pending.refusal = rollback_to(pending.request, event.entries)
-        # a write that can only be refused needs no validation
+        # a write that the store will reject needs no validation
         pending.validated = pending.refusal is not None
         pending.step = Step.WAITING
         return pending
@@ -108,7 +108,7 @@ class ConfigRequests:
         request: CreateConnector | PutConnectorConfig,
         event: ConfigValidated,
     ) -> None:
-        """The engine validated its config."""
+        """Write the config if the engine found it valid."""
         name, config = request.name, request.config
         violations = list(event.violations)
         if event.connector_type == "sink":

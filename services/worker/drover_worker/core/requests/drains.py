@@ -1,4 +1,4 @@
-"""Requests that have a worker hand its work over, or take work again."""
+"""Requests that drain a worker, or let it accept work again."""
 
 from drover.errors import DroverError, FailedPreconditionError, NotFoundError, Reason
 from drover_worker.core.context import Context
@@ -8,10 +8,10 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 
 
 class DrainRequests:
-    """The leader decides whether a worker may be drained; the worker itself is what drains.
+    """The leader decides whether a worker may drain; the worker itself drains.
 
-    Drains of the last two workers at the same time may both pass the leader. Then nobody takes
-    their work: both go on as before, and both requests fail.
+    Concurrent drains of the last two workers may both pass the leader's check. Then no worker
+    accepts their work: both keep it, and both requests fail.
     """
 
     def __init__(self, context: Context, membership: Membership, pending: PendingRequests) -> None:
@@ -20,7 +20,7 @@ class DrainRequests:
         self._pending = pending
 
     def drain(self, pending: Pending, request: DrainWorker) -> None:
-        """Have the worker drained, or take work again."""
+        """Drain the worker or cancel its drain, or forward the request."""
         membership = self._membership
         if not membership.settled:
             return
@@ -37,38 +37,38 @@ class DrainRequests:
             self._pending.forward(pending, membership.leader_url, Reason.NOT_LEADER)
             return
         if request.draining:
-            membership.drain.begin()
+            membership.drain.start()
         else:
-            membership.drain.undo()
-        pending.step = Step.TELLING_GROUP
+            membership.drain.cancel()
+        pending.step = Step.REJOINING
 
     def pump(self) -> None:
-        """Answer those of which the group knows."""
+        """Complete the requests whose change the worker has announced by a rejoin."""
         drain = self._membership.drain
         for pending in self._pending:
             request = pending.request
-            if pending.step is not Step.TELLING_GROUP or not isinstance(request, DrainWorker):
+            if pending.step is not Step.REJOINING or not isinstance(request, DrainWorker):
                 continue
-            if request.draining and not drain.wanted:
+            if request.draining and not drain.requested:
                 self._pending.fail(pending, _no_other_worker(request.worker_id))
-            elif self._membership.settled and not drain.is_news:
+            elif self._membership.settled and not drain.needs_rejoin:
                 self._pending.complete(pending, Accomplished())
 
     def _refusal(self, request: DrainWorker) -> DroverError | None:
-        """Leader: why the worker cannot be drained, or cannot take work."""
+        """Leader: the error of a request that cannot be carried out."""
         membership = self._membership
         if request.worker_id not in membership.assignments:
-            known = ", ".join(sorted(membership.assignments))
-            text = f"there is no worker {request.worker_id!r}; the workers are {known}"
+            workers = ", ".join(sorted(membership.assignments))
+            text = f"worker {request.worker_id!r} is not in the group; the workers are {workers}"
             return NotFoundError(Reason.WORKER_NOT_FOUND, text)
-        if request.draining and not membership.takers_besides(request.worker_id):
+        if request.draining and not membership.has_other_takers(request.worker_id):
             return _no_other_worker(request.worker_id)
         return None
 
 
 def _no_other_worker(worker_id: str) -> FailedPreconditionError:
     text = (
-        f"no other worker takes the work of {worker_id}: start another one, or resume one that is"
-        " drained (`drover worker resume`)"
+        f"no other worker can take the work of {worker_id}: start another worker, or resume a"
+        " drained one (`drover worker resume`)"
     )
     return FailedPreconditionError(Reason.NO_OTHER_WORKER, text)

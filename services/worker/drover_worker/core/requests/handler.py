@@ -1,7 +1,7 @@
-"""Requests of callers, from their arrival to their one answer.
+"""Requests of callers, from arrival to response.
 
-A request that cannot proceed (a rebalance, no leader yet, a store out of reach) waits; no caller
-has to retry. Its deadline bounds the wait, and the error at the deadline names the stage.
+A request that cannot proceed (a rebalance, no leader yet, an unreachable store) waits, so that
+callers need not retry. Its deadline bounds the wait, and the error at the deadline names the stage.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ from drover_worker.core.requests.drains import DrainRequests
 from drover_worker.core.requests.offsets import OffsetRequests
 from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 from drover_worker.core.requests.restarts import RestartRequests
-from drover_worker.core.requests.target_states import TargetStateRequests, is_begun_stop
+from drover_worker.core.requests.target_states import TargetStateRequests, is_started_stop
 
-#: The group has moved on since the call was made.
-_PASSING = (Reason.UNKNOWN_MEMBER_ID, Reason.ILLEGAL_GENERATION)
+#: A rebalance happened during the call: retry in the new generation.
+_RETRIED_REASONS = (Reason.UNKNOWN_MEMBER_ID, Reason.ILLEGAL_GENERATION)
 
 
 class RequestHandler:
-    """Takes each request as far as it can go, whenever something that it waits for has changed."""
+    """Advances each request when it arrives, and when a condition that it waits for changes."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RequestHandler:
         *,
         describe_stage: Callable[[], str],
     ) -> None:
-        """``describe_stage`` says what the worker is doing, for errors at the deadline."""
+        """``describe_stage`` describes the worker's stage, for errors at the deadline."""
         self._context = context
         self._membership = membership
         self._lease = lease
@@ -63,7 +63,7 @@ class RequestHandler:
         self._offsets = OffsetRequests(context, self._pending)
         self._restarts = RestartRequests(context, work, membership, self._pending)
         self._drains = DrainRequests(context, membership, self._pending)
-        #: What waiting requests wait for, as it was when they were last retried.
+        #: The conditions of waiting requests at their last retry.
         self._conditions: object = None
 
     def __len__(self) -> int:
@@ -71,38 +71,38 @@ class RequestHandler:
 
     @property
     def writing_task_configs(self) -> bool:
-        """Whether task configs that other workers made are on their way to the log."""
+        """Whether task configs of other workers are being written."""
         return self._target_states.writing_task_configs
 
     def is_stopping(self, name: str) -> bool:
-        """Whether a stop of the connector has begun, or is done."""
+        """Whether a stop of the connector has written something or is complete."""
         return self._target_states.is_stopping(name)
 
     # Callers
 
     def receive(self, event: RequestReceived) -> None:
-        """A caller sent a request."""
+        """Open a request and advance it, or reject it."""
         if self._membership.ending:
             self._context.emit(Fail(event.call_id, _draining()))
         elif len(self._pending) >= self._context.settings.request_count_max:
-            text = f"{len(self._pending)} requests wait already: try again later"
+            text = f"{len(self._pending)} requests are waiting, the maximum: retry later"
             error = ResourceExhaustedError(Reason.QUEUE_FULL, text)
             self._context.emit(Fail(event.call_id, error))
         else:
-            self._go_on(self._pending.open(event))
+            self._advance(self._pending.open(event))
 
     def cancel(self, call_id: str) -> None:
-        """The caller went away; a write under way completes without it.
+        """Close the request of a caller that cancelled it; a write in flight completes.
 
-        A stop that has begun completes too: its first write alone would leave a connector that
-        should run without tasks.
+        A started stop completes too: its first write alone would leave a started connector without
+        tasks.
         """
         pending = self._pending.get(call_id)
-        if pending is not None and not is_begun_stop(pending):
+        if pending is not None and not is_started_stop(pending):
             self._pending.close(pending)
 
     def expire(self, call_id: str) -> None:
-        """The deadline has passed."""
+        """Fail a request at its deadline."""
         pending = self._pending.get(call_id)
         if pending is None:
             return
@@ -112,17 +112,17 @@ class RequestHandler:
             text = f"{text}; last error: {pending.last_error}"
         self._pending.fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
 
-    # Calls that were made for requests
+    # Outcomes of calls
 
     def history_read(self, event: HistoryRead) -> None:
-        """The history for a rollback was read."""
+        """Advance a rollback after its history was read."""
         pending = self._configs.history_read(event)
         if pending is not None:
-            self._go_on(pending)
+            self._advance(pending)
 
     def validated(self, event: ConfigValidated) -> None:
-        """The engine validated a config."""
-        pending = self._pending.end(event.cause_id)
+        """Advance a request after the engine has validated its config."""
+        pending = self._pending.end_call(event.cause_id)
         if pending is None:
             return
         match pending.request:
@@ -132,35 +132,35 @@ class RequestHandler:
                 self._offsets.validated(pending, request, event)
 
     def offsets_altered(self, event: OffsetsAltered) -> None:
-        """A connector's offsets are changed."""
-        pending = self._pending.end(event.cause_id)
+        """Complete a request after its offsets were changed."""
+        pending = self._pending.end_call(event.cause_id)
         if pending is not None:
             self._pending.complete(pending, requests.OffsetsChanged(event.complete))
 
     def config_written(self, event: ConfigWritten) -> None:
-        """A write is durable."""
-        pending = self._pending.end(event.cause_id)
+        """Advance a request after its write has become durable."""
+        pending = self._pending.end_call(event.cause_id)
         if pending is None:
             return
         if self._target_states.task_configs_removed(pending):
-            self._go_on(pending)
+            self._advance(pending)
             return
         if isinstance(pending.response, requests.ConfigStored):
             pending.response = requests.ConfigStored(event.revision, pending.response.created)
         self._pending.wait_for_offset(pending, event.end_offset)
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """A call that was made for a request failed."""
-        pending = self._pending.end(cause_id)
+        """Retry or fail a request after one of its calls failed."""
+        pending = self._pending.end_call(cause_id)
         if pending is None:
             return
         if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
             self._lease.lost(pending.epoch)
             pending.step = Step.WAITING
-            self._go_on(pending)
+            self._advance(pending)
         elif error.reason is Reason.REVISION_MISMATCH:
             self._pending.fail(pending, pending.refusal or error)
-        elif isinstance(error, RETRIED_ERRORS) or error.reason in _PASSING:
+        elif isinstance(error, RETRIED_ERRORS) or error.reason in _RETRIED_REASONS:
             pending.last_error = error.message
             pending.step = Step.BACKING_OFF
             delay_ms = self._context.call_backoff_ms(pending.attempt)
@@ -172,11 +172,11 @@ class RequestHandler:
             self._pending.fail(pending, error)
 
     def retry_due(self, call_id: str) -> None:
-        """The back-off is over."""
+        """Advance a request after its back-off."""
         pending = self._pending.get(call_id)
         if pending is not None and pending.step is Step.BACKING_OFF:
             pending.step = Step.WAITING
-            self._go_on(pending)
+            self._advance(pending)
 
     # Progress of the worker
 
@@ -197,17 +197,17 @@ class RequestHandler:
         if conditions != self._conditions:
             self._conditions = conditions
             for pending in [p for p in self._pending if p.step is Step.WAITING]:
-                self._go_on(pending)
+                self._advance(pending)
 
     def work_changed(self, item: Lifecycle) -> None:
-        """A connector or task changed: a restart may be done, or has to go to the new owner."""
+        """Complete restarts of a changed connector or task, or let them wait for its new owner."""
         self._restarts.work_changed(item)
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self._pending.validate()
 
-    def _go_on(self, pending: Pending) -> None:
+    def _advance(self, pending: Pending) -> None:
         match pending.request:
             case requests.CreateConnector() | requests.PutConnectorConfig():
                 self._configs.store(pending, pending.request)
@@ -230,4 +230,4 @@ class RequestHandler:
 
 
 def _draining() -> UnavailableError:
-    return UnavailableError(Reason.DRAINING, "the worker is shutting down: ask another one")
+    return UnavailableError(Reason.DRAINING, "the worker is shutting down: call another worker")

@@ -1,4 +1,8 @@
-"""The requests of callers to the herder, and the responses."""
+"""The requests of callers to the herder, and the responses.
+
+Each docstring names the response, and the worker that handles the request: the leader, the owner of
+the connector or task, or any worker.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
 @dataclass(frozen=True, slots=True)
 class CreateConnector:
-    """Write the config of a connector that does not exist; answered by ConfigStored. Leader."""
+    """Write the config of a connector that does not exist: ConfigStored. Leader."""
 
     name: str
     config: ConfigMap
@@ -21,9 +25,10 @@ class CreateConnector:
 
 @dataclass(frozen=True, slots=True)
 class PutConnectorConfig:
-    """Write a connector's whole config; answered by ConfigStored. Leader.
+    """Write a connector's whole config: ConfigStored. Leader.
 
-    ``expected_revision`` is the revision that the caller read; 0: must not exist; None: any.
+    ``expected_revision`` is the revision that the caller read; 0 means that the connector must not
+    exist, None skips the check.
     """
 
     name: str
@@ -34,7 +39,7 @@ class PutConnectorConfig:
 
 @dataclass(frozen=True, slots=True)
 class RollbackConnector:
-    """Write an earlier config of the connector again; answered by ConfigStored. Leader."""
+    """Write an earlier config of the connector again: ConfigStored. Leader."""
 
     name: str
     revision: int
@@ -43,7 +48,7 @@ class RollbackConnector:
 
 @dataclass(frozen=True, slots=True)
 class DeleteConnector:
-    """Remove a connector; answered by Accomplished. Leader."""
+    """Remove a connector: Accomplished. Leader."""
 
     name: str
     request_id: str
@@ -51,7 +56,7 @@ class DeleteConnector:
 
 @dataclass(frozen=True, slots=True)
 class SetTargetState:
-    """Write a connector's target state; answered by Accomplished.
+    """Write a connector's target state: Accomplished. Any worker.
 
     Only the leader writes STOPPED, because it removes the task configs first; any worker writes the
     other states.
@@ -66,8 +71,8 @@ class SetTargetState:
 class RestartConnector:
     """Restart a connector.
 
-    With neither flag its owner restarts the connector object (Accomplished); with one the leader
-    writes a restart request that every worker acts on (RestartPlanned).
+    Without flags the owner restarts the connector object: Accomplished. With a flag the leader
+    writes a restart request, which every worker carries out: RestartPlanned.
     """
 
     name: str
@@ -78,14 +83,14 @@ class RestartConnector:
 
 @dataclass(frozen=True, slots=True)
 class RestartTask:
-    """Restart one task; answered by Accomplished. Owner."""
+    """Restart one task: Accomplished. Owner."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitTaskConfigs:
-    """Write the task configs that an owner generated; answered by Accomplished. Leader."""
+    """Write the task configs that an owner generated: Accomplished. Leader."""
 
     connector: str
     configs: Sequence[ConfigMap]
@@ -94,10 +99,10 @@ class SubmitTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class AlterOffsets:
-    """Write offsets of a stopped connector, or remove them all; answered by OffsetsChanged. Leader.
+    """Write offsets of a stopped connector, or remove them all: OffsetsChanged. Leader.
 
-    ``offsets`` has a fault neither as JSON nor by naming a partition twice; None removes all.
-    ``connector_type`` is "source" or "sink", and empty until the engine has told it.
+    ``offsets`` are valid JSON with unique partitions; None removes all. ``connector_type`` is
+    "source" or "sink", and empty until the engine has returned it.
     """
 
     name: str
@@ -107,9 +112,10 @@ class AlterOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorker:
-    """Have a worker hand its work over and take none, or (``draining`` false) take work again.
+    """Drain a worker, or let it accept work again (``draining`` false): Accomplished.
 
-    Answered by Accomplished once the group knows. That worker, by way of the leader.
+    The response is sent after the worker has rejoined with the change. Handled by that worker; the
+    leader forwards it.
     """
 
     worker_id: str
@@ -131,7 +137,7 @@ Request = (
 
 
 def connector_of(request: Request) -> str:
-    """The name of the connector that a request is about; empty if it is about none."""
+    """The name of a request's connector; empty for a request without one."""
     match request:
         case DrainWorker():
             return ""
@@ -153,26 +159,29 @@ class ConfigStored:
 
 @dataclass(frozen=True, slots=True)
 class Accomplished:
-    """It is done."""
+    """The request was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPlanned:
-    """The restart request is durable; this is what it will restart."""
+    """The restart request is durable; ``plan`` has the parts that restart."""
 
     plan: RestartPlan
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardTo:
-    """Another worker has to answer: forward the call to where it is called."""
+    """Another worker has to handle the call: forward it to ``worker_url``."""
 
     worker_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsChanged:
-    """The offsets are durable; ``complete``: nothing is left to change outside of Drover."""
+    """The offsets are durable.
+
+    ``complete`` is true if the plugin also changed offsets in external systems, or keeps none.
+    """
 
     complete: bool
 

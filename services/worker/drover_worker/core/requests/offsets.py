@@ -16,10 +16,10 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 
 
 class OffsetRequests:
-    """The leader asks the engine what the connector is, then has the offsets changed.
+    """The leader gets the connector's type from the engine, then changes the offsets.
 
-    Tasks that still run somewhere do no harm: the coordinator takes their claims away with the
-    change, and refuses it if tasks were started anew meanwhile.
+    Tasks may still run on a worker that is out of contact. The coordinator revokes their claims
+    with the change, and rejects the change if tasks of a later set were claimed before it.
     """
 
     def __init__(self, context: Context, pending: PendingRequests) -> None:
@@ -27,7 +27,7 @@ class OffsetRequests:
         self._pending = pending
 
     def alter(self, pending: Pending, request: AlterOffsets) -> None:
-        """Make the next call that the request needs, or none while it has to wait."""
+        """Make the next call of the request, or none while it has to wait."""
         name = request.name
         if not self._pending.leads(pending) or not self._pending.known(pending, name):
             return
@@ -36,10 +36,10 @@ class OffsetRequests:
         if fault is not None:
             self._pending.fail(pending, fault)
         elif not request.connector_type:
-            self._pending.begin(pending, Step.VALIDATING)
+            self._pending.start_call(pending, Step.VALIDATING)
             self._context.emit(ValidateConfig(pending.cause_id, config))
         else:
-            self._pending.begin(pending, Step.ALTERING_OFFSETS)
+            self._pending.start_call(pending, Step.ALTERING_OFFSETS)
             entry = self._context.view.connectors[name]
             is_source = request.connector_type == "source"
             change = OffsetsChange(
@@ -55,9 +55,12 @@ class OffsetRequests:
             )
 
     def validated(self, pending: Pending, request: AlterOffsets, event: ConfigValidated) -> None:
-        """The engine knows what the connector is; faults of its config do not matter here."""
+        """Change the offsets, now that the engine has returned the connector's type.
+
+        Violations of the config do not matter here.
+        """
         if not event.connector_type:
-            why = event.violations[0].description if event.violations else "its class is not known"
+            why = event.violations[0].description if event.violations else "its class is unknown"
             text = f"the offsets of connector {request.name!r} cannot be changed: {why}"
             self._pending.fail(pending, FailedPreconditionError(Reason.OFFSETS_REFUSED, text))
             return
@@ -77,7 +80,7 @@ class OffsetRequests:
         if state is TargetState.STOPPED and not task_count:
             return None
         text = (
-            f"connector {name!r} is not stopped ({state}, tasks: {task_count}): stop it first "
+            f"connector {name!r} is not stopped ({state}, tasks: {task_count}): stop it "
             f"(drover connector stop {name}), change its offsets, then resume it"
         )
         return FailedPreconditionError(Reason.CONNECTOR_NOT_STOPPED, text)

@@ -1,4 +1,4 @@
-"""Requests that have no answer yet: how far each has come, and its one answer."""
+"""Requests without a response yet: the progress of each, and its response."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,34 +15,34 @@ from drover_worker.core.events import RequestExpired, RequestReceived
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.requests import messages as requests
 
-#: How often a request may be forwarded from worker to worker.
+#: How often workers may forward a request.
 HOP_COUNT_MAX = 2
 
 
 class Step(StrEnum):
-    """How far a request has come; the value is in the error at the deadline."""
+    """The progress of a request; its value is part of the error at the deadline."""
 
-    #: For a settled group, the leader, the right to write.
-    WAITING = "has not begun"
-    #: The config store is asked for the versions of a connector.
+    #: It waits for a settled group, a leader, or the leader's claim of the config log.
+    WAITING = "has not started"
+    #: ReadHistory is in flight.
     READING_HISTORY = "waits for the connector's history"
-    #: The engine looks at the config.
+    #: ValidateConfig is in flight.
     VALIDATING = "waits for the engine to validate the config"
-    #: The plugin is asked, then the coordinator writes.
+    #: AlterOffsets is in flight: the plugin agrees, then the coordinator writes.
     ALTERING_OFFSETS = "waits for its offsets to be changed"
-    #: A write to the config log is under way.
+    #: A write to the config log is in flight.
     WRITING = "waits for the config store"
     #: A call failed and is retried later.
-    BACKING_OFF = "waits to be tried again"
+    BACKING_OFF = "waits for a retry"
     #: The write is durable; this worker's view has not reached it.
     READING_BACK = "is durable and waits to be read back"
     #: The connector or task is being restarted.
     RESTARTING = "waits for the restart"
-    #: The worker is draining, or no longer, and the group has yet to be told.
-    TELLING_GROUP = "waits for the group to know of it"
+    #: The worker started or cancelled a drain, and has to announce it by a rejoin.
+    REJOINING = "waits for the worker to rejoin"
 
 
-#: Those in which another service or the engine is asked.
+#: Steps with a call to another service or the engine in flight.
 STEPS_WITH_A_CALL = frozenset(
     {Step.READING_HISTORY, Step.VALIDATING, Step.ALTERING_OFFSETS, Step.WRITING}
 )
@@ -50,23 +50,23 @@ STEPS_WITH_A_CALL = frozenset(
 
 @dataclass(slots=True)
 class Pending:
-    """One request that has no answer yet.
+    """A request without a response yet.
 
     Attributes:
-        call_id: The caller's call, which gets the answer.
-        request: What is asked; a rollback becomes a PutConnectorConfig once the version is known.
-        hop_count: How often it was forwarded between workers.
-        author: Who asks; empty if unknown.
-        step: How far it has come.
-        cause_id: The call to another service that was made for it last.
+        call_id: The caller's call, which gets the response.
+        request: The request; a rollback becomes a PutConnectorConfig once the version is read.
+        hop_count: How often workers forwarded it.
+        author: The user; empty if unknown.
+        step: Its progress.
+        cause_id: The cause id of its last call to another service.
         attempt: How many calls were retried.
-        last_error: Why the last call failed; empty if none did.
+        last_error: The error of the last call; empty if no call has failed.
         validated: The config needs no (further) validation.
-        refusal: The answer if the config store finds another revision than expected.
-        emptied: Stop only: the task configs are removed, the target state is next.
+        refusal: The error to return if the config store has another revision than expected.
+        tasks_removed: Stop only: the task configs are removed, and the target state is next.
         epoch: The writer epoch of the last write.
-        response: The answer once the view has reached ``end_offset``.
-        end_offset: The end of the config log after the write.
+        response: The response, once the view has reached ``end_offset``.
+        end_offset: The config log's offset after the write.
         restarted: The connector or task whose restart it waits for.
         version: The version of ``restarted`` that ends the wait.
     """
@@ -81,7 +81,7 @@ class Pending:
     last_error: str = ""
     validated: bool = False
     refusal: DroverError | None = None
-    emptied: bool = False
+    tasks_removed: bool = False
     epoch: int | None = None
     response: requests.Response | None = None
     end_offset: int = 0
@@ -90,7 +90,7 @@ class Pending:
 
 
 class PendingRequests:
-    """Finds requests by the caller's call, by connector, and by the call made for them."""
+    """The pending requests by the caller's call, by connector, and by their call in flight."""
 
     def __init__(self, context: Context, membership: Membership, lease: ConfigLogLease) -> None:
         self._context = context
@@ -105,15 +105,15 @@ class PendingRequests:
         return len(self._pending)
 
     def __iter__(self) -> Iterator[Pending]:
-        """Those without an answer at this moment, in the order in which they came."""
+        """The pending requests in order of arrival; a copy, so that they may be closed."""
         return iter(list(self._pending.values()))
 
     def get(self, call_id: str) -> Pending | None:
-        """The request of a call; None when it was answered."""
+        """The request of a call; None if it has a response."""
         return self._pending.get(call_id)
 
     def of_connector(self, name: str) -> list[Pending]:
-        """Those that name a connector or a task of it, in the order in which they came."""
+        """The requests for a connector or its tasks, in order of arrival."""
         return list(self._by_connector.get(name, {}).values())
 
     def open(self, event: RequestReceived) -> Pending:
@@ -126,27 +126,27 @@ class PendingRequests:
         self._context.set_timer(f"request:{event.call_id}", delay_ms, RequestExpired(event.call_id))
         return pending
 
-    # Calls that are made for a request
+    # Calls of a request
 
-    def begin(self, pending: Pending, step: Step) -> None:
-        """A call is made for it, under ``pending.cause_id``."""
+    def start_call(self, pending: Pending, step: Step) -> None:
+        """Record that a call of the request starts, with a new ``pending.cause_id``."""
         pending.step = step
         pending.cause_id = self._context.next_cause(Cause.REQUEST)
         self._by_cause[pending.cause_id] = pending
 
-    def end(self, cause_id: str) -> Pending | None:
-        """The call has ended; returns its request, None when that was answered meanwhile."""
+    def end_call(self, cause_id: str) -> Pending | None:
+        """Record that a call has ended; returns its request, or None if that was closed."""
         return self._by_cause.pop(cause_id, None)
 
     def wait_for_offset(self, pending: Pending, end_offset: int) -> None:
-        """Its write is durable: answer it once this worker has read the log to ``end_offset``."""
+        """Complete the request once this worker has read its durable write at ``end_offset``."""
         pending.step = Step.READING_BACK
         pending.end_offset = end_offset
         self._reading_back[pending.call_id] = pending
         self._read_back(pending)
 
     def read_back(self) -> None:
-        """Answer those whose writes this worker has read."""
+        """Complete the requests whose writes this worker has read."""
         for pending in list(self._reading_back.values()):
             self._read_back(pending)
 
@@ -166,36 +166,37 @@ class PendingRequests:
         return pending.epoch is not None
 
     def known(self, pending: Pending, name: str) -> bool:
-        """Whether there is such a connector; if not, the request fails."""
+        """Whether the connector exists; if not, the request fails."""
         if name in self._context.view.connectors:
             return True
         self.fail(pending, connector_not_found(name))
         return False
 
-    # Answers
+    # Responses
 
     def forward(self, pending: Pending, worker_url: str, reason: Reason) -> None:
-        """Have another worker answer it; fails it when it was forwarded too often."""
+        """Forward the request to another worker; fail it if it was forwarded too often."""
         if pending.hop_count < HOP_COUNT_MAX:
             self.complete(pending, requests.ForwardTo(self._membership.call_url(worker_url)))
         else:
             text = (
-                f"the call was carried {pending.hop_count} times and found no worker to answer it"
+                f"the call was forwarded {pending.hop_count} times without reaching a worker that"
+                " can handle it: retry"
             )
             self.fail(pending, FailedPreconditionError(reason, text))
 
     def complete(self, pending: Pending, response: requests.Response) -> None:
-        """Answer it."""
+        """Send the response."""
         self.close(pending)
         self._context.emit(Complete(pending.call_id, response))
 
     def fail(self, pending: Pending, error: DroverError) -> None:
-        """Answer it with an error."""
+        """Respond with an error."""
         self.close(pending)
         self._context.emit(Fail(pending.call_id, error))
 
     def close(self, pending: Pending) -> None:
-        """Remove it without an answer: its caller is gone."""
+        """Remove the request."""
         del self._pending[pending.call_id]
         name = requests.connector_of(pending.request)
         del self._by_connector[name][pending.call_id]
@@ -212,7 +213,7 @@ class PendingRequests:
         assert indexed == set(self._pending), "the index of requests by connector is wrong"
         for pending in self._pending.values():
             has_call = pending.step in STEPS_WITH_A_CALL
-            assert has_call == (pending.cause_id in self._by_cause), f"{pending} lost its call"
+            assert has_call == (pending.cause_id in self._by_cause), f"{pending}: wrong call index"
             assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
 
     def _read_back(self, pending: Pending) -> None:

@@ -19,9 +19,9 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 
 
 class RestartRequests:
-    """One connector object or task restarts on its owner; more of them by a restart request.
+    """Restarts one connector object or task on its owner, or several by a restart request.
 
-    A restart request is a record of the config log that every worker acts on (KIP-745).
+    A restart request is a record of the config log, which every worker carries out (KIP-745).
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class RestartRequests:
         self._restart_on_owner(pending, request.task)
 
     def work_changed(self, item: Lifecycle) -> None:
-        """A connector or task changed: answer the restarts that are done.
+        """Complete the restarts of a connector or task that has restarted.
 
-        If it is gone they wait again: after the rebalance its new owner restarts it.
+        If it was removed from this worker they wait: its new owner restarts it after the rebalance.
         """
         key = item.key
         name = key.connector if isinstance(key, TaskId) else key
         for pending in self._pending.of_connector(name):
             if pending.restarted != key:
                 continue
-            if item.gone:
+            if item.removable:
                 pending.restarted = None
                 pending.step = Step.WAITING
             elif item.finished_version >= pending.version:
@@ -64,13 +64,13 @@ class RestartRequests:
             return
         status = self._context.statuses.get(request.name)
         if status is None:
-            text = f"connector {request.name!r} has no status yet: nothing to restart"
+            text = f"connector {request.name!r} has no status yet: retry once it runs"
             self._pending.fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
             return
         if not self._pending.may_write(pending):
             return
         pending.response = RestartPlanned(self._plan(request, status.state))
-        self._pending.begin(pending, Step.WRITING)
+        self._pending.start_call(pending, Step.WRITING)
         self._context.emit(
             WriteRestartRequest(
                 cause_id=pending.cause_id,
@@ -115,8 +115,7 @@ class RestartRequests:
             pending.version = item.restart()
             self._work.touch(key)
         elif self._membership.leads:
-            # an item that this leader owns but does not run waits for the next assignment: so does
-            # the request
+            # if this leader owns the item but does not run it yet, the request waits for its start
             owner = self._membership.owner(key)
             if owner and owner != self._context.settings.worker_id:
                 self._pending.forward(pending, owner, Reason.NOT_OWNER)

@@ -1,7 +1,7 @@
-"""Requests that set a target state, and the one that must not cross a stop.
+"""Requests that set a target state, and requests that write task configs.
 
-A stop removes the connector's task configs before it writes STOPPED. Until it is done its owner may
-still submit task configs, which would undo the stop's first write.
+A stop removes the connector's task configs before it writes STOPPED. Between the two writes the
+owner may submit task configs, which would undo the removal and are therefore rejected.
 """
 
 from drover.errors import AbortedError, FailedPreconditionError, Reason
@@ -14,7 +14,7 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 
 
 class TargetStateRequests:
-    """Writes target states, and the task configs that an owner submits unless it is stopping."""
+    """Writes target states, and task configs of owners unless the connector is being stopped."""
 
     def __init__(self, context: Context, membership: Membership, pending: PendingRequests) -> None:
         self._context = context
@@ -23,26 +23,26 @@ class TargetStateRequests:
 
     @property
     def writing_task_configs(self) -> bool:
-        """Whether task configs that other workers made are on their way to the log."""
+        """Whether task configs of other workers are being written."""
         return any(isinstance(pending.request, SubmitTaskConfigs) for pending in self._pending)
 
     def is_stopping(self, name: str) -> bool:
-        """Whether a stop of the connector has begun, or is done."""
+        """Whether a stop of the connector has written something or is complete."""
         entry = self._context.view.connectors.get(name)
         if entry is not None and entry.target_state is TargetState.STOPPED:
             return True
-        return any(map(is_begun_stop, self._pending.of_connector(name)))
+        return any(map(is_started_stop, self._pending.of_connector(name)))
 
     def set_target_state(self, pending: Pending, request: SetTargetState) -> None:
-        """Write the target state; for a stop the leader removes the task configs first."""
+        """Write the target state; before STOPPED the leader removes the task configs."""
         if request.target_state is TargetState.STOPPED:
             if not self._pending.leads(pending) or not self._pending.known(pending, request.name):
                 return
-            if not pending.emptied:
+            if not pending.tasks_removed:
                 self._remove_task_configs(pending, request)
                 return
         pending.response = Accomplished()
-        self._pending.begin(pending, Step.WRITING)
+        self._pending.start_call(pending, Step.WRITING)
         self._context.emit(
             WriteTargetState(
                 cause_id=pending.cause_id,
@@ -54,10 +54,10 @@ class TargetStateRequests:
         )
 
     def task_configs_removed(self, pending: Pending) -> bool:
-        """A write of ``pending`` is durable; True if a stop has to write its target state next."""
-        if not _is_stop(pending) or pending.emptied:
+        """Handle a durable write; True if it was a stop's removal, with the target state next."""
+        if not _is_stop(pending) or pending.tasks_removed:
             return False
-        pending.emptied = True
+        pending.tasks_removed = True
         pending.step = Step.WAITING
         return True
 
@@ -66,19 +66,19 @@ class TargetStateRequests:
         if not self._membership.settled:
             return
         if not self._membership.leads:
-            error = FailedPreconditionError(Reason.NOT_LEADER, "this worker does not lead")
+            error = FailedPreconditionError(Reason.NOT_LEADER, "this worker is not the leader")
             self._pending.fail(pending, error)
             return
         if not self._pending.known(pending, request.connector):
             return
         if self.is_stopping(request.connector):
-            # the owner may have read a later start already, or the stop may fail
-            text = f"{request.connector!r} is being stopped: ask it again for its task configs"
+            # an error, so that the owner retries: a later start may exist, or the stop may fail
+            text = f"connector {request.connector!r} is being stopped: regenerate its task configs"
             self._pending.fail(pending, AbortedError(Reason.REVISION_MISMATCH, text))
             return
         if self._pending.may_write(pending):
             pending.response = Accomplished()
-            self._pending.begin(pending, Step.WRITING)
+            self._pending.start_call(pending, Step.WRITING)
             self._context.emit(
                 WriteTaskConfigs(
                     pending.cause_id,
@@ -91,17 +91,17 @@ class TargetStateRequests:
 
     def _remove_task_configs(self, pending: Pending, request: SetTargetState) -> None:
         if self._pending.may_write(pending):
-            self._pending.begin(pending, Step.WRITING)
-            # a new id, not the caller's: since an earlier try the owner may have made new configs
+            self._pending.start_call(pending, Step.WRITING)
+            # a new id, not the caller's: the owner may have written new configs after an attempt
             request_id = f"{self._context.member_id}/{self._context.next_id()}"
             self._context.emit(
                 WriteTaskConfigs(pending.cause_id, request.name, (), pending.epoch or 0, request_id)
             )
 
 
-def is_begun_stop(pending: Pending) -> bool:
-    """Whether it is a stop that has written something, or is about to."""
-    return _is_stop(pending) and (pending.emptied or pending.step is Step.WRITING)
+def is_started_stop(pending: Pending) -> bool:
+    """Whether it is a stop with a durable write, or with one in flight."""
+    return _is_stop(pending) and (pending.tasks_removed or pending.step is Step.WRITING)
 
 
 def _is_stop(pending: Pending) -> bool:

@@ -1,1 +1,1 @@
-"""What the status store holds about connectors and tasks, and how this worker corrects it."""
+"""Statuses and active topics in the status store, and this worker's corrections of them."""

@@ -1,4 +1,4 @@
-"""The topics that connectors use (KIP-558), as the status store holds them.
+"""The active topics of connectors (KIP-558) in the status store.
 
 A worker puts a topic's status when one of its tasks has processed records of the topic; the leader
 deletes the topics of connectors that no longer exist.
@@ -26,7 +26,7 @@ class ActiveTopics:
         self._context = context
         self._membership = membership
         self._topics: dict[str, set[str]] = {}
-        #: Puts under way, by cause id: the task that used the topics, and the topics.
+        #: Puts in flight, by cause id: the task that used the topics, and the topics.
         self._putting: dict[str, tuple[TaskId, Sequence[str]]] = {}
         self._failed_puts: list[tuple[TaskId, Sequence[str]]] = []
         #: Connectors that the leader has to check, in order.
@@ -47,14 +47,14 @@ class ActiveTopics:
         self._topics = {}
         for key in topics:
             self._topics.setdefault(key.connector, set()).add(key.topic)
-        self.look_at_all()
+        self.check_all()
 
     def changed(self, event: TopicEvent) -> None:
         """A topic was put or deleted."""
         name, topic = event.key.connector, event.key.topic
         if event.status is not None:
             self._topics.setdefault(name, set()).add(topic)
-            self.look_at(name)
+            self.check(name)
         elif topic in self._topics.get(name, ()):
             self._topics[name].discard(topic)
             if not self._topics[name]:
@@ -65,25 +65,28 @@ class ActiveTopics:
         name = task.connector
         if name not in self._context.view.connectors:
             return  # the connector was removed, and its topics are deleted
-        calls = (*self._putting.values(), *self._failed_puts)
-        under_way = {
-            topic for known, topics_put in calls for topic in topics_put if known.connector == name
+        puts = (*self._putting.values(), *self._failed_puts)
+        in_flight = {
+            topic
+            for put_task, put_topics in puts
+            for topic in put_topics
+            if put_task.connector == name
         }
-        fresh = sorted({*topics} - self._topics.get(name, set()) - under_way)
-        if fresh:
+        new_topics = sorted({*topics} - self._topics.get(name, set()) - in_flight)
+        if new_topics:
             cause_id = self._context.next_cause(Cause.PUT_TOPICS)
-            self._putting[cause_id] = task, fresh
-            self._context.emit(PutTopicStatuses(cause_id, task, fresh))
+            self._putting[cause_id] = task, new_topics
+            self._context.emit(PutTopicStatuses(cause_id, task, new_topics))
 
-    def look_at(self, name: str) -> None:
-        """Check whether a connector with known topics still exists."""
+    def check(self, name: str) -> None:
+        """Schedule the deletion of a connector's topics if it no longer exists."""
         if name in self._topics and name not in self._context.view.connectors:
             self._suspects[name] = None
 
-    def look_at_all(self) -> None:
+    def check_all(self) -> None:
         """Check all connectors: this worker became leader, or a snapshot was read."""
         for name in self._topics:
-            self.look_at(name)
+            self.check(name)
 
     def due(self) -> None:
         """The back-off is over."""
@@ -101,8 +104,8 @@ class ActiveTopics:
             return
         suspects, self._suspects = self._suspects, {}
         for name in suspects:
-            is_gone = name in self._topics and name not in self._context.view.connectors
-            if is_gone and name not in self._deleting.values():
+            removed = name in self._topics and name not in self._context.view.connectors
+            if removed and name not in self._deleting.values():
                 cause_id = self._context.next_cause(Cause.DELETE_TOPICS)
                 self._deleting[cause_id] = name
                 self._context.emit(DeleteTopicStatuses(cause_id, name))
@@ -114,7 +117,7 @@ class ActiveTopics:
         self._deleting.pop(cause_id, None)
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """A call failed: retry it after a back-off."""
+        """Retry a failed call after a back-off."""
         put = self._putting.pop(cause_id, None)
         name = self._deleting.pop(cause_id, None)
         if put is not None:

@@ -10,10 +10,10 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class StatusCleanUp:
-    """Writes a tombstone for each status whose connector or task is gone.
+    """Writes a tombstone for each status whose connector or task does not exist.
 
-    The previous owner's status may arrive after the tombstone, or replace it, so the statuses are
-    checked again until they are gone. The previous owner may be this very worker.
+    The previous owner's status may arrive after the tombstone, or replace it, so statuses are
+    checked again until they are removed. The previous owner may be this worker.
     """
 
     def __init__(self, context: Context, membership: Membership) -> None:
@@ -28,18 +28,18 @@ class StatusCleanUp:
         self.check_all()
 
     def changed(self, keys: Collection[StatusKey]) -> None:
-        """Statuses changed; a key may be named more than once."""
+        """Check changed statuses; a key may occur more than once."""
         self._removing.difference_update(keys)
         for key in keys:
             self._check(key)
 
     def check_all(self) -> None:
-        """Any status may be without its connector or task, for example after a rebalance."""
+        """Check all statuses, for example after a rebalance."""
         for key in list(self._context.statuses):
             self._check(key)
 
     def due(self) -> None:
-        """The tombstones have had time to take effect: check again."""
+        """Check again, after the tombstones have had time to take effect."""
         self.loaded()
 
     def _check(self, key: StatusKey) -> None:

@@ -1,4 +1,4 @@
-"""Reports a state again when the status store holds another one for this worker's work."""
+"""Reports a state again if the status store has another state for this worker's work."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,10 @@ from drover_worker.core.lifecycle.work import Work
 
 
 class StatusCorrection:
-    """Compares the status store with what this worker reported.
+    """Compares the status store with this worker's reports.
 
-    The last status of a previous owner may arrive late and overwrite that of the present owner.
-    The comparison is repeated after a delay, because this worker's own report may be on its way.
+    The last status of a previous owner may arrive late and overwrite the present owner's. The
+    comparison is repeated after a delay, because this worker's own report may be in flight.
     """
 
     def __init__(self, context: Context, work: Work) -> None:
@@ -35,7 +35,7 @@ class StatusCorrection:
             self._context.set_timer("status-check", delay_ms, StatusCheckDue())
 
     def due(self) -> None:
-        """Report again what is still contradicted."""
+        """Report the states that are still contradicted."""
         self._check_is_due = False
         for item in self._work.all():
             if item.is_contradicted(self._context):
