@@ -84,7 +84,7 @@ async def test_what_is_not_in_the_history(follower: ConnectClient) -> None:
     with pytest.raises(NotFoundError) as caught:
         await follower.rollback_connector("c", first.revision + 100)
     assert caught.value.reason is Reason.REVISION_NOT_FOUND
-    assert f"it has {first.revision}" in caught.value.message
+    assert f"its revisions are {first.revision}" in caught.value.message
     for call in (follower.rollback_connector("x", 1), follower.get_connector_history("x")):
         with pytest.raises(NotFoundError) as caught:
             await call

@@ -118,7 +118,7 @@ async def test_a_worker_reads_for_so_many_at_once(
     store: EmbeddedStore, client: ConnectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_numbers(store, 1)
-    monkeypatch.setattr(topics, "_READINGS_MAX", 1)
+    monkeypatch.setattr(topics, "_READS_MAX", 1)
     async with aclosing(client.watch_topic(asked(follow=True))) as first:
         await anext(first)
         with pytest.raises(ResourceExhaustedError):

@@ -1,1 +1,1 @@
-"""Ways in and out of a worker: its gRPC services, and its channels to the other workers."""
+"""The worker's gRPC services, and its channels to other workers."""

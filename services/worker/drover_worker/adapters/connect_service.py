@@ -1,4 +1,4 @@
-"""ConnectService over gRPC: each call goes to its use case."""
+"""ConnectService over gRPC: each call runs its use case."""
 
 from collections.abc import AsyncIterator
 
@@ -26,19 +26,19 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def GetClusterInfo(
         self, request: pb.GetClusterInfoRequest, context: Context
     ) -> pb.GetClusterInfoResponse:
-        """The cluster as this worker sees it; never waits for it to settle."""
+        """Describe the cluster, without waiting for a rebalance."""
         return await self._admin.cluster.get(request, _call(context))
 
     async def DrainWorker(
         self, request: pb.DrainWorkerRequest, context: Context
     ) -> pb.DrainWorkerResponse:
-        """Have a worker hand its work over."""
+        """Drain a worker."""
         return await self._admin.drains.drain(request, _call(context))
 
     async def ResumeWorker(
         self, request: pb.ResumeWorkerRequest, context: Context
     ) -> pb.ResumeWorkerResponse:
-        """Have it take work again."""
+        """Let a drained worker accept work again."""
         return await self._admin.drains.resume(request, _call(context))
 
     # Reads
@@ -46,49 +46,49 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def GetConnector(
         self, request: pb.GetConnectorRequest, context: Context
     ) -> pb.GetConnectorResponse:
-        """A connector."""
+        """Return a connector."""
         return await self._admin.connectors.get(request, _call(context))
 
     async def ListConnectors(
         self, request: pb.ListConnectorsRequest, context: Context
     ) -> pb.ListConnectorsResponse:
-        """A page of connectors."""
+        """Return a page of connectors."""
         return await self._admin.connectors.list_page(request, _call(context))
 
     async def GetConnectorHistory(
         self, request: pb.GetConnectorHistoryRequest, context: Context
     ) -> pb.GetConnectorHistoryResponse:
-        """A page of what was done to a connector, the newest first."""
+        """Return a page of a connector's history, newest first."""
         return await self._admin.connectors.history(request, _call(context))
 
     async def GetConnectorStatus(
         self, request: pb.GetConnectorStatusRequest, context: Context
     ) -> pb.GetConnectorStatusResponse:
-        """What a connector and its tasks are doing."""
+        """Return the status of a connector and its tasks."""
         return await self._admin.statuses.get(request, _call(context))
 
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
-        """A page of a connector's tasks."""
+        """Return a page of a connector's tasks."""
         return await self._admin.statuses.tasks(request, _call(context))
 
     async def GetConnectorOffsets(
         self, request: pb.GetConnectorOffsetsRequest, context: Context
     ) -> pb.GetConnectorOffsetsResponse:
-        """A page of a connector's committed offsets."""
+        """Return a page of a connector's committed offsets."""
         return await self._admin.statuses.offsets(request, _call(context))
 
     async def GetConnectorTopics(
         self, request: pb.GetConnectorTopicsRequest, context: Context
     ) -> pb.GetConnectorTopicsResponse:
-        """The topics that a connector was seen to use."""
+        """Return a connector's active topics."""
         return await self._admin.statuses.topics(request, _call(context))
 
     async def ResetConnectorTopics(
         self, request: pb.ResetConnectorTopicsRequest, context: Context
     ) -> pb.ResetConnectorTopicsResponse:
-        """Forget them."""
+        """Remove a connector's active topics."""
         return await self._admin.statuses.reset_topics(request, _call(context))
 
     # Watches
@@ -96,14 +96,14 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def WatchStatuses(
         self, request: pb.WatchStatusesRequest, context: Context
     ) -> AsyncIterator[pb.WatchStatusesResponse]:
-        """Statuses as they change, the present ones first."""
+        """Stream all statuses, then their changes."""
         async for response in self._admin.statuses.watch(request, _call(context)):
             yield response
 
     async def WatchConnectors(
         self, request: pb.WatchConnectorsRequest, context: Context
     ) -> AsyncIterator[pb.WatchConnectorsResponse]:
-        """Connectors as they change, the present ones first."""
+        """Stream all connectors, then their changes."""
         async for response in self._admin.connectors.watch(request, _call(context)):
             yield response
 
@@ -112,37 +112,37 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ListPlugins(
         self, request: pb.ListPluginsRequest, context: Context
     ) -> pb.ListPluginsResponse:
-        """The installed plugins."""
+        """List the plugins of all workers."""
         return await self._admin.plugins.list_all(request, _call(context))
 
     async def ReloadPlugins(
         self, request: pb.ReloadPluginsRequest, context: Context
     ) -> pb.ReloadPluginsResponse:
-        """Have a worker load its plugins anew."""
+        """Make a worker reload its plugins."""
         return await self._admin.plugin_reload.reload(request, _call(context))
 
     async def GetPlugin(
         self, request: pb.GetPluginRequest, context: Context
     ) -> pb.GetPluginResponse:
-        """A plugin's settings."""
+        """Return a plugin's settings."""
         return await self._admin.plugins.get(request, _call(context))
 
     async def ValidateConfig(
         self, request: pb.ValidateConfigRequest, context: Context
     ) -> pb.ValidateConfigResponse:
-        """A config's faults."""
+        """Validate a config."""
         return await self._admin.plugins.validate(request, _call(context))
 
     async def PreviewConnector(
         self, request: pb.PreviewConnectorRequest, context: Context
     ) -> pb.PreviewConnectorResponse:
-        """What a connector would do to some records."""
+        """Preview a connector on some records."""
         return await self._admin.plugins.preview(request, _call(context))
 
     async def PlanConnectorConfig(
         self, request: pb.PlanConnectorConfigRequest, context: Context
     ) -> pb.PlanConnectorConfigResponse:
-        """What a change of a config would be."""
+        """Plan the change of a config."""
         return await self._admin.plans.plan(request, _call(context))
 
     # Topics
@@ -150,26 +150,26 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ListTopics(
         self, request: pb.ListTopicsRequest, context: Context
     ) -> pb.ListTopicsResponse:
-        """A page of topics."""
+        """Return a page of topics."""
         return await self._admin.topics.list_page(request, _call(context))
 
     async def DescribeTopic(
         self, request: pb.DescribeTopicRequest, context: Context
     ) -> pb.DescribeTopicResponse:
-        """A topic's partitions."""
+        """Describe a topic and its partitions."""
         return await self._admin.topics.describe(request, _call(context))
 
     async def WatchTopic(
         self, request: pb.WatchTopicRequest, context: Context
     ) -> AsyncIterator[pb.WatchTopicResponse]:
-        """Records of a topic."""
+        """Stream records of a topic."""
         async for response in self._admin.topics.watch(request, _call(context)):
             yield response
 
     async def GetTopicRecordCount(
         self, request: pb.GetTopicRecordCountRequest, context: Context
     ) -> pb.GetTopicRecordCountResponse:
-        """How many records a topic has."""
+        """Count the records of a topic."""
         return await self._admin.topics.count(request, _call(context))
 
     # Changes
@@ -177,7 +177,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ReplayDeadLetters(
         self, request: pb.ReplayDeadLettersRequest, context: Context
     ) -> pb.ReplayDeadLettersResponse:
-        """Have a connector take its dead letters once more."""
+        """Replay dead letters of a connector."""
         return await self._admin.dead_letters.replay(request, _call(context))
 
     async def CreateConnector(
@@ -243,7 +243,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def RestartConnector(
         self, request: pb.RestartConnectorRequest, context: Context
     ) -> pb.RestartConnectorResponse:
-        """Restart a connector, and its tasks where that is asked for."""
+        """Restart a connector, and its tasks if requested."""
         return await self._admin.changes.restart(request, _call(context))
 
     async def RestartTask(
@@ -257,13 +257,13 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ListLoggers(
         self, request: pb.ListLoggersRequest, context: Context
     ) -> pb.ListLoggersResponse:
-        """The loggers of this worker's processes."""
+        """List the loggers of this worker's processes."""
         return await self._admin.loggers.list_all(request, _call(context))
 
     async def SetLoggerLevel(
         self, request: pb.SetLoggerLevelRequest, context: Context
     ) -> pb.SetLoggerLevelResponse:
-        """Set a logger's level, here or in the whole cluster."""
+        """Set a logger's level on this worker or in the whole cluster."""
         return await self._admin.loggers.set_level(request, _call(context))
 
 

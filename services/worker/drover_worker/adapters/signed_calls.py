@@ -1,4 +1,4 @@
-"""Signatures of calls between workers, as gRPC carries them."""
+"""Signatures of calls between workers, in gRPC metadata."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from drover.errors import PermissionDeniedError, UnauthenticatedError
 from drover.security.signatures import SIGNATURE_KEY
 from drover_worker.core.requests.signatures import CallSignatures
 
-#: Between two lines about calls that are refused, however many there are.
+#: The shortest time between two log events about rejected calls.
 _LOG_PAUSE_MS = 10_000
 
 _log = structlog.get_logger("drover.worker")
@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SignedCalls:
-    """Signs this worker's calls of other workers, and checks theirs."""
+    """Signs this worker's calls to other workers, and verifies their calls."""
 
     def __init__(self, signatures: CallSignatures, clock: Clock) -> None:
         self._signatures = signatures
@@ -29,11 +29,11 @@ class SignedCalls:
         self._refused_count = 0
 
     def sign(self, method: str, body: bytes) -> Metadata:
-        """The metadata that signs a call; see ``drover.client.worker.Sign``."""
+        """The signature metadata of a call; see ``drover.client.worker.Sign``."""
         return ((SIGNATURE_KEY, self._signatures.sign(method, body)),)
 
     def check(self, method: str, body: bytes, context: Context) -> None:
-        """Raise the error of a call that is not let in, and tell operators of it."""
+        """Verify the signature of a call; log and raise if it is rejected."""
         shown = ""
         for key, value in context.invocation_metadata() or ():
             if key == SIGNATURE_KEY and isinstance(value, str):
@@ -41,17 +41,17 @@ class SignedCalls:
         try:
             self._signatures.check(method, body, shown, self._clock.now_ms())
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            self._refused(method, context.peer(), error.message)
+            self._log_rejected(method, context.peer(), error.message)
             raise
 
-    def _refused(self, method: str, peer: str, why: str) -> None:
+    def _log_rejected(self, method: str, peer: str, why: str) -> None:
         self._refused_count += 1
         now_ms = self._clock.now_ms()
         if now_ms - self._logged_ms < _LOG_PAUSE_MS:
             return
         self._logged_ms = now_ms
         _log.warning(
-            "a call between workers is refused",
+            "a call between workers was rejected",
             method=method.rpartition("/")[2],
             peer=peer,
             count=self._refused_count,

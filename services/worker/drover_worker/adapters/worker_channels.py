@@ -1,4 +1,4 @@
-"""Channels to the other workers."""
+"""Channels to other workers."""
 
 import grpc.aio
 
@@ -7,7 +7,7 @@ from drover.client.worker import Sign, WorkerClient, unsigned
 
 
 class WorkerChannels:
-    """One channel to each other worker, opened when first needed."""
+    """One channel to each other worker, opened at its first use."""
 
     def __init__(self, connect: Connect = plaintext, sign: Sign = unsigned) -> None:
         self._connect = connect

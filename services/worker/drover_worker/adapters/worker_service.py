@@ -1,4 +1,4 @@
-"""WorkerService: what the workers of a cluster ask of each other."""
+"""WorkerService: the calls between the workers of a cluster."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ Context = grpc.aio.ServicerContext[Message, Message]
 
 
 def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
-    """What answers each call that may be forwarded, by its name."""
+    """The handler of each call that may be forwarded, by its name."""
     return {
         cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
         worker_drains.DRAIN.name: worker_drains.DRAIN.served_by(admin.drains.drain),
@@ -48,24 +48,24 @@ def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
 
 
 class WorkerServicer(pb_grpc.WorkerServiceServicer):
-    """Takes forwarded calls, and task configs for the leader to write."""
+    """Accepts forwarded calls, and task configs for the leader to write."""
 
     def __init__(self, admin: Admin, loop: HerderLoop, clock: Clock) -> None:
-        """``clock`` tells which sets of task configs are given up before they are whole."""
+        """``clock`` is used to drop incomplete sets of task configs after a timeout."""
         self._methods = forwarded_methods(admin)
         self._loop = loop
         self._parts = PartsInProgress[pb.SubmittedTaskConfig](clock)
 
     async def Forward(self, request: pb.ForwardRequest, context: Context) -> pb.ForwardResponse:
-        """Answer a call that another worker forwarded here."""
+        """Handle a call that another worker forwarded."""
         if not 1 <= request.hop_count <= HOP_COUNT_MAX:
             raise invalid_field("hop_count", f"must be from 1 to {HOP_COUNT_MAX}")
         serve = self._methods.get(request.method)
         if serve is None:
-            text = f"{request.method!r} is no call that workers forward"
+            text = f"{request.method!r} is not a call that workers forward"
             raise InvalidArgumentError(Reason.INVALID_REQUEST, text)
         call = AdminCall(
-            # the worker that was called has checked what the caller may do
+            # the worker that the client called has authorized the call
             principal=Principal(request.author),
             deadline=Deadline.after(remaining_s(context)),
             hop_count=request.hop_count,
@@ -75,9 +75,9 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
     async def SubmitTaskConfigs(
         self, request: pb.SubmitTaskConfigsRequest, context: Context
     ) -> pb.SubmitTaskConfigsResponse:
-        """Write the task configs that another worker's connector made, with their last part."""
+        """Collect the parts of another worker's task configs; write them with the last part."""
         if not request.request_id:
-            raise invalid_field("request_id", "must be given: the call is repeated by it")
+            raise invalid_field("request_id", "must be set; a retry must send the same id")
         entries = self._parts.add(request)
         if entries is None:
             return pb.SubmitTaskConfigsResponse()

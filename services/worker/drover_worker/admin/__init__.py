@@ -1,5 +1,5 @@
-"""The admin API's use cases: each checks its request, does the work and masks its answer.
+"""The admin API's use cases: each validates its request, executes it and masks its response.
 
-A use case takes a request, and an ``AdminCall`` that says who asks and until when. It is the same
-whichever way the request came: ``drover_worker.adapters`` has one adapter for each way.
+A use case takes a request and an ``AdminCall``, which has the principal and the deadline. The use
+cases do not depend on the transport: ``drover_worker.adapters`` has an adapter for each.
 """

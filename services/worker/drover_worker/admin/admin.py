@@ -1,4 +1,4 @@
-"""The use cases of one worker, made of its parts."""
+"""Creates the use cases of one worker."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ from drover_worker.shell.loggers import Loggers
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What the use cases work with."""
+    """The parts of the worker and the clients that the use cases need."""
 
     settings: WorkerSettings
     worker_id: str
@@ -45,7 +45,7 @@ class Backends:
 
 
 class Admin:
-    """Every use case, by area."""
+    """All use cases, by area."""
 
     def __init__(self, backends: Backends) -> None:
         loop, engine = backends.loop, backends.engine

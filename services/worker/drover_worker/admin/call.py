@@ -1,4 +1,4 @@
-"""Who calls a use case, and how long the caller waits."""
+"""The principal and the deadline of a call to a use case."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from drover.security.principal import Principal, Role
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the event loop's clock, in seconds."""
+    """A time on the event loop's clock, in seconds."""
 
     at_s: float
 
     @classmethod
     def after(cls, timeout_s: float) -> "Deadline":
-        """The moment ``timeout_s`` from now."""
+        """The deadline ``timeout_s`` from now."""
         return cls(asyncio.get_running_loop().time() + timeout_s)
 
     def remaining_s(self) -> float:
@@ -27,9 +27,9 @@ class AdminCall:
     """One call of a use case.
 
     Attributes:
-        principal: Who asks.
-        deadline: Until when the answer has to be made.
-        hop_count: How many workers forwarded the call before this one; 0 for a client's call.
+        principal: The caller.
+        deadline: When the caller stops waiting.
+        hop_count: How many workers forwarded the call to this one; 0 for a client's call.
     """
 
     principal: Principal
@@ -37,5 +37,5 @@ class AdminCall:
     hop_count: int = 0
 
     def may_see(self, connector: str) -> bool:
-        """Whether lists and watches show the caller this connector."""
+        """Whether the caller may see the connector in lists and watches."""
         return self.principal.may(Role.VIEWER, connector)

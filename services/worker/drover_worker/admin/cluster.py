@@ -1,4 +1,4 @@
-"""The cluster as a worker sees it."""
+"""GetClusterInfo: the workers, their connectors and tasks, and their health."""
 
 import asyncio
 import importlib.metadata
@@ -15,7 +15,7 @@ from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: How long the leader is waited for, and by it each of the others.
+#: How long a worker waits for the leader, and the leader for each other worker.
 _LEADER_TIMEOUT_S = 4.0
 _HEALTH_TIMEOUT_S = 1.5
 
@@ -23,7 +23,7 @@ GET_INFO = ForwardedMethod("GetClusterInfo", pb.GetClusterInfoRequest, pb.GetClu
 
 
 class ClusterInfo:
-    """Tells what this worker knows, and what the leader knows of everybody's work."""
+    """Describes the cluster: this worker from its own state, all workers from the leader's."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class ClusterInfo:
     async def get(
         self, request: pb.GetClusterInfoRequest, call: AdminCall
     ) -> pb.GetClusterInfoResponse:
-        """The cluster as this worker sees it; never waits for it to settle.
+        """Describe the cluster, without waiting for a rebalance.
 
-        A call that another worker forwarded is answered from what is known here.
+        A follower asks the leader for the list of workers, unless the call was forwarded.
         """
         membership = self._loop.herder.membership
         info = self._own_info()
@@ -55,7 +55,7 @@ class ClusterInfo:
             await self._add_workers(info)
         elif not call.hop_count and membership.settled:
             try:
-                leaders = await self._forwarder.forward(
+                leader_info = await self._forwarder.forward(
                     GET_INFO,
                     request,
                     membership.call_url(membership.leader_url),
@@ -66,11 +66,11 @@ class ClusterInfo:
             except DroverError:
                 self._add_without_leader(info)
             else:
-                info.workers.extend(leaders.workers)
-        return _shown(info, call)
+                info.workers.extend(leader_info.workers)
+        return _filtered(info, call)
 
     async def _add_workers(self, info: pb.GetClusterInfoResponse) -> None:
-        """Who has which work, and how each worker is."""
+        """Add the assignment, state and health of each worker."""
         membership = self._loop.herder.membership
         assignments = sorted(membership.assignments.items())
         draining = dict(membership.draining)
@@ -88,7 +88,7 @@ class ClusterInfo:
             )
 
     def _add_without_leader(self, info: pb.GetClusterInfoResponse) -> None:
-        """What is known here, when the leader does not answer."""
+        """Add this worker and an unreachable leader, if the leader does not respond."""
         work = self._loop.herder.work
         own = pb.WorkerInfo(
             worker_id=self._worker_id,
@@ -116,7 +116,7 @@ class ClusterInfo:
         return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
 
     def _own_info(self) -> pb.GetClusterInfoResponse:
-        """What this worker knows by itself."""
+        """The part of the response that does not need the leader."""
         herder = self._loop.herder
         membership = herder.membership
         info = pb.GetClusterInfoResponse(
@@ -134,15 +134,15 @@ class ClusterInfo:
         return info
 
 
-def _state(handing_over: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:
-    """Of a worker that has yet to hand these over; None if it is not draining."""
-    if handing_over is None:
+def _state(held: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:
+    """The state of a worker with its remaining work; None if it is not draining."""
+    if held is None:
         return pb.WORKER_STATE_ACTIVE
-    return pb.WORKER_STATE_DRAINING if handing_over else pb.WORKER_STATE_DRAINED
+    return pb.WORKER_STATE_DRAINING if held else pb.WORKER_STATE_DRAINED
 
 
-def _shown(info: pb.GetClusterInfoResponse, call: AdminCall) -> pb.GetClusterInfoResponse:
-    """Without the connectors that the caller may not see."""
+def _filtered(info: pb.GetClusterInfoResponse, call: AdminCall) -> pb.GetClusterInfoResponse:
+    """Remove the connectors that the caller may not see."""
     for worker in info.workers:
         worker.connectors[:] = [name for name in worker.connectors if call.may_see(name)]
         # a task's id is its connector's name, a dash and a number

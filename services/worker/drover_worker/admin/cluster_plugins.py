@@ -1,4 +1,4 @@
-"""The plugins of all workers, which may differ: who has which, and whom a connector would miss."""
+"""The plugins of all workers, and plugins that some workers lack."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,18 @@ from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: How long the leader is waited for, and by it each of the others.
+#: How long a worker waits for the leader, and the leader for each other worker.
 _LEADER_TIMEOUT_S = 5.0
 _WORKER_TIMEOUT_S = 2.0
-#: How long an answer without a gap is good in one generation: new plugins come with new workers.
-_KNOWN_S = 30.0
+#: How long a listing without a missing plugin is cached within a generation; new plugins come with
+#: new workers.
+_CACHED_S = 30.0
 
 LIST = ForwardedMethod("ListPlugins", pb.ListPluginsRequest, pb.ListPluginsResponse)
 
 
 class ClusterPlugins:
-    """Asks this worker's engine, and by the leader every other worker."""
+    """Lists the plugins of this worker's engine and, through the leader, of all other workers."""
 
     def __init__(
         self,
@@ -35,15 +36,16 @@ class ClusterPlugins:
         self._loop = loop
         self._engine = engine
         self._forwarder = forwarder
-        self._known: pb.ListPluginsResponse | None = None
-        self._known_generation = -1
-        self._known_until_s = 0.0
+        self._cached: pb.ListPluginsResponse | None = None
+        self._cached_generation = -1
+        self._cached_until_s = 0.0
 
     async def list_all(self, hop_count: int = 0) -> pb.ListPluginsResponse:
-        """The plugins of all workers that answer, each version of a plugin once.
+        """The plugins of all reachable workers, each version of a plugin once.
 
         Args:
-            hop_count: How many workers forwarded the call before; the last one asks nobody.
+            hop_count: How many workers forwarded the call; at the maximum only this worker's
+                plugins are listed.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, on this worker.
@@ -54,20 +56,20 @@ class ClusterPlugins:
             return own
         if membership.leads:
             others = [url for url in membership.assignments if url != self._worker_id]
-            answers = await asyncio.gather(
-                *(self._ask(url, HOP_COUNT_MAX, _WORKER_TIMEOUT_S) for url in others)
+            responses = await asyncio.gather(
+                *(self._list_of(url, HOP_COUNT_MAX, _WORKER_TIMEOUT_S) for url in others)
             )
-            return merged({self._worker_id: own, **dict(zip(others, answers, strict=True))})
+            return merged({self._worker_id: own, **dict(zip(others, responses, strict=True))})
         if hop_count:
             return own
         leader = membership.leader_url
-        answer = await self._ask(leader, 1, _LEADER_TIMEOUT_S)
-        return answer or merged({self._worker_id: own, leader: None})
+        response = await self._list_of(leader, 1, _LEADER_TIMEOUT_S)
+        return response or merged({self._worker_id: own, leader: None})
 
     async def faults(self, class_name: str) -> list[Violation]:
-        """One fault when some workers lack the plugin that a config names and others have it.
+        """A violation if some workers have the plugin and others lack it.
 
-        A worker that does not answer is no reason to refuse.
+        Unreachable workers are ignored.
         """
         try:
             fault = missing_fault(class_name, await self._listing())
@@ -76,17 +78,18 @@ class ClusterPlugins:
         return [fault] if fault is not None else []
 
     async def _listing(self) -> pb.ListPluginsResponse:
-        """The last answer while it is good; one with a gap is good for nothing but telling it."""
+        """The cached listing while it is valid; a listing with a missing plugin is not cached."""
         generation = self._loop.herder.context.generation
         now_s = asyncio.get_running_loop().time()
-        known = self._known
-        if known is None or generation != self._known_generation or now_s >= self._known_until_s:
-            known = await self.list_all()
-            whole = not any(plugin.worker_ids for plugin in known.plugins)
-            self._known_generation = generation
-            self._known_until_s = now_s + (_KNOWN_S if whole else 0.0)
-            self._known = known
-        return known
+        listing = self._cached
+        expired = generation != self._cached_generation or now_s >= self._cached_until_s
+        if listing is None or expired:
+            listing = await self.list_all()
+            complete = not any(plugin.worker_ids for plugin in listing.plugins)
+            self._cached_generation = generation
+            self._cached_until_s = now_s + (_CACHED_S if complete else 0.0)
+            self._cached = listing
+        return listing
 
     async def _own(self) -> pb.ListPluginsResponse:
         plugins = await self._engine.load_plugins()
@@ -97,10 +100,10 @@ class ClusterPlugins:
             response.plugins.append(shown)
         return response
 
-    async def _ask(
+    async def _list_of(
         self, worker_url: str, hop_count: int, timeout_s: float
     ) -> pb.ListPluginsResponse | None:
-        """What another worker answers; None when it does not."""
+        """The plugins of another worker; None if it cannot be reached."""
         try:
             return await self._forwarder.forward(
                 LIST,
@@ -114,29 +117,29 @@ class ClusterPlugins:
             return None
 
 
-def merged(answers: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPluginsResponse:
-    """What each worker has, by worker id, as one answer; None for a worker that is silent."""
-    found: dict[tuple[str, str], tuple[pb.Plugin, list[str]]] = {}
-    told = {worker_id: answer for worker_id, answer in sorted(answers.items()) if answer}
-    for worker_id, answer in told.items():
-        for plugin in answer.plugins:
+def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPluginsResponse:
+    """Merge the listings of all workers, by worker id; None for a worker that did not respond."""
+    by_version: dict[tuple[str, str], tuple[pb.Plugin, list[str]]] = {}
+    listings = {worker_id: each for worker_id, each in sorted(responses.items()) if each}
+    for worker_id, listing in listings.items():
+        for plugin in listing.plugins:
             key = (plugin.class_name, plugin.version)
-            first, worker_ids = found.setdefault(key, (plugin, []))
+            first, worker_ids = by_version.setdefault(key, (plugin, []))
             worker_ids.append(worker_id)
             if first.load_time.ToNanoseconds() < plugin.load_time.ToNanoseconds():
                 first.load_time.CopyFrom(plugin.load_time)
     response = pb.ListPluginsResponse(
-        worker_ids=told, silent_worker_ids=sorted(answers.keys() - told.keys())
+        worker_ids=listings, silent_worker_ids=sorted(responses.keys() - listings.keys())
     )
-    for _, (plugin, worker_ids) in sorted(found.items(), key=lambda each: each[0]):
+    for _, (plugin, worker_ids) in sorted(by_version.items(), key=lambda each: each[0]):
         response.plugins.append(plugin)
-        if len(worker_ids) < len(told):
+        if len(worker_ids) < len(listings):
             response.plugins[-1].worker_ids.extend(worker_ids)
     return response
 
 
 def missing_fault(class_name: str, listing: pb.ListPluginsResponse) -> Violation | None:
-    """Where a plugin is missing, when it is somewhere; None when it is everywhere or nowhere."""
+    """A violation if a plugin is installed on some workers only; None if on all or on none."""
     versions = [p for p in listing.plugins if class_name in (p.class_name, *p.aliases)]
     having = {worker for each in versions for worker in each.worker_ids or listing.worker_ids}
     lacking = [worker for worker in listing.worker_ids if worker not in having]
@@ -145,7 +148,8 @@ def missing_fault(class_name: str, listing: pb.ListPluginsResponse) -> Violation
     return Violation(
         'config["connector.class"]',
         f"{class_name} is not installed on {_listed(lacking)}, only on {_listed(sorted(having))}:"
-        " a connector's tasks may run on any worker, so install it on all and restart those",
+        " tasks may run on any worker, so install the plugin on all workers and restart the ones"
+        " without it",
     )
 
 

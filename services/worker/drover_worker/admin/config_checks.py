@@ -1,4 +1,4 @@
-"""Checks a connector's name and config before anything is written."""
+"""Validates a connector's name and config before a write."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
@@ -15,15 +15,15 @@ from drover_worker.core.config.checks import (
     connector_not_found,
 )
 
-#: Every fault the plugin finds in a config.
+#: Returns every violation that the plugin finds in a config.
 FindFaults = Callable[[ConfigMap], Awaitable[list[Violation]]]
 
 
 def checked_name(name: str) -> str:
-    """The name of a connector that may exist, trimmed.
+    """The trimmed name of a connector that may exist.
 
     Raises:
-        NotFoundError: CONNECTOR_NOT_FOUND, no connector can have it: no store takes it as a key.
+        NotFoundError: CONNECTOR_NOT_FOUND, the name is invalid, so no connector can have it.
     """
     trimmed = name.strip()
     if connector_name_violations(trimmed):
@@ -32,51 +32,51 @@ def checked_name(name: str) -> str:
 
 
 def check_config_size(config: ConfigMap) -> None:
-    """Refuse a config that is too large to be written.
+    """Reject a config that is too large to be written.
 
     Raises:
         InvalidArgumentError: TOO_LARGE.
     """
     size_bytes = config_size_bytes(config)
     if size_bytes > CONFIG_MAX_BYTES:
-        text = f"the config has {size_bytes} bytes: at most {CONFIG_MAX_BYTES} (1 MiB)"
+        text = f"the config has {size_bytes} bytes; the maximum is {CONFIG_MAX_BYTES} (1 MiB)"
         raise InvalidArgumentError(Reason.TOO_LARGE, text)
 
 
-def check_patch(wanted: ConfigMap, removed: Collection[str]) -> None:
-    """Refuse a change of settings that changes nothing or contradicts itself.
+def check_patch(changed: ConfigMap, removed: Collection[str]) -> None:
+    """Reject a patch that is empty or contradicts itself.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST with every fault; INVALID_CONFIG for a masked secret.
+        InvalidArgumentError: INVALID_REQUEST with every violation.
     """
     faults = [
-        Violation(f"remove[{index}]", f"{setting!r} is in set, too: give it once")
+        Violation(f"remove[{index}]", f"{setting!r} is in set too: list it in one of them")
         for index, setting in enumerate(removed)
-        if setting in wanted
+        if setting in changed
     ]
-    if not wanted and not removed:
-        faults.append(Violation("set", "give at least one setting to write or to remove"))
+    if not changed and not removed:
+        faults.append(Violation("set", "must have at least one setting if remove has none"))
     if faults:
         raise InvalidArgumentError.listing(faults)
 
 
 async def check_config(name: str, config: ConfigMap, find_faults: FindFaults) -> None:
-    """Refuse a config whose faults are seen without its plugin.
+    """Reject a config with violations of the rules that do not need its plugin.
 
-    The plugin's own faults are in the same answer, if it can be asked now.
+    The error lists the plugin's violations too, if the engine is available.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG with every fault; TOO_LARGE.
+        InvalidArgumentError: INVALID_CONFIG with every violation; TOO_LARGE.
     """
     check_config_size(config)
-    found = [
+    violations = [
         *connector_name_violations(name),
         *config_name_violations(name, config),
         *mask_violations(config),
     ]
-    if found:
+    if violations:
         with contextlib.suppress(DroverError):
             plugin_faults = await find_faults({**config, "name": name})
-            # the faults of the name are told already
-            found += [fault for fault in plugin_faults if fault.field != 'config["name"]']
-        raise config_error(name, found)
+            # the list has the violations of the name already
+            violations += [fault for fault in plugin_faults if fault.field != 'config["name"]']
+        raise config_error(name, violations)

@@ -1,4 +1,4 @@
-"""Which settings two configs do not have in common."""
+"""The difference between two configs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from drover.model.config import ConfigMap
 
 @dataclass(frozen=True, slots=True)
 class ConfigDifference:
-    """Which settings one config has more, less and otherwise than another."""
+    """The names of the settings that were added, removed and changed."""
 
     added: Sequence[str]
     removed: Sequence[str]
@@ -19,7 +19,7 @@ class ConfigDifference:
 
     @classmethod
     def between(cls, before: ConfigMap, after: ConfigMap) -> "ConfigDifference":
-        """What came with ``after``."""
+        """The difference from ``before`` to ``after``."""
         return cls(
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),

@@ -1,4 +1,4 @@
-"""Changes of connectors: what each checks, asks of the herder, and answers."""
+"""Changes of connectors: each validates its request, submits it to the herder, and responds."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -60,10 +60,10 @@ TargetRequestT = TypeVar(
 
 
 class ConnectorChanges:
-    """Each change is checked here and then made by the worker that can.
+    """Validates each change and lets the responsible worker execute it.
 
-    Errors of all: INVALID_CONFIG with every fault, TOO_LARGE, CONNECTOR_NOT_FOUND,
-    DEADLINE_EXCEEDED; and what the ``.proto`` says of each call.
+    Errors of all: INVALID_CONFIG with every violation, TOO_LARGE, CONNECTOR_NOT_FOUND,
+    DEADLINE_EXCEEDED. The ``.proto`` documents the other errors of each call.
     """
 
     def __init__(
@@ -126,17 +126,17 @@ class ConnectorChanges:
                 expected_revision=planned.connector.revision,
                 request_id=message.request_id,
             )
-            with _again_if_it_changed(call):
-                answer = await self._put(write, call)
-                answer.added_keys.extend(planned.added_keys)
-                answer.changed_keys.extend(planned.changed_keys)
-                answer.removed_keys.extend(planned.removed_keys)
-                return answer
+            with _retry_on_mismatch(call):
+                response = await self._put(write, call)
+                response.added_keys.extend(planned.added_keys)
+                response.changed_keys.extend(planned.changed_keys)
+                response.removed_keys.extend(planned.removed_keys)
+                return response
 
     async def _put_planned(
         self, message: pb.PutConnectorConfigRequest, call: AdminCall
     ) -> pb.PutConnectorConfigResponse:
-        """Put a config that somebody has looked at, if it still is what it was."""
+        """Put a config under a plan hash, if the plan is unchanged."""
         planned = await self._plans.check(message, call)
         message.plan_hash = ""
         if message.dry_run or not planned.changes:
@@ -149,7 +149,7 @@ class ConnectorChanges:
     async def _plan_put(
         self, message: pb.PutConnectorConfigRequest, call: AdminCall
     ) -> pb.PutConnectorConfigResponse:
-        """What a put would change, as of now."""
+        """The response to a put, computed from the present state without a write."""
         await self._reads.prepare(call.deadline)
         entry = self._reads.view.connectors.get(message.name)
         config = dict(message.config)
@@ -157,7 +157,7 @@ class ConnectorChanges:
         difference = ConfigDifference.between((entry and entry.config) or {}, config)
         expects = message.expected_revision if message.HasField("expected_revision") else revision
         if difference and expects != revision:
-            text = f"connector {message.name!r} has revision {revision}, not {expects}"
+            text = f"connector {message.name!r} has revision {revision}, not {expects}: read it"
             raise AbortedError(Reason.REVISION_MISMATCH, text)
         if message.dry_run:
             faults = list(await self._find_faults(config))
@@ -196,7 +196,7 @@ class ConnectorChanges:
     async def patch(
         self, request: pb.PatchConnectorConfigRequest, call: AdminCall
     ) -> pb.PatchConnectorConfigResponse:
-        """Change some settings: put what they lead to, again if the config changed meanwhile."""
+        """Change some settings by a put; retry it if the config changed between read and put."""
         check_patch(dict(request.set), request.remove)
         request_id = request.request_id or new_request_id()
         while True:
@@ -211,9 +211,9 @@ class ConnectorChanges:
                 expected_revision=entry.config_revision,
                 request_id=request_id,
             )
-            with _again_if_it_changed(call):
-                answer = await self.put(put, call)
-                return pb.PatchConnectorConfigResponse(connector=answer.connector)
+            with _retry_on_mismatch(call):
+                response = await self.put(put, call)
+                return pb.PatchConnectorConfigResponse(connector=response.connector)
 
     async def alter_offsets(
         self, request: pb.AlterConnectorOffsetsRequest, call: AdminCall
@@ -253,12 +253,12 @@ class ConnectorChanges:
         message.name = checked_name(request.name)
         message.request_id = request.request_id or new_request_id()
         if message.revision <= 0:
-            raise invalid_field("revision", "must be above 0: one of the connector's history")
+            raise invalid_field("revision", "must be a revision of the connector's history")
         ask = requests.RollbackConnector(message.name, message.revision, message.request_id)
 
         def respond(answer: requests.Response) -> pb.RollbackConnectorResponse:
             stored = answer_of(requests.ConfigStored, answer)
-            # as it is by now: it may have gone on changing, or be deleted again
+            # the present state: the connector may have changed again, or been deleted
             connector = self._views.find_connector(message.name)
             return pb.RollbackConnectorResponse(
                 connector=connector or pb.Connector(name=message.name, revision=stored.revision),
@@ -299,7 +299,7 @@ class ConnectorChanges:
     async def restart(
         self, request: pb.RestartConnectorRequest, call: AdminCall
     ) -> pb.RestartConnectorResponse:
-        """Restart a connector, and its tasks where that is asked for."""
+        """Restart a connector, and its tasks if requested."""
         message = _copy(request)
         message.name = await self._reads.existing(request.name.strip(), call.deadline)
         ask = requests.RestartConnector(
@@ -351,7 +351,7 @@ class ConnectorChanges:
     ) -> pb.Connector:
         connector = self._views.find_connector(message.name)
         if connector is None or connector.revision != stored.revision:
-            # it went on changing meanwhile; the caller gets what it wrote
+            # the connector has changed again; respond with the config that the caller wrote
             connector = self._written(dict(message.config), stored.revision)
         return connector
 
@@ -365,8 +365,8 @@ class ConnectorChanges:
 
 
 @contextlib.contextmanager
-def _again_if_it_changed(call: AdminCall) -> Iterator[None]:
-    """Let a loop go on when the connector has another revision than was read, if there is time."""
+def _retry_on_mismatch(call: AdminCall) -> Iterator[None]:
+    """Suppress REVISION_MISMATCH before the deadline, so that the caller's loop retries."""
     try:
         yield
     except AbortedError as error:
@@ -379,14 +379,14 @@ def _changes_of(planned: pb.PutConnectorConfigResponse) -> bool:
 
 
 def _copy(message: MessageT) -> MessageT:
-    """The request to complete: the caller's own stays as it is."""
+    """Copy the request, to fill in defaults without changing the caller's message."""
     copied = type(message)()
     copied.CopyFrom(message)
     return copied
 
 
 def _accomplished(response_type: type[ResponseT]) -> Callable[[requests.Response], ResponseT]:
-    """Responds to Accomplished, with nothing."""
+    """Turns Accomplished into an empty response."""
 
     def respond(answer: requests.Response) -> ResponseT:
         answer_of(requests.Accomplished, answer)
@@ -398,19 +398,19 @@ def _accomplished(response_type: type[ResponseT]) -> Callable[[requests.Response
 def _offsets_changed(
     response_type: Callable[..., ResponseT], what: str
 ) -> Callable[[requests.Response], ResponseT]:
-    """Responds to OffsetsChanged."""
+    """Turns OffsetsChanged into a response with a message."""
 
     def respond(answer: requests.Response) -> ResponseT:
         text = f"{what} changed"
         if not answer_of(requests.OffsetsChanged, answer).complete:
-            text += "; what the connector keeps in other systems, if anything, is not"
+            text += "; offsets that the connector keeps in external systems, if any, are unchanged"
         return response_type(message=text)
 
     return respond
 
 
 def _planned(status: pb.ConnectorStatus, plan: RestartPlan) -> pb.ConnectorStatus:
-    """The status as the restart will leave it."""
+    """The status after the planned restart."""
     restarting = encode_run_state(RunState.RESTARTING)
     if plan.restart_connector:
         status.connector.state = restarting

@@ -1,4 +1,4 @@
-"""Reads of connectors: one, a page of them, their history, and as they change."""
+"""Reads of connectors: get, list, history and watch."""
 
 from collections.abc import AsyncIterator
 
@@ -18,7 +18,7 @@ from drover_worker.shell.engine_link import EngineLink
 
 
 class ConnectorReads:
-    """Shows connectors without their secrets."""
+    """Reads connectors, with secrets masked."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class ConnectorReads:
     async def get(
         self, request: pb.GetConnectorRequest, call: AdminCall
     ) -> pb.GetConnectorResponse:
-        """A connector."""
+        """Return a connector."""
         name = await self._reads.existing(request.name, call.deadline)
         return pb.GetConnectorResponse(connector=self._views.connector(name))
 
     async def list_page(
         self, request: pb.ListConnectorsRequest, call: AdminCall
     ) -> pb.ListConnectorsResponse:
-        """A page of connectors."""
+        """Return a page of connectors."""
         await self._reads.prepare(call.deadline)
         names, token = take_page_by_name(
             sorted(filter(call.may_see, self._view.connectors)),
@@ -72,7 +72,7 @@ class ConnectorReads:
     async def history(
         self, request: pb.GetConnectorHistoryRequest, call: AdminCall
     ) -> pb.GetConnectorHistoryResponse:
-        """A page of what was done to a connector, the newest first."""
+        """Return a page of a connector's history, newest first."""
         name = request.name.strip()
         await self._reads.prepare(call.deadline)
         entries = await self._config_store.connector_history(
@@ -91,7 +91,7 @@ class ConnectorReads:
     async def watch(
         self, _request: pb.WatchConnectorsRequest, call: AdminCall
     ) -> AsyncIterator[pb.WatchConnectorsResponse]:
-        """Connectors as they change, the present ones first."""
+        """Stream all connectors, then their changes."""
         await self._reads.prepare(call.deadline)
 
         def show(name: str) -> pb.WatchConnectorsResponse:

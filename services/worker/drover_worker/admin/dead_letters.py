@@ -1,4 +1,4 @@
-"""Has connectors take their dead letters once more."""
+"""Replays dead letters of a connector."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ _CONDITIONS_MAX = 20
 
 
 class DeadLetters:
-    """Replays letters by writing which ones into the connector's config."""
+    """Replays dead letters by writing their ranges into the connector's config."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DeadLetters:
     async def replay(
         self, request: pb.ReplayDeadLettersRequest, call: AdminCall
     ) -> pb.ReplayDeadLettersResponse:
-        """Replay letters, or show what would become of them."""
+        """Replay dead letters, or preview the replay."""
         faults = _faults(request)
         if faults:
             raise InvalidArgumentError.listing(faults)
@@ -65,7 +65,7 @@ class DeadLetters:
                 end_offset=each.end_offset,
             )
         if not response.ranges:
-            response.notes.append("there is no letter that was not replayed already")
+            response.notes.append("all dead letters have been replayed already")
             return response
         settings = {REPLAY: ranges_text([_range(each) for each in response.ranges])}
         if request.conditions:
@@ -84,7 +84,7 @@ class DeadLetters:
         await self._changes.patch(patch, call)
         if entry.target_state is not TargetState.STARTED:
             response.notes.append(
-                f"the connector is {entry.target_state.value}: the letters come once it is resumed"
+                f"the connector is {entry.target_state.value}: resume it to replay the dead letters"
             )
         return response
 
@@ -105,13 +105,13 @@ class DeadLetters:
         topic: str,
         call: AdminCall,
     ) -> list[ReplayRange]:
-        """What is there and wanted, without what was replayed already."""
+        """The requested ranges of the topic, without dead letters that were replayed already."""
         described = await self._engine.describe_topic(topic)
         replayed = await self._replayed(name, config, topic, call)
-        known = {each.partition for each in described.partitions}
-        missing = [each for each in request.partitions if each not in known]
+        existing = {each.partition for each in described.partitions}
+        missing = [each for each in request.partitions if each not in existing]
         if missing:
-            text = f"must be of {topic}'s, 0 to {max(known)}, not {missing[0]}"
+            text = f"must be partitions of {topic}, 0 to {max(existing)}, not {missing[0]}"
             raise invalid_field("partitions", text)
         ranges = []
         for each in described.partitions:
@@ -128,14 +128,14 @@ class DeadLetters:
     async def _replayed(
         self, name: str, config: ConfigMap, topic: str, call: AdminCall
     ) -> Mapping[int, int]:
-        """How far each partition was replayed."""
+        """The offset after the last replayed dead letter of each partition."""
         offsets = await self._coordinator.fetch_offsets(
             group_id=self._group_id,
             connector=name,
             consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
             timeout_s=call.deadline.remaining_s(),
         )
-        parsed = [found for each in offsets if (found := parse_sink_offset(each)) is not None]
+        parsed = [place for each in offsets if (place := parse_sink_offset(each)) is not None]
         return {at.partition: offset for at, offset in parsed if at.topic == topic}
 
 
@@ -152,7 +152,7 @@ def _faults(request: pb.ReplayDeadLettersRequest) -> list[Violation]:
     if not 0 <= request.row_count <= PREVIEW_ROWS_MAX:
         faults.append(Violation("row_count", f"must be 0 to {PREVIEW_ROWS_MAX}"))
     if len(request.conditions) > _CONDITIONS_MAX:
-        faults.append(Violation("conditions", f"must be at most {_CONDITIONS_MAX}"))
+        faults.append(Violation("conditions", f"must have at most {_CONDITIONS_MAX}"))
     if any(len(each.splitlines()) != 1 for each in request.conditions):
         faults.append(Violation("conditions", "must each be one line"))
     return faults

@@ -1,7 +1,7 @@
-"""Gets a request answered by the worker that can: here, or forwarded to the leader or an owner.
+"""Routes a request to the worker that can handle it: this one, the leader or an owner.
 
-The caller never hears "try again": a target that is gone or no longer the right one is looked for
-again until the caller's deadline.
+If the target is down or has changed, the request is routed again until the caller's deadline, so
+that callers need not retry.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from drover_worker.shell.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 1.0
-#: What a forwarded call leaves for the way back.
+#: The part of the deadline that a forwarded call leaves for the response.
 _HOP_MARGIN_S = 0.1
 
 _log = structlog.get_logger("drover.worker")
@@ -38,18 +38,18 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 AnswerT = TypeVar("AnswerT")
 
-#: Answers a forwarded call: its serialized request to its serialized response.
+#: Handles a forwarded call: serialized request in, serialized response out.
 ServeForwarded = Callable[[bytes, AdminCall], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedMethod(Generic[RequestT, ResponseT]):
-    """A ConnectService call that may have to be answered by another worker.
+    """A ConnectService call that another worker may have to handle.
 
     Attributes:
         name: The RPC's name, such as "CreateConnector".
-        request_type: Its request.
-        response_type: Its response.
+        request_type: The class of its request.
+        response_type: The class of its response.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ForwardedMethod(Generic[RequestT, ResponseT]):
     response_type: type[ResponseT]
 
     def decode_request(self, data: bytes) -> RequestT:
-        """The request that another worker serialized.
+        """Decode the request from another worker.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST.
@@ -69,21 +69,21 @@ class ForwardedMethod(Generic[RequestT, ResponseT]):
             raise InvalidArgumentError(Reason.INVALID_REQUEST, text) from None
 
     def decode_response(self, data: bytes) -> ResponseT:
-        """The response that another worker serialized.
+        """Decode the response from another worker.
 
         Raises:
-            InternalError: It is not one.
+            InternalError: It is malformed.
         """
         try:
             return self.response_type.FromString(data)
         except DecodeError as error:
-            text = f"another worker's response to {self.name} cannot be read: {error}"
+            text = f"another worker's response to {self.name} is malformed: {error}"
             raise InternalError(text) from None
 
     def served_by(
         self, use_case: Callable[[RequestT, AdminCall], Awaitable[ResponseT]]
     ) -> ServeForwarded:
-        """What answers this method's calls that other workers forward: the use case itself."""
+        """The handler of this method's forwarded calls, which runs the use case."""
 
         async def serve(data: bytes, call: AdminCall) -> bytes:
             response = await use_case(self.decode_request(data), call)
@@ -100,7 +100,7 @@ class WorkerClients(Protocol):
 
 
 class RequestForwarder:
-    """Asks the herder; where it names another worker, forwards the call to that one."""
+    """Submits requests to the herder, and forwards them to the worker that it names."""
 
     def __init__(self, loop: HerderLoop, workers: WorkerClients) -> None:
         self._loop = loop
@@ -114,33 +114,33 @@ class RequestForwarder:
         respond: Callable[[requests.Response], ResponseT],
         call: AdminCall,
     ) -> ResponseT:
-        """Answer a call, wherever that has to happen.
+        """Handle a call on this worker or forward it.
 
         Args:
-            method: Which call it is.
-            message: Its request, as it is forwarded.
-            request: The same for the herder.
-            respond: Makes the response of the herder's answer.
-            call: Who asks, until when. A client's call is tried until its deadline; a forwarded one
-                once, for the first worker tries again.
+            method: The call.
+            message: Its request, for forwarding.
+            request: Its request, for the herder.
+            respond: Turns the herder's response into the call's response.
+            call: The principal and the deadline. A client's call is retried until its deadline. A
+                forwarded call is tried once, because the first worker retries it.
 
         Raises:
-            DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out;
-                DRAINING when this worker shuts down; NOT_LEADER or NOT_OWNER after too many hops.
+            DroverError: The error of the call; DEADLINE_EXCEEDED with the worker's stage; DRAINING
+                if this worker shuts down; NOT_LEADER or NOT_OWNER after too many hops.
         """
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         last_error = ""
         while True:
             if not call.deadline.remaining_s():
-                raise self._too_late(method.name, last_error)
+                raise self._deadline_error(method.name, last_error)
             try:
                 return await self._try(method, message, request, respond, call)
             except DroverError as error:
                 ending = self._loop.herder.membership.ending
-                if call.hop_count or ending or not _answerable_elsewhere(error):
+                if call.hop_count or ending or not _is_retriable(error):
                     raise
                 last_error = error.message
-                _log.info("a call looks for its worker again", call=method.name, why=last_error)
+                _log.info("a call is routed again", call=method.name, why=last_error)
             await asyncio.sleep(min(backoff.next_pause_s(), call.deadline.remaining_s()))
 
     async def forward(
@@ -153,14 +153,14 @@ class RequestForwarder:
         hop_count: int,
         timeout_s: float,
     ) -> ResponseT:
-        """Have the worker at ``address`` answer a call; ``hop_count`` includes this hop.
+        """Forward a call to the worker at ``address``; ``hop_count`` includes this hop.
 
-        While the key that signs calls makes its way to both workers, it is made again.
+        It is retried while one of the two workers has not read the session key yet.
         """
-        give_up_s = asyncio.get_running_loop().time() + timeout_s
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         while True:
-            left_s = give_up_s - asyncio.get_running_loop().time()
+            left_s = deadline_s - asyncio.get_running_loop().time()
             try:
                 data = await self._workers.get(address).forward(
                     method=method.name,
@@ -196,7 +196,7 @@ class RequestForwarder:
             return respond(answer)
         left_s = call.deadline.remaining_s() - _HOP_MARGIN_S
         if left_s <= 0:
-            raise self._too_late(method.name, "")
+            raise self._deadline_error(method.name, "")
         return await self.forward(
             method,
             message,
@@ -206,7 +206,7 @@ class RequestForwarder:
             timeout_s=left_s,
         )
 
-    def _too_late(self, name: str, last_error: str) -> DeadlineExceededError:
+    def _deadline_error(self, name: str, last_error: str) -> DeadlineExceededError:
         error = self._loop.deadline_error(name)
         if not last_error:
             return error
@@ -216,18 +216,18 @@ class RequestForwarder:
 
 
 def answer_of(kind: type[AnswerT], answer: requests.Response) -> AnswerT:
-    """The herder's answer, which has to be of this kind.
+    """The herder's response, which has to be of this kind.
 
     Raises:
-        InternalError: It is of another one: a defect.
+        InternalError: It is of another kind, which is a defect.
     """
     if not isinstance(answer, kind):
-        raise InternalError(f"the herder answered {type(answer).__name__}, not {kind.__name__}")
+        raise InternalError(f"the herder returned {type(answer).__name__}, not {kind.__name__}")
     return answer
 
 
-def _answerable_elsewhere(error: DroverError) -> bool:
-    """Whether another worker, or the same one a little later, can answer."""
+def _is_retriable(error: DroverError) -> bool:
+    """Whether another worker, or the same worker later, may handle the call."""
     if isinstance(error, FailedPreconditionError):
         return error.reason in (Reason.NOT_LEADER, Reason.NOT_OWNER)
     return isinstance(error, UnavailableError)

@@ -1,4 +1,4 @@
-"""Shows what was done to a connector, without its secrets."""
+"""Pages of a connector's history, with secrets masked."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,12 +17,12 @@ from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.paging import number_of
 
-#: A config without the values of its secrets.
+#: Returns a config with its secrets masked.
 Masked = Callable[[ConfigMap], Mapping[str, str]]
 
 
 def class_names(entries: Sequence[HistoryEntry]) -> set[str]:
-    """What the configs of a history have as connector.class."""
+    """The values of connector.class in a history."""
     versions = [entry.change for entry in entries if isinstance(entry.change, ConfigVersion)]
     return {version.config.get("connector.class", "") for version in versions}
 
@@ -34,17 +34,17 @@ def history_page(
     current: ConnectorEntry | None,
     masked: Masked,
 ) -> pb.GetConnectorHistoryResponse:
-    """A page of a history, the newest first: at most 1 MiB, or one change.
+    """A page of a history, newest first: at most 1 MiB, but at least one change.
 
     Args:
-        entries: All of it, oldest first.
-        page_token: The revision of the last change seen, so that changes do no harm; empty for the
-            first page.
-        current: The connector; None when it is gone.
-        masked: Hides secrets.
+        entries: The whole history, oldest first.
+        page_token: The revision of the last change on the previous page, which stays valid if the
+            history changes; empty for the first page.
+        current: The connector; None if it was deleted.
+        masked: Masks secrets.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
+        InvalidArgumentError: INVALID_REQUEST, an invalid token.
     """
     before = number_of(page_token)
     response = pb.GetConnectorHistoryResponse()
@@ -63,12 +63,12 @@ def history_page(
 
 
 def _revision(entry: HistoryEntry) -> int:
-    """The log's end after the record; of a config that is its revision."""
+    """The config log's offset after the entry, which is the revision of a config."""
     return entry.offset + 1
 
 
 def _before(entries: Sequence[HistoryEntry], place: int) -> ConfigMap:
-    """The config that was there before a change, as far as it is known."""
+    """The config before a change; empty if there was none or the history lacks it."""
     for entry in reversed(entries[:place]):
         match entry.change:
             case ConfigVersion(_, config):
@@ -86,16 +86,16 @@ def _change_view(
         shown.change_time.FromMilliseconds(entry.time_ms)
     match entry.change:
         case ConfigVersion(revision, config):
-            made = ConfigDifference.between(before, config)
-            back = ConfigDifference.between((current and current.config) or {}, config)
+            change = ConfigDifference.between(before, config)
+            since = ConfigDifference.between((current and current.config) or {}, config)
             shown.config_version.CopyFrom(
                 pb.ConfigVersion(
                     config=masked(config),
-                    added_keys=made.added,
-                    removed_keys=made.removed,
-                    changed_keys=made.changed,
+                    added_keys=change.added,
+                    removed_keys=change.removed,
+                    changed_keys=change.changed,
                     current=current is not None and revision == current.config_revision,
-                    differing_keys=sorted([*back.added, *back.removed, *back.changed]),
+                    differing_keys=sorted([*since.added, *since.removed, *since.changed]),
                 )
             )
         case ConnectorConfigRemoved():

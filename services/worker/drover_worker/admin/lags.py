@@ -1,4 +1,4 @@
-"""Shows committed offsets; those of topic partitions with the partition's end and the lag."""
+"""Committed offsets with end offsets and lags, where they are positions in topic partitions."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from drover.model.sink_offsets import SinkOffsetError, parse_sink_offset
 from drover_worker.admin.call import Deadline
 from drover_worker.shell.engine_link import EngineLink
 
-#: How long the ends are waited for: offsets are worth showing without them.
+#: Limit for reading end offsets; after it offsets are returned without them.
 _ENDS_TIMEOUT_S = 5.0
 
 _log = structlog.get_logger("drover.worker")
 
 
 class Lags:
-    """Asks this worker's engine, which can read topics, where partitions end."""
+    """Reads end offsets from this worker's engine, which has access to topics."""
 
     def __init__(self, engine: EngineLink) -> None:
         self._engine = engine
@@ -26,10 +26,10 @@ class Lags:
     async def shown(
         self, offsets: Sequence[CommittedOffset], deadline: Deadline
     ) -> list[pb.ConnectorOffset]:
-        """The offsets in the admin API's form, with ends and lags where they can be found."""
+        """The offsets as messages, with end offsets and lags where available."""
         positions = [_position(each) for each in offsets]
-        wanted = {position[0] for position in positions if position is not None}
-        ends = await self._ends(wanted, deadline) if wanted else {}
+        partitions = {position[0] for position in positions if position is not None}
+        ends = await self._ends(partitions, deadline) if partitions else {}
         shown = []
         for offset, position in zip(offsets, positions, strict=True):
             each = pb.ConnectorOffset(
@@ -38,7 +38,7 @@ class Lags:
             if position is not None and position[0] in ends:
                 partition, next_offset = position
                 each.end_offset = ends[partition]
-                # a topic that was made anew may end before the offset
+                # a recreated topic may end before the committed offset
                 each.lag = max(ends[partition] - next_offset, 0)
             shown.append(each)
         return shown
@@ -50,12 +50,12 @@ class Lags:
         try:
             return await self._engine.end_offsets(partitions, timeout_s=timeout_s)
         except DroverError as error:
-            _log.info("offsets are shown without the ends of their partitions", why=error.message)
+            _log.info("offsets are returned without end offsets and lags", why=error.message)
             return {}
 
 
 def _position(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
-    """Where a sink goes on reading; None for the offset of a source."""
+    """The position of a sink in a topic partition; None for the offset of a source."""
     try:
         return parse_sink_offset(offset)
     except SinkOffsetError:

@@ -1,4 +1,4 @@
-"""The loggers of a worker: listed, and their levels set, here or in the whole cluster."""
+"""Lists loggers and sets their levels, on one worker or in the whole cluster."""
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.config_store import ConfigStoreClient
@@ -7,7 +7,7 @@ from drover_worker.shell.loggers import Loggers, shared_level
 
 
 class LoggerLevels:
-    """Lists and sets levels; those of the whole cluster go through the config log."""
+    """Lists and sets levels; cluster-wide levels are written to the config log."""
 
     def __init__(self, loggers: Loggers, config_store: ConfigStoreClient) -> None:
         self._loggers = loggers
@@ -16,7 +16,7 @@ class LoggerLevels:
     async def list_all(
         self, _request: pb.ListLoggersRequest, _call: AdminCall
     ) -> pb.ListLoggersResponse:
-        """The loggers of this worker's processes."""
+        """List the loggers of this worker's processes."""
         response = pb.ListLoggersResponse()
         for state in await self._loggers.states():
             shown = response.loggers.add(name=state.name, level=state.level)
@@ -27,7 +27,7 @@ class LoggerLevels:
     async def set_level(
         self, request: pb.SetLoggerLevelRequest, call: AdminCall
     ) -> pb.SetLoggerLevelResponse:
-        """Set a logger's level, here or everywhere."""
+        """Set a logger's level on this worker or in the whole cluster."""
         if not request.cluster_scope:
             names = await self._loggers.set_level(request.name, request.level)
             return pb.SetLoggerLevelResponse(names=names)

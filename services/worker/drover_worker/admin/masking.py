@@ -1,4 +1,4 @@
-"""Hides secrets: which settings are secret, and what is shown in their place."""
+"""Masks the values of secret settings."""
 
 from collections.abc import Collection
 
@@ -9,22 +9,22 @@ from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
 from drover_worker.shell.known_plugins import KnownPlugins
 
-#: Shown though the plugin that declares the rest is not known here.
+#: Settings that are never secret; if the plugin is unknown, all other settings are masked.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
 
 
 class Masking:
-    """Masks configs; plugins tell which of their settings are secret."""
+    """Masks configs; a plugin declares which of its settings are secret."""
 
     def __init__(self, plugins: KnownPlugins, providers: Collection[str] = ()) -> None:
-        """``providers`` are the worker's config providers: what names one is no secret itself."""
+        """``providers`` are the worker's config providers; placeholders for them are not masked."""
         self._plugins = plugins
         self._providers = providers
 
     def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
-        """A connector's or task's config without the values of its secrets.
+        """A connector's or task's config with its secrets masked.
 
-        While the plugin is not known nothing but the common settings is shown.
+        If the plugin is unknown, everything but the common settings is masked.
         """
         plugin = self._plugins.find(connector_config.get("connector.class", ""))
         types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
@@ -42,21 +42,21 @@ class Masking:
 
 
 def masked_default(key: engine_pb2.ConfigKey) -> str:
-    """The default value of a plugin's setting, masked when it is a password."""
+    """The default value of a plugin's setting, masked if it is a password."""
     secret = key.type == "PASSWORD" and key.default_value
     return MASK if secret else key.default_value
 
 
 def masked_value(value: engine_pb2.ConfigValue) -> str:
-    """A validated value, masked when its setting is secret."""
+    """A validated value, masked if its setting is secret."""
     secret = value.key.type == "PASSWORD" or sounds_secret(value.key.name)
     return MASK if secret and value.value else value.value
 
 
 def mask_violations(config: ConfigMap) -> list[Violation]:
-    """The faults of a config that was copied from an answer: the mask stands for a secret."""
+    """Violations for values that are the mask, copied from a response in place of the secret."""
     return [
-        Violation(f'config["{key}"]', "is the mask shown in place of a secret: give the secret")
+        Violation(f'config["{key}"]', "is the mask of a secret: set the secret itself")
         for key, value in config.items()
         if value == MASK
     ]

@@ -1,4 +1,4 @@
-"""Cuts long answers into pages."""
+"""Splits long responses into pages."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,13 +10,13 @@ ItemT = TypeVar("ItemT")
 
 
 def number_of(page_token: str) -> int:
-    """The number that a page token is; 0 for the first page's empty one.
+    """Parse a numeric page token; 0 for the empty token of the first page.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
+        InvalidArgumentError: INVALID_REQUEST, an invalid token.
     """
     if page_token and not page_token.isdecimal():
-        raise invalid_field("page_token", "must come from next_page_token")
+        raise invalid_field("page_token", "must be empty or a next_page_token")
     return int(page_token) if page_token else 0
 
 
@@ -30,7 +30,7 @@ def take_page(
     """A page of ``items`` and the next page's token: at most ``count_max``, at most 1 MiB.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
+        InvalidArgumentError: INVALID_REQUEST, an invalid token.
     """
     start = number_of(page_token)
     end, total = start, 0
@@ -45,7 +45,7 @@ def take_page(
 def take_page_by_name(
     names: Sequence[str], page_token: str, page_size: int
 ) -> tuple[Sequence[str], str]:
-    """A page of sorted names; the token is the last name seen, so that changes do no harm.
+    """A page of sorted names; the token is the last name, so it stays valid if names change.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST, a page size out of range.

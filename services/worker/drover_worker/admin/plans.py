@@ -1,4 +1,4 @@
-"""Plans: what a change of a config would be, and whether it still is what somebody looked at."""
+"""Plans of config changes, and the check that a reviewed plan is unchanged."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import config_error, sink_group_violations
 from drover_worker.shell.engine_link import EngineLink, violations_of
 
-#: Records that a plan looks at.
+#: How many records a plan previews.
 _ROWS = 20
 
 
 class ConnectorPlans:
-    """Compares a config with the running one, and previews both."""
+    """Compares a config with the present one, and previews both."""
 
     def __init__(
         self, engine: EngineLink, reads: Reads, views: ConnectorViews, *, group_id: str
@@ -41,10 +41,10 @@ class ConnectorPlans:
     async def plan(
         self, request: pb.PlanConnectorConfigRequest, call: AdminCall
     ) -> pb.PlanConnectorConfigResponse:
-        """What putting a config would change.
+        """Plan the put of a config.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG with every fault; TOO_LARGE.
+            InvalidArgumentError: INVALID_CONFIG with every violation; TOO_LARGE.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
         name = request.name.strip() or request.config.get("name", "").strip()
@@ -73,19 +73,19 @@ class ConnectorPlans:
     async def check(
         self, message: pb.PutConnectorConfigRequest, call: AdminCall
     ) -> pb.PlanConnectorConfigResponse:
-        """The plan of a put, if it is the one that its ``plan_hash`` names.
+        """The plan of a put, if it matches the put's ``plan_hash``.
 
         Raises:
             FailedPreconditionError: PLAN_CHANGED.
         """
         request = pb.PlanConnectorConfigRequest(name=message.name, config=message.config)
         planned = await self.plan(request, call)
-        # what is written already is what was wanted: this call, which is repeated, has written it
+        # a plan without changes is accepted: an earlier attempt of this call has written the config
         if planned.changes and planned.plan_hash != message.plan_hash:
             raise FailedPreconditionError(
                 Reason.PLAN_CHANGED,
-                f"the plan for connector {message.name!r} is not the one that was looked at: its "
-                "config, the plugins or the records changed since; make the plan again",
+                f"the plan for connector {message.name!r} has changed: its config, the plugins or "
+                "the records are different now; make a new plan and review it",
                 metadata={"planHash": planned.plan_hash},
             )
         return planned
@@ -112,7 +112,7 @@ class ConnectorPlans:
     async def _schemas(
         self, config: ConfigMap, response: pb.PlanConnectorConfigResponse
     ) -> tuple[StepSchemas, StepSchemas]:
-        """What records look like before the first step and after the last; notes say why not."""
+        """The schemas before the first step and after the last; a note if they are unavailable."""
         try:
             preview = await self._engine.preview(config, _ROWS)
         except (FailedPreconditionError, DeadlineExceededError, InvalidArgumentError) as error:
@@ -134,13 +134,13 @@ class ConnectorPlans:
 def plan_hash(
     name: str, masked_config: Mapping[str, str], plan: pb.PlanConnectorConfigResponse
 ) -> str:
-    """The SHA-256 of what a plan depends on, as hexadecimal digits."""
-    told = {
+    """The SHA-256 of everything that a plan depends on, in hexadecimal digits."""
+    inputs = {
         "name": name,
         "revision": plan.revision,
         "config": dict(masked_config),
         "components": list(plan.components),
         "input": [sorted(plan.input_schemas.keys), sorted(plan.input_schemas.values)],
     }
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Has a worker take on plugins that were installed since its engine began."""
+"""Makes a worker load plugins that were installed after its engine started."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,17 +11,17 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: What a forwarded call leaves for the way back.
+#: The part of the deadline that a forwarded call leaves for the response.
 _HOP_MARGIN_S = 0.2
 
 RELOAD = ForwardedMethod("ReloadPlugins", pb.ReloadPluginsRequest, pb.ReloadPluginsResponse)
 
-#: Replaces this worker's engine by a new one; how many connectors and tasks moved.
+#: Replaces this worker's engine; returns how many connectors and tasks moved to the new one.
 ReplaceEngine = Callable[[], Awaitable[int]]
 
 
 class PluginReload:
-    """Does it here, or by the leader on the worker that is named."""
+    """Replaces the engine of this worker, or forwards the call to the named worker."""
 
     def __init__(
         self,
@@ -39,20 +39,20 @@ class PluginReload:
     async def reload(
         self, request: pb.ReloadPluginsRequest, call: AdminCall
     ) -> pb.ReloadPluginsResponse:
-        """Replace a worker's engine; a call while that happens waits for it.
+        """Replace a worker's engine; concurrent calls wait for the same replacement.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, the new engine did not start.
-            InvalidArgumentError: INVALID_REQUEST, no such worker.
-            FailedPreconditionError: NOT_LEADER, this worker does not know the one that is named.
-            DeadlineExceededError: It goes on.
+            InvalidArgumentError: INVALID_REQUEST, the worker is not in the group.
+            FailedPreconditionError: NOT_LEADER, this worker cannot forward the call.
+            DeadlineExceededError: The replacement continues.
         """
         if request.worker_id in ("", self._worker_id):
             try:
                 async with asyncio.timeout(call.deadline.remaining_s()):
                     moved_count = await self._replace_engine()
             except TimeoutError:
-                text = "the engine is being replaced still: call again to wait for it"
+                text = "the engine is still being replaced: call again to wait for it"
                 raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text) from None
             return pb.ReloadPluginsResponse(worker_id=self._worker_id, moved_count=moved_count)
         return await self._forwarder.forward(
@@ -69,10 +69,11 @@ class PluginReload:
         membership = self._loop.herder.membership
         if membership.leads:
             if worker_id not in membership.assignments:
-                known = ", ".join(sorted(membership.assignments))
-                raise invalid_field("worker_id", f"is no worker of the cluster; there are {known}")
+                workers = ", ".join(sorted(membership.assignments))
+                text = f"is not a worker of the group; the workers are {workers}"
+                raise invalid_field("worker_id", text)
             return membership.call_url(worker_id)
         if hop_count >= HOP_COUNT_MAX or not membership.settled:
-            text = "this worker does not lead: call again"
+            text = "this worker is not the leader: retry"
             raise FailedPreconditionError(Reason.NOT_LEADER, text)
         return membership.call_url(membership.leader_url)

@@ -1,4 +1,4 @@
-"""The installed plugins, and what they say of a config."""
+"""Lists plugins, and validates and previews configs with them."""
 
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -13,14 +13,14 @@ from drover_worker.core.config.checks import config_error
 from drover_worker.shell.engine_link import EngineLink
 
 CONNECTOR_CLASS = "connector.class"
-#: Records of a preview by default, and at most.
+#: The default and the maximum number of records in a preview.
 PREVIEW_ROWS, PREVIEW_ROWS_MAX = 10, 1_000
-#: A preview's config needs no name, and a connector has one.
+#: The connector's name in a preview of a config without one.
 _UNNAMED = "preview"
 
 
 def bounded(preview: Preview) -> Preview:
-    """As many of the rows as fit into an answer."""
+    """Truncate a preview to the rows that fit into a response."""
     size_bytes = 0
     for index, row in enumerate(preview.rows):
         size_bytes += row.ByteSize()
@@ -32,7 +32,7 @@ def bounded(preview: Preview) -> Preview:
 
 
 class Plugins:
-    """Asks the engine, which alone runs plugins' code; its own limits are the deadlines."""
+    """Runs plugins in the engine, which has its own time limits."""
 
     def __init__(self, engine: EngineLink, cluster: ClusterPlugins) -> None:
         self._engine = engine
@@ -41,14 +41,14 @@ class Plugins:
     async def list_all(
         self, _request: pb.ListPluginsRequest, call: AdminCall
     ) -> pb.ListPluginsResponse:
-        """The plugins of all workers."""
+        """List the plugins of all workers."""
         return await self._cluster.list_all(call.hop_count)
 
     async def get(self, request: pb.GetPluginRequest, _call: AdminCall) -> pb.GetPluginResponse:
-        """A plugin's settings."""
+        """Return a plugin's settings."""
         plugin = (await self._engine.load_plugins()).find(request.class_name)
         if plugin is None:
-            text = f"no plugin {request.class_name!r} is installed on this worker"
+            text = f"plugin {request.class_name!r} is not installed on this worker"
             raise NotFoundError(Reason.PLUGIN_NOT_FOUND, text)
         return pb.GetPluginResponse(
             plugin=plugin_view(plugin), config_keys=[key_view(k) for k in plugin.config_keys]
@@ -57,11 +57,11 @@ class Plugins:
     async def preview(
         self, request: pb.PreviewConnectorRequest, _call: AdminCall
     ) -> pb.PreviewConnectorResponse:
-        """What a connector would do to some records; checked as a config is that is to be written.
+        """Preview a connector on some records; the config is validated as for a put.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, a count out of bounds; INVALID_CONFIG with every
-                fault; TOO_LARGE.
+                violation; TOO_LARGE.
             FailedPreconditionError: PREVIEW_FAILED.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
@@ -84,14 +84,14 @@ class Plugins:
     async def validate(
         self, request: pb.ValidateConfigRequest, _call: AdminCall
     ) -> pb.ValidateConfigResponse:
-        """A config's faults."""
+        """Validate a config."""
         config = dict(request.config)
         check_config_size(config)
         answer = await self._engine.validate(config)
-        lacking = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
+        missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
         not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
-        # one fault is enough: it names this worker, too
-        response = pb.ValidateConfigResponse() if lacking and not_here else validation_view(answer)
-        for fault in lacking:
+        # the cluster's violation includes this worker, so the engine's is left out
+        response = pb.ValidateConfigResponse() if missing and not_here else validation_view(answer)
+        for fault in missing:
             add_fault(response, CONNECTOR_CLASS, fault)
         return response

@@ -1,4 +1,4 @@
-"""What every use case that shows views needs first: views that are fresh enough."""
+"""Waits for fresh views before a use case reads them."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -10,15 +10,15 @@ from drover_worker.core.config.checks import connector_not_found
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: How long a read waits to be as fresh as the config store before it shows what is here.
+#: How long a read waits for the config log's end before it uses the present view.
 FRESH_TIMEOUT_S = 1.0
 
-#: Brings the config view to the log's end, within a number of seconds.
+#: Reads the config log to its end, within a number of seconds.
 ReadToEnd = Callable[[float], Awaitable[None]]
 
 
 class Reads:
-    """Waits for views that hold all that was durable before the call."""
+    """Waits for views that include all writes that were durable before the call."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Reads:
         views: ConnectorViews,
         read_to_end: ReadToEnd,
     ) -> None:
-        #: What this worker has read of the config log.
+        #: This worker's view of the config log.
         self.view = loop.herder.context.view
         self._loop = loop
         self._engine = engine
@@ -35,12 +35,12 @@ class Reads:
         self._read_to_end = read_to_end
 
     async def prepare(self, deadline: Deadline) -> None:
-        """Wait for fresh views, and for the plugins that say what to mask.
+        """Wait for fresh views, and for the plugins that declare which settings are secret.
 
-        While the config store is away what is here is shown as it is.
+        If the config store is unreachable the present view is used.
 
         Raises:
-            DeadlineExceededError: The views were not read for the first time yet.
+            DeadlineExceededError: The views have never been loaded.
         """
         await self._loop.wait_until_loaded(deadline.remaining_s())
         with suppress(DroverError):
@@ -48,7 +48,7 @@ class Reads:
         await self.know_plugins()
 
     async def know_plugins(self) -> None:
-        """Ask the engine about the classes of connectors that are not known yet."""
+        """Load the unknown plugins of existing connectors from the engine."""
         await self._engine.try_know_plugins(self._views.class_names())
 
     async def existing(self, name: str, deadline: Deadline) -> str:

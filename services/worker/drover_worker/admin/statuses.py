@@ -1,4 +1,4 @@
-"""What connectors are doing: statuses, tasks, offsets, topics."""
+"""Reads of statuses, tasks, offsets and active topics of connectors."""
 
 from collections.abc import AsyncIterator
 
@@ -18,7 +18,7 @@ from drover_worker.shell.herder_loop import HerderLoop
 
 
 class ConnectorStatuses:
-    """Shows what connectors and their tasks do and have done."""
+    """Reads and watches statuses, and reads tasks, offsets and active topics."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class ConnectorStatuses:
     async def get(
         self, request: pb.GetConnectorStatusRequest, call: AdminCall
     ) -> pb.GetConnectorStatusResponse:
-        """What a connector and its tasks are doing."""
+        """Return the status of a connector and its tasks."""
         name = await self._reads.existing(request.name, call.deadline)
         return pb.GetConnectorStatusResponse(status=self._views.status(name))
 
     async def watch(
         self, request: pb.WatchStatusesRequest, call: AdminCall
     ) -> AsyncIterator[pb.WatchStatusesResponse]:
-        """Statuses as they change, the present ones first."""
+        """Stream all statuses, then their changes."""
         await self._reads.prepare(call.deadline)
 
         def show(name: str) -> pb.WatchStatusesResponse:
@@ -60,15 +60,15 @@ class ConnectorStatuses:
                 return pb.WatchStatusesResponse(status=self._views.status(name))
             return pb.WatchStatusesResponse(status=pb.ConnectorStatus(name=name), removed=True)
 
-        def wanted(name: str) -> bool:
+        def is_watched(name: str) -> bool:
             return request.name in ("", name) and call.may_see(name)
 
         with self._hub.watch_statuses() as changed:
-            async for response in follow(changed, wanted, self._view, self._reads, show):
+            async for response in follow(changed, is_watched, self._view, self._reads, show):
                 yield response or pb.WatchStatusesResponse(synced=True)
 
     async def tasks(self, request: pb.ListTasksRequest, call: AdminCall) -> pb.ListTasksResponse:
-        """A page of a connector's tasks."""
+        """Return a page of a connector's tasks."""
         name = await self._reads.existing(request.name, call.deadline)
         tasks, token = take_page(
             self._views.tasks(name), request.page_token, size_bytes=pb.TaskInfo.ByteSize
@@ -78,7 +78,7 @@ class ConnectorStatuses:
     async def offsets(
         self, request: pb.GetConnectorOffsetsRequest, call: AdminCall
     ) -> pb.GetConnectorOffsetsResponse:
-        """A page of a connector's committed offsets, a sink's with their lag."""
+        """Return a page of a connector's committed offsets, with lags for a sink."""
         name = await self._reads.existing(request.name, call.deadline)
         config = self._view.config(name) or {}
         offsets = await self._coordinator.fetch_offsets(
@@ -99,14 +99,14 @@ class ConnectorStatuses:
     async def topics(
         self, request: pb.GetConnectorTopicsRequest, call: AdminCall
     ) -> pb.GetConnectorTopicsResponse:
-        """The topics that a connector was seen to use."""
+        """Return a connector's active topics."""
         name = await self._reads.existing(request.name, call.deadline)
         return pb.GetConnectorTopicsResponse(topics=self._topics.of(name))
 
     async def reset_topics(
         self, request: pb.ResetConnectorTopicsRequest, call: AdminCall
     ) -> pb.ResetConnectorTopicsResponse:
-        """Forget them."""
+        """Remove a connector's active topics."""
         name = await self._reads.existing(request.name, call.deadline)
         await self._status_store.delete_topic_statuses(name, timeout_s=call.deadline.remaining_s())
         return pb.ResetConnectorTopicsResponse()

@@ -1,4 +1,4 @@
-"""Topics and their records, as operators look at them; the engine reads, a piece at a time."""
+"""Reads topics and their records for operators; the engine reads them in chunks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -22,96 +22,96 @@ from drover_worker.admin.reads import Reads
 from drover_worker.shell.engine_link import EngineLink
 
 LAST_COUNT_MAX = 1_000
-#: Texts of one query, and how long they may be together.
+#: Limits of a query: the number of conditions or paths, and the encoded size.
 _TERMS_MAX, _QUERY_BYTES_MAX = 100, 256 * 1024
-#: Readings of a worker at the same time.
-_READINGS_MAX = 16
-#: How often a follower looks for new records, and how often it asks again while nobody answers.
-_LOOK_AGAIN_S = 0.5
-_AGAIN_MAX = 120
+#: How many calls may read topics on a worker at a time.
+_READS_MAX = 16
+#: The pause between polls for new records, and how often a follower retries a failed read.
+_POLL_PAUSE_S = 0.5
+_RETRIES_MAX = 120
 
 
 class Topics:
-    """Lists, describes, reads and counts; commits nothing."""
+    """Lists, describes, reads and counts; never commits offsets."""
 
     def __init__(self, engine: EngineLink, reads: Reads) -> None:
         self._engine = engine
         self._reads = reads
-        self._reading_count = 0
+        self._read_count = 0
 
     async def list_page(
         self, request: pb.ListTopicsRequest, _call: AdminCall
     ) -> pb.ListTopicsResponse:
-        """A page of topics."""
+        """Return a page of topics."""
         if not 0 <= request.page_size <= PAGE_SIZE_MAX:
             raise invalid_field("page_size", f"must be from 0 to {PAGE_SIZE_MAX}")
         count_max = request.page_size or PAGE_SIZE_DEFAULT
-        found = await self._engine.list_topics(request.page_token, count_max)
-        token = found.topics[-1].name if found.more and found.topics else ""
-        return pb.ListTopicsResponse(topics=found.topics, next_page_token=token)
+        page = await self._engine.list_topics(request.page_token, count_max)
+        token = page.topics[-1].name if page.more and page.topics else ""
+        return pb.ListTopicsResponse(topics=page.topics, next_page_token=token)
 
     async def describe(
         self, request: pb.DescribeTopicRequest, _call: AdminCall
     ) -> pb.DescribeTopicResponse:
-        """A topic."""
+        """Describe a topic."""
         return pb.DescribeTopicResponse(topic=await self._engine.describe_topic(request.name))
 
     async def watch(
         self, request: pb.WatchTopicRequest, call: AdminCall
     ) -> AsyncIterator[pb.WatchTopicResponse]:
-        """Records of a topic, and with ``follow`` those that come."""
+        """Stream records of a topic; with ``follow`` also new records, without end."""
         _check(request.query, _watch_faults(request))
-        wanted = engine_pb2.ReadTopic(
+        command = engine_pb2.ReadTopic(
             query=request.query,
             connector_config=await self._config_of(request.connector, call),
             positions=request.positions,
             start_offset=request.start_offset,
             last_count=0 if request.positions else request.last_count,
         )
-        left = request.record_count_max
+        remaining = request.record_count_max
         synced = False
-        with self._one_more_reading():
+        with self._reading():
             while True:
-                # 0 in the command: as many as an answer holds
-                wanted.record_count_max = min(left, 2**31 - 1)
-                found = await self._read(wanted, patient=request.follow and synced)
-                records = found.records[:left] if left else found.records
-                wanted.ClearField("positions")
-                wanted.positions.extend(found.positions)
-                wanted.last_count = 0
-                for response in _messages(records, found.positions):
+                # 0 means no limit other than the size of a chunk
+                command.record_count_max = min(remaining, 2**31 - 1)
+                chunk = await self._read(command, retries=request.follow and synced)
+                records = chunk.records[:remaining] if remaining else chunk.records
+                command.ClearField("positions")
+                command.positions.extend(chunk.positions)
+                command.last_count = 0
+                for response in _messages(records, chunk.positions):
                     yield response
-                complete = bool(left) and len(records) == left
-                left -= len(records) if left else 0
-                if complete or (found.at_end and not synced):
+                complete = bool(remaining) and len(records) == remaining
+                remaining -= len(records) if remaining else 0
+                if complete or (chunk.at_end and not synced):
                     synced = True
-                    yield pb.WatchTopicResponse(positions=found.positions, synced=True)
+                    yield pb.WatchTopicResponse(positions=chunk.positions, synced=True)
                 if complete or (synced and not request.follow):
                     return
-                if found.at_end:
-                    await asyncio.sleep(_LOOK_AGAIN_S)
+                if chunk.at_end:
+                    await asyncio.sleep(_POLL_PAUSE_S)
 
     async def count(
         self, request: pb.GetTopicRecordCountRequest, call: AdminCall
     ) -> pb.GetTopicRecordCountResponse:
-        """How many records meet conditions, as far as the deadline lets them be looked at."""
+        """Count the records that meet conditions, as many as can be read before the deadline."""
         _check(request.query, [])
         if not request.query.conditions:
             return await self._count_offsets(request.query)
-        wanted = engine_pb2.ReadTopic(
+        command = engine_pb2.ReadTopic(
             query=request.query,
             connector_config=await self._config_of(request.connector, call),
             count_only=True,
         )
         counted = pb.GetTopicRecordCountResponse()
-        with self._one_more_reading():
+        with self._reading():
             while not counted.complete and call.deadline.remaining_s() > 0:
-                found = await self._engine.read_topic(wanted)
-                counted.record_count += found.record_count
-                counted.scanned_count += found.scanned_count
-                counted.complete = found.at_end
-                wanted.ClearField("positions")
-                wanted.positions.extend(found.positions)
+                chunk = await self._engine.read_topic(command)
+                counted.record_count += chunk.record_count
+                counted.scanned_count += chunk.scanned_count
+                counted.complete = chunk.at_end
+                command.ClearField("positions")
+                command.positions.extend(chunk.positions)
         return counted
 
     async def _count_offsets(self, query: topics_pb2.RecordQuery) -> pb.GetTopicRecordCountResponse:
@@ -120,7 +120,7 @@ class Topics:
         missing = [each for each in query.partitions if each not in bounds]
         if missing:
             raise invalid_field(
-                "query.partitions", f"must be of 0 to {len(bounds) - 1}, not {missing[0]}"
+                "query.partitions", f"must be from 0 to {len(bounds) - 1}, not {missing[0]}"
             )
         partitions = set(query.partitions or bounds)
         count = sum(bounds[each].end_offset - bounds[each].start_offset for each in partitions)
@@ -133,40 +133,40 @@ class Topics:
         return self._reads.view.connectors[name].config or {}
 
     async def _read(
-        self, wanted: engine_pb2.ReadTopic, *, patient: bool
+        self, command: engine_pb2.ReadTopic, *, retries: bool
     ) -> engine_pb2.TopicRecords:
-        """Ask the engine; a follower outlives an engine that is replaced and a storage that is
-        away for a while.
+        """Read a chunk; with ``retries`` also after a replacement of the engine or an outage of the
+        storage.
         """
-        for _ in range(_AGAIN_MAX if patient else 0):
+        for _ in range(_RETRIES_MAX if retries else 0):
             try:
-                return await self._engine.read_topic(wanted)
+                return await self._engine.read_topic(command)
             except UnavailableError:
-                await asyncio.sleep(_LOOK_AGAIN_S)
-        return await self._engine.read_topic(wanted)
+                await asyncio.sleep(_POLL_PAUSE_S)
+        return await self._engine.read_topic(command)
 
     @contextmanager
-    def _one_more_reading(self) -> Iterator[None]:
-        if self._reading_count >= _READINGS_MAX:
+    def _reading(self) -> Iterator[None]:
+        if self._read_count >= _READS_MAX:
             raise ResourceExhaustedError(
                 Reason.QUEUE_FULL,
-                f"{_READINGS_MAX} callers read topics on this worker already: end one, ask another "
-                "worker, or try again later",
+                f"{_READS_MAX} callers are reading topics on this worker, the maximum: end one, "
+                "call another worker, or retry later",
             )
-        self._reading_count += 1
+        self._read_count += 1
         try:
             yield
         finally:
-            self._reading_count -= 1
+            self._read_count -= 1
 
 
 def _check(query: topics_pb2.RecordQuery, faults: list[Violation]) -> None:
-    """Refuse what is seen without the topic; the engine sees the rest."""
+    """Reject violations that do not depend on the topic; the engine finds the others."""
     if not query.topic:
-        faults.append(Violation("query.topic", "must be given"))
+        faults.append(Violation("query.topic", "must be set"))
     for field, terms in (("conditions", query.conditions), ("paths", query.paths)):
         if len(terms) > _TERMS_MAX:
-            faults.append(Violation(f"query.{field}", f"must be at most {_TERMS_MAX}"))
+            faults.append(Violation(f"query.{field}", f"must have at most {_TERMS_MAX}"))
     if query.ByteSize() > _QUERY_BYTES_MAX:
         faults.append(Violation("query", f"must have at most {_QUERY_BYTES_MAX} bytes"))
     if len(query.partitions) != len(set(query.partitions)):
@@ -192,7 +192,7 @@ def _watch_faults(request: pb.WatchTopicRequest) -> list[Violation]:
 def _messages(
     records: Sequence[topics_pb2.TopicRecord], positions: Sequence[topics_pb2.ReadPosition]
 ) -> Iterator[pb.WatchTopicResponse]:
-    """The records in messages of about 1 MiB; the last one has the positions."""
+    """Pack the records into messages of about 1 MiB; the last message has the positions."""
     response = pb.WatchTopicResponse()
     size_bytes = 0
     for record in records:

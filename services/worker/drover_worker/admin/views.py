@@ -1,4 +1,4 @@
-"""Shows the worker's views in the admin API's form; secrets stay masked."""
+"""Converts the worker's views into messages of the admin API, with secrets masked."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +18,7 @@ from drover_worker.shell.known_plugins import KnownPlugins
 
 
 class ConnectorViews:
-    """Reads the herder's views; plugins tell a connector's type and which settings are secret."""
+    """Messages for the herder's views; plugins declare types and secret settings."""
 
     def __init__(
         self, context: Context, plugins: KnownPlugins, providers: Collection[str] = ()
@@ -28,11 +28,11 @@ class ConnectorViews:
         self._masking = Masking(plugins, providers)
 
     def class_names(self) -> set[str]:
-        """What the connectors that exist have as connector.class."""
+        """The values of connector.class of all connectors."""
         return {_class_of(entry.config or {}) for entry in self._context.view.connectors.values()}
 
     def connector(self, name: str) -> pb.Connector:
-        """A connector that exists."""
+        """The message of an existing connector."""
         view = self._context.view
         entry = view.connectors[name]
         return pb.Connector(
@@ -45,15 +45,15 @@ class ConnectorViews:
         )
 
     def find_connector(self, name: str) -> pb.Connector | None:
-        """A connector; None when there is none of that name."""
+        """The message of a connector; None if it does not exist."""
         return self.connector(name) if name in self._context.view.connectors else None
 
     def find_status(self, name: str) -> pb.ConnectorStatus | None:
-        """A connector's status; None when there is no such connector."""
+        """A connector's status; None if it does not exist."""
         return self.status(name) if name in self._context.view.connectors else None
 
     def status(self, name: str) -> pb.ConnectorStatus:
-        """The status of a connector that exists, and of the tasks it should have."""
+        """The status of an existing connector and of its configured tasks."""
         return encode_connector_status(
             name,
             self.type_of(self._context.view.config(name) or {}),
@@ -71,11 +71,11 @@ class ConnectorViews:
         ]
 
     def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
-        """A connector's or task's config without the values of its secrets."""
+        """A connector's or task's config with its secrets masked."""
         return self._masking.masked(config, connector_config)
 
     def type_of(self, config: ConfigMap) -> str:
-        """Source or sink, in lower case; empty when the config's class is not known here."""
+        """Either "source" or "sink"; empty if the plugin is unknown."""
         plugin = self._plugins.find(_class_of(config))
         return plugin.type if plugin else ""
 
@@ -92,7 +92,7 @@ _GUARANTEES: Mapping[str, pb.Guarantee.ValueType] = {
 
 
 def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
-    """A plugin."""
+    """The message of a plugin."""
     return pb.Plugin(
         class_name=plugin.class_name,
         aliases=plugin.aliases,
@@ -105,7 +105,7 @@ def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
 
 
 def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
-    """A plugin's setting; a password's default is masked."""
+    """The message of a plugin's setting; a password's default is masked."""
     shown = pb.ConfigKey(
         name=key.name,
         type=key.type,
@@ -127,7 +127,7 @@ def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
 def validation_view(
     answer: engine_pb2.ConfigValidation | engine_pb2.Failure,
 ) -> pb.ValidateConfigResponse:
-    """A config's faults: as a list, and beside each setting."""
+    """The result of a validation: all violations, and the errors of each setting."""
     violations = violations_of(answer)
     response = pb.ValidateConfigResponse(
         error_count=len(violations),
@@ -155,7 +155,7 @@ def validation_view(
 
 
 def add_fault(response: pb.ValidateConfigResponse, setting: str, fault: Violation) -> None:
-    """Tell one more fault of a setting that a config was found to have."""
+    """Add a violation of a setting to a validation's result."""
     response.error_count += 1
     response.violations.add(field=fault.field, description=fault.description)
     for value in response.values:

@@ -1,4 +1,4 @@
-"""Tells watchers which connectors changed; a slow watcher sees the newest, not every step."""
+"""Notifies watchers of changed connectors; a slow watcher skips intermediate states."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from drover_worker.core import events
 
 
 class Changed:
-    """The names of what changed since they were last taken; bounded by the number of names."""
+    """The names of the connectors that changed since the last ``take``, each once."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
@@ -25,17 +25,20 @@ class Changed:
         self._wake = asyncio.Event()
 
     def add(self, name: str) -> None:
-        """A connector changed."""
+        """Add a changed connector."""
         self._names[name] = None
         self._wake.set()
 
     def add_all(self) -> None:
-        """Anything may have changed, or be gone."""
+        """Mark every connector as changed or removed."""
         self._all = True
         self._wake.set()
 
     async def take(self, timeout_s: float) -> list[str] | None:
-        """What changed, in order; empty after ``timeout_s`` without a change, None for anything."""
+        """Wait for changes; returns their names in order, or None if any connector may differ.
+
+        The list is empty after ``timeout_s`` without a change.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -48,7 +51,7 @@ class Changed:
 
 
 class WatchHub:
-    """Hands every change of the views to every watcher."""
+    """Distributes the changes of the views to all watchers."""
 
     def __init__(self) -> None:
         self._configs: set[Changed] = set()
@@ -62,12 +65,12 @@ class WatchHub:
 
     @contextmanager
     def watch_statuses(self) -> Iterator[Changed]:
-        """Follow changes of statuses, and of what there are statuses of."""
+        """Follow changes of statuses, and of their connectors and tasks."""
         with _subscribed(self._statuses) as changed:
             yield changed
 
     def observe(self, event: events.HerderEvent) -> None:
-        """An event that the herder has taken."""
+        """Notify the watchers of the changes in an event that the herder has handled."""
         match event:
             case events.ConfigsChanged(changes):
                 for change in changes:
@@ -108,7 +111,7 @@ def _subscribed(to: set[Changed]) -> Iterator[Changed]:
 
 
 def _name_of(change: ConfigChange) -> str:
-    """Whose change it is; empty when it is no connector's."""
+    """The connector of a change; empty if it concerns none."""
     match change:
         case ConnectorConfigUpdated(connector) | TaskConfigsUpdated(connector):
             return connector.name

@@ -1,4 +1,4 @@
-"""Follows the views for a watcher: the present state first, then what changes."""
+"""Follows the views for a watcher: the present state, then the changes."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -8,21 +8,21 @@ from drover_worker.admin.reads import Reads
 from drover_worker.admin.watch_hub import Changed
 from drover_worker.core.config.view import ConfigView
 
-SIGN_OF_LIFE_S = 10.0
+PROGRESS_INTERVAL_S = 10.0
 
 WatchT = TypeVar("WatchT", pb.WatchStatusesResponse, pb.WatchConnectorsResponse)
 
 
 async def follow(
     changed: Changed,
-    wanted: Callable[[str], bool],
+    is_watched: Callable[[str], bool],
     view: ConfigView,
     reads: Reads,
     show: Callable[[str], WatchT],
 ) -> AsyncIterator[WatchT | None]:
-    """What ``show`` makes of each connector, None for "synced" and signs of life.
+    """The messages of ``show`` for each changed connector; None for "synced" and progress marks.
 
-    ``wanted`` says which connectors to follow.
+    Only connectors for which ``is_watched`` is true are followed.
     """
     shown: dict[str, bytes] = {}
     names = sorted(view.connectors)
@@ -30,11 +30,11 @@ async def follow(
     while True:
         await reads.know_plugins()
         for name in names:
-            if not wanted(name):
+            if not is_watched(name):
                 continue
             response = show(name)
             if response.removed and shown.pop(name, None) is None:
-                continue  # gone before it was ever shown
+                continue  # removed before it was shown
             data = response.SerializeToString(deterministic=True)
             if response.removed or shown.get(name) != data:
                 if not response.removed:
@@ -43,6 +43,6 @@ async def follow(
         if not synced or not names:
             yield None
         synced = True
-        taken = await changed.take(SIGN_OF_LIFE_S)
-        # what is gone from a view that was read anew is only known from what was shown
-        names = sorted({*shown, *view.connectors}) if taken is None else taken
+        changed_names = await changed.take(PROGRESS_INTERVAL_S)
+        # after a reload of the view, connectors that were shown before may have been removed
+        names = sorted({*shown, *view.connectors}) if changed_names is None else changed_names

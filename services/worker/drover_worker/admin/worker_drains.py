@@ -1,4 +1,4 @@
-"""Drains workers, and has them take work again."""
+"""Drains workers, and lets them accept work again."""
 
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ RESUME = ForwardedMethod("ResumeWorker", pb.ResumeWorkerRequest, pb.ResumeWorker
 
 
 class WorkerDrains:
-    """Has the worker do it whose work it is, wherever the call came to."""
+    """Drains and resumes workers; a call to any worker is forwarded to the named one."""
 
     def __init__(self, forwarder: RequestForwarder) -> None:
         self._forwarder = forwarder
@@ -26,13 +26,13 @@ class WorkerDrains:
     async def drain(
         self, request: pb.DrainWorkerRequest, call: AdminCall
     ) -> pb.DrainWorkerResponse:
-        """Have a worker hand its work over; returns once the others know."""
+        """Drain a worker; returns once it has rejoined the group as draining."""
         return await self._set(DRAIN, request, call, draining=True)
 
     async def resume(
         self, request: pb.ResumeWorkerRequest, call: AdminCall
     ) -> pb.ResumeWorkerResponse:
-        """Have a worker take work again."""
+        """Let a drained worker accept work again."""
         return await self._set(RESUME, request, call, draining=False)
 
     async def _set(
