@@ -1,4 +1,4 @@
-"""Waking up at a time of a ``Clock``, be it the machine's or one that a test moves by hand."""
+"""Callbacks at a time of a ``Clock``: of the system clock or of a manual clock in a test."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from drover.clock import Clock
 
 
 class Alarm(Protocol):
-    """A wake-up that is set."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Forget it; no effect once it has rung."""
+        """Cancel the callback; no effect once it has run."""
 
 
 @runtime_checkable
 class AlarmClock(Clock, Protocol):
-    """A clock that rings by itself, such as ``drover.testing.ManualClock``."""
+    """A clock that runs callbacks, such as ``drover.testing.ManualClock``."""
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Alarm:
         """Run ``callback`` once when the clock reaches ``deadline_ms``."""
@@ -25,8 +25,8 @@ class AlarmClock(Clock, Protocol):
 def call_at(clock: Clock, deadline_ms: int, callback: Callable[[], None]) -> Alarm:
     """Run ``callback`` in this event loop once ``clock`` has reached ``deadline_ms``.
 
-    With a clock that only tells the time the loop's own timer is used; it may ring a little early,
-    so a callback looks at the clock again.
+    With a clock that is no ``AlarmClock`` the loop's timer is used. It may fire slightly early, so
+    the callback has to check the clock.
     """
     if isinstance(clock, AlarmClock):
         return clock.call_at(deadline_ms, callback)

@@ -1,4 +1,4 @@
-"""The recent changes of a log, so that a watcher can go on where it was. Pure."""
+"""The recent changes of a log, from which a watcher can resume. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ EventT = TypeVar("EventT")
 
 MAX_EVENTS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
-#: A watcher that was away for longer reads a snapshot, as after a start.
+#: A watcher that was disconnected for longer reads a snapshot.
 MAX_AGE_MS = 10 * 60_000
-#: Less than brokers keep a tombstone for those who have not read it (a day).
+#: Shorter than the time for which brokers keep tombstones (a day).
 SHARED_LOG_COMPLETE_MS = 12 * 3_600_000
 
 
@@ -30,16 +30,16 @@ class _Entry(Generic[EventT]):
 class ChangeBuffer(Generic[EventT]):
     """Every change caused by the records from ``start_offset`` up to ``end_offset``.
 
-    A log-backed machine fills it in ``replay``, live and at load, so that watchers resume across a
-    restart of the service. Bounded: the oldest changes are forgotten first.
+    A log-backed machine fills it in ``replay``, live and at load, so that watchers can resume
+    across a restart of the service. It is bounded: the oldest changes are dropped first.
 
     Args:
-        max_events: How many changes are kept.
-        max_bytes: How large they may be together, as estimated by whoever adds them.
-        max_age_ms: How much older than the last one.
-        complete_ms: For a log whose offsets have gaps where nothing is missing, as on Kafka, so
-            that a gap does not tell what compaction has removed: what is older than this when the
-            log is loaded does not count as known. None for a log without such gaps.
+        max_events: The maximum number of changes.
+        max_bytes: The maximum total size, as estimated by the caller of ``record_seen``.
+        max_age_ms: The maximum age, relative to the latest change.
+        complete_ms: For a log on Kafka, whose offsets have gaps even without compaction, so that a
+            gap does not show whether compaction removed records. Changes older than this are
+            dropped when the log is loaded. None for a log with contiguous offsets.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ChangeBuffer(Generic[EventT]):
 
     @property
     def start_offset(self) -> int:
-        """The first offset whose changes are all known."""
+        """The offset from which on all changes are in the buffer."""
         return self._start_offset
 
     @property
@@ -72,7 +72,7 @@ class ChangeBuffer(Generic[EventT]):
 
     @classmethod
     def of(cls, log: Log) -> "ChangeBuffer[EventT]":
-        """An empty history of a log."""
+        """An empty buffer for a log."""
         followed = isinstance(log, FollowedLog)
         return cls(complete_ms=SHARED_LOG_COMPLETE_MS if followed else None)
 
@@ -83,10 +83,10 @@ class ChangeBuffer(Generic[EventT]):
         size_bytes: int = 0,
         timestamp_ms: int = 0,
     ) -> None:
-        """The record at ``offset``, decided at ``timestamp_ms``, caused ``events``, maybe none.
+        """Add the changes of the record at ``offset``, decided at ``timestamp_ms``.
 
-        When offsets before it were never seen, compaction has removed records: what came earlier
-        would be a history with holes, and is forgotten.
+        A gap before ``offset`` means that compaction removed records; then all earlier changes are
+        dropped, because the history would be incomplete.
         """
         if offset != self._end_offset and (self._complete_ms is None or offset < self._end_offset):
             self.skip_to(offset)
@@ -99,24 +99,24 @@ class ChangeBuffer(Generic[EventT]):
         self._trim(timestamp_ms)
 
     def loaded(self, end_offset: int, now_ms: int) -> None:
-        """The log has been read to ``end_offset``."""
+        """Handle the end of the load: the log was read up to ``end_offset``."""
         if self._complete_ms is None:
             self.skip_to(end_offset)
             return
         oldest_ms = now_ms - self._complete_ms
-        known_from = self._entries[0].offset if self._entries else self._end_offset
+        complete_from = self._entries[0].offset if self._entries else self._end_offset
         old_count = 0
         for count, entry in enumerate(self._entries, 1):
             if entry.timestamp_ms < oldest_ms:
                 old_count = count
-                known_from = entry.offset + 1
+                complete_from = entry.offset + 1
         for _ in range(old_count):
-            self._forget_oldest()
-        self._start_offset = max(self._start_offset, known_from)
+            self._drop_oldest()
+        self._start_offset = max(self._start_offset, complete_from)
         self._end_offset = end_offset
 
     def skip_to(self, end_offset: int) -> None:
-        """The log ends at ``end_offset`` and what led there is not known."""
+        """Drop all changes and continue at ``end_offset``."""
         if end_offset == self._end_offset:
             return
         self._entries.clear()
@@ -127,18 +127,18 @@ class ChangeBuffer(Generic[EventT]):
         """The changes from ``start_offset`` on, in log order.
 
         Raises:
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
-                log ends before ``start_offset``: then it is another log than the reader thinks.
+            OutOfRangeError: REVISION_COMPACTED, the changes from ``start_offset`` on were dropped,
+                or the log ends before it: then the reader's offset is from another log.
         """
         if start_offset < self._start_offset:
             raise self._out_of_range(
-                f"changes before offset {self._start_offset} are forgotten, {start_offset} was"
-                " asked for: read a snapshot and watch from its end"
+                f"changes from offset {start_offset} are not available, only from"
+                f" {self._start_offset}: read a snapshot and watch from its end"
             )
         if start_offset > self._end_offset:
             raise self._out_of_range(
-                f"the log ends at offset {self._end_offset}, {start_offset} was asked for: it is"
-                " not the log that was read before; read a snapshot and watch from its end"
+                f"offset {start_offset} is beyond the log's end, {self._end_offset}, so it is from"
+                " another log: read a snapshot and watch from its end"
             )
         recent = takewhile(lambda entry: entry.offset >= start_offset, reversed(self._entries))
         return [event for entry in reversed(list(recent)) for event in entry.events]
@@ -154,11 +154,11 @@ class ChangeBuffer(Generic[EventT]):
 
     def _trim(self, now_ms: int) -> None:
         while self._event_count > self._max_events or self._size_bytes > self._max_bytes:
-            self._forget_oldest()
+            self._drop_oldest()
         while self._entries and now_ms - self._entries[0].timestamp_ms > self._max_age_ms:
-            self._forget_oldest()
+            self._drop_oldest()
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         oldest = self._entries.popleft()
         self._event_count -= len(oldest.events)
         self._size_bytes -= oldest.size_bytes

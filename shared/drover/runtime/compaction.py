@@ -1,4 +1,4 @@
-"""When a machine's log is compacted: often enough to stay at about twice its live records."""
+"""Schedules the compaction of a machine's log, so that it has at most twice its live records."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class Compactor:
-    """Counts records that may be superseded, and compacts in the background when there are many."""
+    """Counts records that may be superseded, and compacts the log in the background."""
 
     def __init__(self, machine: object, log: Log, name: str) -> None:
         self._machine = machine
@@ -25,18 +25,18 @@ class Compactor:
         self._task: asyncio.Task[None] | None = None
 
     def loaded(self, *, record_count: int, key_count: int) -> None:
-        """The log holds ``record_count`` records of ``key_count`` keys."""
+        """Start from a log with ``record_count`` records of ``key_count`` keys."""
         self._kept_count = key_count
         self._superseded_count = record_count - key_count
         self._compact_if_due()
 
     def appended(self, record_count: int) -> None:
-        """``record_count`` records have been added."""
+        """Count ``record_count`` appended records."""
         self._superseded_count += record_count
         self._compact_if_due()
 
     async def close(self) -> None:
-        """Give up a compaction under way; the next one goes on where it stopped."""
+        """Cancel a running compaction; the next one continues where it stopped."""
         if (task := self._task) is not None:
             task.cancel()
             await asyncio.wait([task])
@@ -52,12 +52,14 @@ class Compactor:
         try:
             removed = await self._compact_log()
         except DroverError as error:
-            _logger.warning("compaction failed", machine=self._name, error=error.message)
+            _logger.warning("the log was not compacted", machine=self._name, error=error.message)
         except Exception:
-            _logger.exception("compaction failed", machine=self._name)
+            _logger.exception("compaction failed because of a defect", machine=self._name)
         else:
             self._kept_count = present - removed
-            _logger.info("compacted", machine=self._name, removed=removed, kept=self._kept_count)
+            _logger.info(
+                "the log was compacted", machine=self._name, removed=removed, kept=self._kept_count
+            )
         finally:
             self._task = None
 
@@ -65,7 +67,7 @@ class Compactor:
         if not isinstance(self._machine, NeedsOldRecords):
             return await self._log.compact()
         end_offset = await self._log.end_offset()
-        # what comes after this moment may need old records that nobody has named yet
+        # records appended after this call may need old records that ``needed_offsets`` lacks
         return await self._log.compact(
             keep_offsets=self._machine.needed_offsets(), below_offset=end_offset
         )

@@ -1,4 +1,4 @@
-"""What a machine's instructions act on: the calls that wait, its timers, its watchers."""
+"""Executes a machine's instructions: completes parked calls, sets timers, notifies watchers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from drover.runtime.watchers import Watchers
 
 
 class Delivery:
-    """Carries instructions out.
+    """Executes instructions.
 
     Args:
-        clock: What timers follow.
-        watchers: Who is notified.
+        clock: The clock of the timers.
+        watchers: Get the notifications.
         on_due: Called when a timer may be due.
     """
 
@@ -31,10 +31,10 @@ class Delivery:
         self._ended = False
 
     def expect(self, call_id: str) -> asyncio.Future[object]:
-        """Park a call; what it gets is an answer or an error.
+        """Park a call; the future gets its response or error.
 
         Raises:
-            InternalError: There is one of that id.
+            InternalError: A call with this id is parked already.
         """
         if call_id in self._calls:
             raise InternalError(f"call id {call_id!r} is used twice")
@@ -43,11 +43,11 @@ class Delivery:
         return answer
 
     def forget(self, call_id: str) -> bool:
-        """Nobody waits for this call any more; False if it was answered."""
+        """Drop a parked call; False if it was completed already."""
         return self._calls.pop(call_id, None) is not None
 
     def release(self, instructions: Sequence[Instruction]) -> None:
-        """Carry ``instructions`` out, in order."""
+        """Execute ``instructions`` in order."""
         timers_changed = False
         for instruction in instructions:
             if isinstance(instruction, Complete):
@@ -67,19 +67,19 @@ class Delivery:
             self.set_alarm()
 
     def fail(self, call_id: str, error: DroverError) -> None:
-        """Answer one call with ``error``, should it still wait."""
+        """Fail one call with ``error`` if it is still parked."""
         call = self._calls.pop(call_id, None)
         if call is not None and not call.done():
             call.set_exception(error)
 
     def fail_named(self, instructions: Sequence[Instruction], error: DroverError) -> None:
-        """Answer every call that ``instructions`` would have answered with ``error``."""
+        """Fail every call that ``instructions`` would have completed or failed."""
         for instruction in instructions:
             if isinstance(instruction, Complete | Fail):
                 self.fail(instruction.call_id, error)
 
     def end(self, error: DroverError) -> None:
-        """Forget every timer, and end every call and watch with ``error``."""
+        """Drop all timers, and end all calls and watches with ``error``."""
         self._ended = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -90,8 +90,10 @@ class Delivery:
         self._watchers.end_all(error)
 
     def set_alarm(self) -> None:
-        """Be woken for the next timer. An alarm that is too early is left alone: it sets the next
-        one, and heartbeats, which only move timers back, need not touch the clock.
+        """Set the alarm for the next timer.
+
+        An alarm that is too early is kept: when it rings, the next one is set. So heartbeats, which
+        only move timers back, do not reset the alarm.
         """
         deadline_ms = self.timers.next_deadline_ms()
         if deadline_ms is None or self._ended:

@@ -1,4 +1,4 @@
-"""Between a runtime and its log: loading, appending, and following what others append."""
+"""Connects a runtime with its log: loads it, appends to it, and follows other writers' records."""
 
 import asyncio
 import dataclasses
@@ -21,20 +21,21 @@ _logger = structlog.get_logger(__name__)
 
 
 class Journal(Generic[R]):
-    """Makes decisions durable, and lets records take effect in a machine.
+    """Appends the records of decisions and replays records into a machine.
 
-    In a log of this process alone the records of a decision take effect once they are appended. In
-    a ``FollowedLog`` all records do so, own and foreign alike, when the log brings them.
+    If this process is the log's only writer, the records of a decision are replayed after their
+    append. In a ``FollowedLog`` all records, own and foreign, are replayed when ``tail`` returns
+    them.
 
     Args:
-        machine: Its hard state must be empty.
-        log: Where the records go.
+        machine: The machine; its hard state must be empty.
+        log: The log.
         encode: See ``Runtime``.
         decode: See ``Runtime``.
         name: Names the machine in messages.
-        on_applied: Called after the log has brought records, with what the machine wants to be
-            released because of them.
-        on_broken: Called once when a followed log cannot be followed any more.
+        on_applied: Called after records of a followed log were replayed, with the instructions that
+            ``replay`` returned.
+        on_broken: Called once if a followed log can no longer be read.
     """
 
     def __init__(
@@ -58,35 +59,35 @@ class Journal(Generic[R]):
         self._compactor = Compactor(machine, log, name)
         self._follower: asyncio.Task[None] | None = None
         self.figures = LogFigures()
-        #: an append failed, and its records may be in the log all the same
-        self._unsure = False
+        #: an append failed, but its records may be in the log
+        self._outcome_unknown = False
 
     @property
     def end_offset(self) -> int:
-        """Every record below it has taken effect."""
+        """The offset up to which records have been replayed."""
         return self._fold.end_offset
 
     @property
-    def unsure(self) -> bool:
-        """Whether nothing may be decided before ``catch_up``."""
-        return self._unsure
+    def outcome_unknown(self) -> bool:
+        """Whether ``catch_up`` has to precede the next decision."""
+        return self._outcome_unknown
 
     async def load(self) -> int:
-        """Replay the whole log; returns its end. A followed log is followed from then on.
+        """Replay the whole log; returns its end. A followed log is then followed.
 
         After STORAGE_UNAVAILABLE of a followed log it may be called again.
 
         Raises:
             DataLossError: LOG_CORRUPT, a record cannot be read or decoded.
             InternalError: A record cannot be applied.
-            UnavailableError: STORAGE_UNAVAILABLE, or what ``close`` was told.
+            UnavailableError: STORAGE_UNAVAILABLE, or the error that ``close`` got.
         """
         if self._followed is None:
             return await self._read()
         if self._follower is None:
             following = self._follow(self._followed)
             self._follower = asyncio.create_task(following, name=f"{self._name} follower")
-            await asyncio.sleep(0)  # it has begun: the end that is asked for is one that it reaches
+            await asyncio.sleep(0)  # the follower must start before the end offset is read
         await self._fold.wait_until(await self._log.end_offset())
         return self._fold.end_offset
 
@@ -98,7 +99,7 @@ class Journal(Generic[R]):
             keys.update([hash(stored.record.key) for stored in batch])
             record_count += len(batch)
             await asyncio.sleep(0)
-            self._fold.check_going()
+            self._fold.check_running()
         end_offset = await self._log.end_offset()
         self._fold.skip_to(end_offset)
         self._compactor.loaded(record_count=record_count, key_count=len(keys))
@@ -107,10 +108,10 @@ class Journal(Generic[R]):
     async def append(self, outcome: Outcome[R], epoch: int | None, decided_ms: int) -> int:
         """Append the records of a decision; returns their end offset.
 
-        ``apply`` has to follow, with nothing in between.
+        ``apply`` has to follow immediately.
 
         Raises:
-            DroverError: What the log says, or why it cannot be followed any more.
+            DroverError: As ``Log.append``, or the error that ended the following of the log.
         """
         records = [
             dataclasses.replace(
@@ -121,21 +122,23 @@ class Journal(Generic[R]):
             )
             for encoded in map(self._encode, outcome.records)
         ]
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
         try:
             end_offset = await self._log.append(records, epoch)
         except BaseException:
-            self._unsure = self._followed is not None
-            self.figures.failed(time.perf_counter() - began_s)
+            self._outcome_unknown = self._followed is not None
+            self.figures.failed(time.perf_counter() - started_s)
             raise
-        self.figures.appended(len(records), time.perf_counter() - began_s)
+        self.figures.appended(len(records), time.perf_counter() - started_s)
         if self._followed is not None:
             await self._fold.wait_until(end_offset)
         return end_offset
 
     def apply(self, outcome: Outcome[R], end_offset: int, decided_ms: int) -> Sequence[Instruction]:
-        """Let the records that ``append`` has appended take effect, if they have not done so yet;
-        raises what the machine raises.
+        """Replay the records that ``append`` has appended, unless the follower has done so.
+
+        Raises:
+            Exception: As the machine's ``replay``.
         """
         if self._followed is not None:
             return ()
@@ -145,25 +148,26 @@ class Journal(Generic[R]):
             self._compactor.appended(len(outcome.records))
 
     async def catch_up(self, until: Awaitable[None]) -> None:
-        """After an append that failed: see what became of it, so that a request that is repeated is
-        recognised. Returns early when ``until`` does.
+        """Read the log to its end after a failed append, so that retried requests are recognised.
+
+        Returns early if ``until`` does.
 
         Raises:
-            DroverError: The log cannot say; it has to be asked again.
+            DroverError: The log cannot be read; ``catch_up`` has to be repeated.
         """
-        seeing = asyncio.ensure_future(self._see_the_end())
+        reading = asyncio.ensure_future(self._read_to_end())
         limit = asyncio.ensure_future(until)
         try:
-            await asyncio.wait({seeing, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if seeing.done():
-                seeing.result()
-                self._unsure = False
+            await asyncio.wait({reading, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+                self._outcome_unknown = False
         finally:
-            for task in (seeing, limit):
+            for task in (reading, limit):
                 task.cancel()
-            await asyncio.wait({seeing, limit})
+            await asyncio.wait({reading, limit})
 
-    async def _see_the_end(self) -> None:
+    async def _read_to_end(self) -> None:
         await self._fold.wait_until(await self._log.end_offset())
 
     async def wait_until_applied(self, end_offset: int) -> None:
@@ -171,7 +175,7 @@ class Journal(Generic[R]):
         await self._fold.wait_until(end_offset)
 
     async def close(self, why: DroverError) -> None:
-        """Follow no longer; whoever waits hears ``why``; idempotent."""
+        """Stop following the log and end all waits with ``why``; idempotent."""
         self._fold.stop(why)
         if self._follower is not None:
             self._follower.cancel()
@@ -179,19 +183,19 @@ class Journal(Generic[R]):
         await self._compactor.close()
 
     async def _follow(self, log: FollowedLog) -> None:
-        """Apply what the log brings, in batches that it bounds, until ``close``."""
+        """Replay the batches of ``log.tail`` until ``close``."""
         why: DroverError = UnavailableError(
             Reason.STORAGE_UNAVAILABLE, f"the log of {self._name} was closed"
         )
         try:
             async for batch in log.tail(0):
                 self._on_applied(self._fold.replay_stored(batch))
-                await asyncio.sleep(0)  # events have their turn, however much there is
-        except InternalError as error:  # which was told where it happened
+                await asyncio.sleep(0)  # let the runtime handle events between batches
+        except InternalError as error:  # logged by ``report_defect`` already
             why = error
         except DroverError as error:
             _logger.error(
-                "the log cannot be followed any more",
+                "the log can no longer be followed",
                 machine=self._name,
                 reason=str(error.reason),
                 why=error.message,

@@ -1,4 +1,4 @@
-"""Whether a runtime loads, serves or ends, and what its callers hear about that."""
+"""The lifecycle of a runtime (loading, serving, ending), and the errors that callers get."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from drover.errors import DroverError, Reason, UnavailableError
 
 
 class Lifecycle:
-    """Loading, then serving, then ending, for whatever reason came first.
+    """Loading, then serving, then ending.
 
     Args:
         name: Names the machine in messages.
@@ -21,51 +21,49 @@ class Lifecycle:
 
     @property
     def ending(self) -> bool:
-        """Whether nothing new is taken on any more."""
+        """Whether new calls are rejected, because the runtime ends."""
         return self._ending.is_set()
 
     @property
     def failed(self) -> bool:
-        """Whether the machine is not what its log says any more."""
+        """Whether the machine's state no longer matches its log."""
         return self._failed.is_set()
 
     @property
     def error(self) -> DroverError:
-        """What callers hear at the end: by default DRAINING."""
+        """The error for callers at the end; DRAINING by default."""
         return self._why or UnavailableError(
-            Reason.DRAINING, f"{self._name} is shutting down; try again when it is back"
+            Reason.DRAINING, f"{self._name} is shutting down: retry after its restart"
         )
 
     def end(self, why: DroverError | None = None) -> None:
-        """Take nothing new on; the first reason that is given counts."""
+        """Reject new calls, with the first ``why`` that was given."""
         self._why = self._why or why
         self._ending.set()
 
     def fail(self, why: DroverError) -> None:
-        """As ``end``, and there is nothing left that could be told."""
+        """End because the machine's state no longer matches its log."""
         self.end(why)
         self._failed.set()
 
     def check_loaded(self) -> None:
-        """Raise LOADING, or why it failed, while the machine cannot be asked about its log."""
+        """Raise LOADING during the load, or the error of a failure."""
         if self.failed:
             raise self.error
         if not self.loaded:
-            raise UnavailableError(
-                Reason.LOADING, f"{self._name} is reading its log; try again in a moment"
-            )
+            raise UnavailableError(Reason.LOADING, f"{self._name} is loading its log: retry")
 
     def check_serving(self) -> None:
-        """Raise what ``check_loaded`` raises, or why it ends."""
+        """Raise as ``check_loaded``, or the error of the end."""
         if self.ending:
             raise self.error
         self.check_loaded()
 
     async def wait_until_ending(self) -> None:
-        """Wait until the end begins."""
+        """Wait until ``end`` or ``fail`` was called."""
         await self._ending.wait()
 
     async def wait_until_failed(self) -> DroverError:
-        """Wait for a failure; returns why."""
+        """Wait for a failure; returns its error."""
         await self._failed.wait()
         return self.error

@@ -1,4 +1,4 @@
-"""What a runtime tells of its log."""
+"""Metrics of the appends to a runtime's log."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from drover.metrics.metric import Sample
 
 
 class LogFigures:
-    """The appends to one log."""
+    """Counts and durations of the appends to one log."""
 
     def __init__(self) -> None:
         self.append_count = 0
@@ -17,18 +17,18 @@ class LogFigures:
         self.seconds = Distribution()
 
     def appended(self, record_count: int, duration_s: float) -> None:
-        """Records are durable."""
+        """Count an append of ``record_count`` records."""
         self.append_count += 1
         self.record_count += record_count
         self.seconds.add(duration_s)
 
     def failed(self, duration_s: float) -> None:
-        """An append failed."""
+        """Count a failed append."""
         self.failure_count += 1
         self.seconds.add(duration_s)
 
     def samples(self, log: str) -> Iterator[Sample]:
-        """The figures of the log with this name."""
+        """The samples, labelled with the log's name."""
         yield table.LOG_APPENDS.at(self.append_count, log)
         yield table.LOG_FAILURES.at(self.failure_count, log)
         yield table.LOG_RECORDS.at(self.record_count, log)

@@ -1,4 +1,4 @@
-"""A machine as the fold of its log: records are replayed in log order, and others wait for that."""
+"""Replays a log into a machine, and lets callers wait until an offset has been replayed."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +16,18 @@ _logger = structlog.get_logger(__name__)
 
 
 def report_defect(name: str, where: str, event: object) -> InternalError:
-    """Log the exception that is being handled; returns what callers of the machine hear."""
+    """Log the exception that is being handled; returns the error for the machine's callers."""
     _logger.exception(
         "defect in a machine", machine=name, where=where, event_type=type(event).__name__
     )
-    return InternalError(f"{name} has a defect (in {where}); its log has the trace at this time")
+    return InternalError(f"{name} has a defect (in {where}): see the traceback in its log")
 
 
 class LogReplay(Generic[R]):
-    """Replays records into a machine, and knows how far it is.
+    """Replays records into a machine in log order.
 
     Args:
-        machine: Its hard state must be empty.
+        machine: The machine; its hard state must be empty.
         decode: See ``Runtime``.
         name: Names the machine in messages.
     """
@@ -47,19 +47,19 @@ class LogReplay(Generic[R]):
 
     @property
     def end_offset(self) -> int:
-        """Every record below it has been replayed."""
+        """The offset up to which records have been replayed."""
         return self._end_offset
 
     def replay_stored(self, batch: Sequence[StoredRecord]) -> list[Instruction]:
-        """Replay what was read from the log; returns what the machine wants to be released.
+        """Replay records that were read from the log; returns the machine's instructions.
 
         Raises:
             DataLossError: LOG_CORRUPT, a record cannot be decoded.
-            InternalError: The machine has a defect, and its state is not the log's any more.
+            InternalError: The machine has a defect, and its state no longer matches the log.
         """
         instructions: list[Instruction] = []
         replay = self._machine.replay
-        # with few steps a record, since every start goes through all of them
+        # kept short for speed: every start replays all records
         for stored, record in self._decoded(batch):
             cause = stored.record
             replayed = Replayed(
@@ -78,8 +78,10 @@ class LogReplay(Generic[R]):
     def replay_own(
         self, outcome: Outcome[R], end_offset: int, decided_ms: int
     ) -> Sequence[Instruction]:
-        """Replay the records of a decision, which have been appended up to ``end_offset``; raises
-        what the machine raises.
+        """Replay the records of a decision, which were appended up to ``end_offset``.
+
+        Raises:
+            Exception: As the machine's ``replay``.
         """
         instructions: list[Instruction] = []
         first_offset = end_offset - len(outcome.records)
@@ -95,11 +97,11 @@ class LogReplay(Generic[R]):
         """Wait until every record below ``end_offset`` has been replayed.
 
         Raises:
-            DroverError: What ``stop`` was told; nothing is replayed any more.
+            DroverError: The error that ``stop`` got.
         """
         if self._end_offset >= end_offset:
             return
-        self.check_going()
+        self.check_running()
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[reached] = end_offset
         try:
@@ -108,16 +110,16 @@ class LogReplay(Generic[R]):
             self._waiting.pop(reached, None)
 
     def skip_to(self, end_offset: int) -> None:
-        """There are no records between here and ``end_offset``."""
+        """Continue at ``end_offset``; there are no records before it."""
         self._advance(end_offset)
 
-    def check_going(self) -> None:
-        """Raise what ``stop`` was told, if it was."""
+    def check_running(self) -> None:
+        """Raise the error that ``stop`` got, if it was called."""
         if self._stopped is not None:
             raise self._stopped
 
     def stop(self, why: DroverError) -> None:
-        """Nothing will be replayed any more: end every wait with ``why``; idempotent."""
+        """End all waits with ``why``, because no more records are replayed; idempotent."""
         self._stopped = self._stopped or why
         for reached in self._waiting:
             if not reached.done():
@@ -125,12 +127,12 @@ class LogReplay(Generic[R]):
 
     def _advance(self, end_offset: int) -> None:
         self._end_offset = end_offset
-        for reached, wanted in self._waiting.items():
-            if wanted <= end_offset and not reached.done():
+        for reached, awaited_offset in self._waiting.items():
+            if awaited_offset <= end_offset and not reached.done():
                 reached.set_result(None)
 
     def _decoded(self, batch: Sequence[StoredRecord]) -> Iterator[tuple[StoredRecord, R]]:
-        """What concerns the machine, in order."""
+        """Decode a batch; records that the machine ignores are left out."""
         decode = self._decode
         for stored in batch:
             try:
@@ -139,7 +141,7 @@ class LogReplay(Generic[R]):
                 raise DataLossError(
                     Reason.LOG_CORRUPT,
                     f"{self._name}: the record at offset {stored.offset} cannot be decoded"
-                    f" ({error}); restore the log from a backup",
+                    f" ({error}): restore the log from a backup",
                     metadata={"offset": str(stored.offset)},
                 ) from error
             if record is not None:

@@ -31,8 +31,8 @@ MAX_QUEUE = 10_000
 MAX_WATCHERS = 10_000
 EVENTS_BETWEEN_YIELDS = 200
 APPEND_FAILED_RETRY_MS = 1_000
-#: Where watchers hear that records were applied, whoever wrote them; once for each append, or for a
-#: few of them together. There is no message.
+#: Notifies watchers that records were applied, own or foreign: once for each append or for several
+#: appends together. The message is None.
 APPLIED_CHANNEL = "records applied"
 
 _logger = structlog.get_logger(__name__)
@@ -52,30 +52,31 @@ class Runtime(Generic[R]):
     """Runs a log-backed machine.
 
     Events are handled strictly one at a time: ``machine.handle`` decides, its records are appended
-    to the log, replayed into the machine, and only then its instructions are released. An event
-    that finds the runtime idle is handled at once in the caller's task, and if it leads to no
-    records it is answered there too, without a task switch.
+    to the log and replayed into the machine, and only then its instructions are released. If the
+    runtime is idle, an event is handled at once in the caller's task. Without records its call
+    completes there too, without a task switch.
 
-    A ``FollowedLog`` has other writers. There records take effect, own and foreign alike, when the
-    log brings them, in its order: between a decision and its records there may be records of
-    others. What a decision releases still waits for its own.
+    A ``FollowedLog`` has other writers. Its records, own and foreign, are replayed in the log's
+    order when ``tail`` returns them, so foreign records may precede the records of a decision. The
+    instructions of a decision are still released after its own records.
 
     Args:
-        machine: What decides. Its hard state must be empty.
-        log: Where the records go. The runtime does not close it.
-        encode: A record as the log keeps it, with a request id of its own where the outcome names
-            none; author and time are filled in.
-        decode: The way back; None for records that are not the machine's concern. What it raises
-            is reported as LOG_CORRUPT.
-        clock: The time that the machine is told; timers follow it.
+        machine: The machine; its hard state must be empty.
+        log: The log; the runtime does not close it.
+        encode: Encodes a record for the log. The runtime fills in author and time, and the request
+            id if the outcome has one.
+        decode: Decodes a record; None for a record that the machine ignores. Its exceptions are
+            reported as LOG_CORRUPT.
+        clock: The clock of the machine and its timers.
         name: Names the machine in logs and messages ("coordinator").
-        max_queue: How many events may wait for their turn.
-        max_watchers: How many watchers there may be.
-        writer_epoch: For every append whose outcome names none; the shell has claimed the log.
-        refusal: Asked before anything is decided: None, or the error of callers while the machine
-            must not speak for its log. Timers that ring meanwhile are dropped.
-        on_fenced: Called once when the log refuses ``writer_epoch``; returns what callers hear.
-            The runtime serves nobody from then on; it still has to be closed.
+        max_queue: How many events may wait in the queue.
+        max_watchers: The maximum number of watchers.
+        writer_epoch: The epoch of appends whose outcome has none; from the shell's claim of the
+            log.
+        refusal: Called before each decision: returns an error if the machine must not decide now,
+            for example because its lease expired, else None. Timers that fire then are dropped.
+        on_fenced: Called once if the log rejects ``writer_epoch``; returns the error for callers.
+            The runtime then serves no more calls; it still has to be closed.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Runtime(Generic[R]):
 
     @property
     def loaded(self) -> bool:
-        """Whether the whole log has been replayed, so that calls are served."""
+        """Whether the whole log has been replayed, so that calls are accepted."""
         return self._life.loaded
 
     @property
@@ -141,10 +142,10 @@ class Runtime(Generic[R]):
 
         Raises:
             DataLossError: LOG_CORRUPT, a record cannot be read or decoded.
-            UnavailableError: STORAGE_UNAVAILABLE; DRAINING when it was closed meanwhile.
+            UnavailableError: STORAGE_UNAVAILABLE; DRAINING if it was closed during the load.
         """
         if self._loading or self._life.loaded:
-            raise InternalError(f"{self._name} is loaded once only")
+            raise InternalError(f"{self._name} is loaded twice")
         self._loading = True
         try:
             end_offset = await self._journal.load()
@@ -159,27 +160,29 @@ class Runtime(Generic[R]):
         self._wake.set()
 
     def check_loaded(self) -> None:
-        """Raise an error for callers while the machine cannot be asked about its log.
+        """Raise an error if the machine's state is not loaded.
 
         Raises:
-            UnavailableError: LOADING before ``load`` is through.
-            DroverError: What broke the log, see ``wait_until_failed``.
+            UnavailableError: LOADING before ``load`` has returned.
+            DroverError: The failure of the log, see ``wait_until_failed``.
         """
         self._life.check_loaded()
 
     async def wait_until_applied(self, end_offset: int) -> None:
-        """Wait until every record below ``end_offset`` has taken effect, whoever wrote it.
+        """Wait until every record below ``end_offset``, own or foreign, has been replayed.
 
         Raises:
             UnavailableError: LOADING or DRAINING.
-            DroverError: What broke the log, see ``wait_until_failed``.
+            DroverError: The failure of the log, see ``wait_until_failed``.
         """
         self._life.check_serving()
         await self._journal.wait_until_applied(end_offset)
 
     async def catch_up(self) -> int:
-        """Wait until everything has taken effect that was written before, by whomever; returns the
-        log's end.
+        """Wait until every record appended before this call, own or foreign, has been replayed.
+
+        Returns:
+            The log's end offset.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE; else as ``wait_until_applied``.
@@ -190,27 +193,27 @@ class Runtime(Generic[R]):
         return end_offset
 
     async def wait_until_failed(self) -> DroverError:
-        """Wait until a followed log cannot be followed any more; returns why.
+        """Wait until a followed log can no longer be read; returns the error.
 
-        The machine is not what the log says from then on: callers and watchers hear the error, and
-        whoever has made the runtime has to close it and load another one.
+        The machine's state then no longer matches the log: callers and watchers get the error, and
+        the shell has to close this runtime and load a new one.
         """
         return await self._life.wait_until_failed()
 
     async def submit(
         self, event: object, *, call_id: str, on_cancel: object | None = None
     ) -> object:
-        """Hand ``event`` to the machine and wait for its answer to ``call_id``.
+        """Submit ``event`` to the machine and wait for its response to ``call_id``.
 
         Args:
-            event: Carries ``call_id``, so that the machine can answer it, at once or later.
-            call_id: Unique among the calls that wait.
-            on_cancel: Handed to the machine when this task is cancelled while the call waits.
+            event: Has ``call_id``, so that the machine can complete the call, at once or later.
+            call_id: Unique among the parked calls.
+            on_cancel: Submitted to the machine if this task is cancelled while the call is parked.
 
         Raises:
-            DroverError: What the machine answered.
-            UnavailableError: LOADING before ``load`` is through, DRAINING from ``close`` on,
-                STORAGE_UNAVAILABLE when the records could not be appended.
+            DroverError: The machine's error for the call.
+            UnavailableError: LOADING before ``load`` has returned, DRAINING after ``close``,
+                STORAGE_UNAVAILABLE if the records could not be appended.
             ResourceExhaustedError: QUEUE_FULL, too many events wait.
             InternalError: The machine has a defect.
         """
@@ -226,16 +229,16 @@ class Runtime(Generic[R]):
         except asyncio.CancelledError:
             unanswered = self._delivery.forget(call_id)
             if not unanswered and not answer.cancelled():
-                answer.exception()  # it came too late; nobody is to be warned about it
+                answer.exception()  # retrieved, to avoid asyncio's warning about a lost exception
             if unanswered and on_cancel is not None and not self._life.ending:
                 self._enqueue(on_cancel, "")
             raise
 
     async def post(self, event: object) -> None:
-        """Hand ``event`` to the machine; nobody waits for an answer.
+        """Submit ``event`` to the machine without waiting for a response.
 
-        It is taken however many events wait, since nobody would learn that it was lost: such as
-        the end of a watch. Whoever posts sees to a bound, such as one event for each watch.
+        It is accepted even if the queue is full, because its loss would go unnoticed (for example
+        the end of a watch). The caller has to bound such events, for example to one per watch.
 
         Raises:
             UnavailableError: LOADING or DRAINING.
@@ -251,11 +254,11 @@ class Runtime(Generic[R]):
             self._enqueue(event, "")
 
     def hold_timers(self, duration_ms: int) -> None:
-        """Let no timer fire for so long, as what would move it may wait unheard."""
+        """Let no timer fire for ``duration_ms``, because heartbeats may wait to be handled."""
         self._timers.hold_until(self._clock.now_ms() + duration_ms)
 
     def watch(self, channel: str, max_queue: int, *, also: Sequence[str] = ()) -> Watcher:
-        """Watch what the machine notifies on ``channel``, and on others, from now on.
+        """Watch the machine's future notifications on ``channel``, and on the channels ``also``.
 
         To combine it with a snapshot, watch first, then submit the request for the snapshot.
 
@@ -267,21 +270,21 @@ class Runtime(Generic[R]):
         return self._watchers.add(channel, max_queue, also=also)
 
     def samples(self) -> Iterator[Sample]:
-        """Its log, queue and watchers, for ``Metrics.add``."""
+        """Samples of the log, the queue and the watchers, for ``Metrics.add``."""
         yield from self._journal.figures.samples(self._name)
         yield table.LOG_END.at(self._journal.end_offset, self._name)
         yield table.LOG_QUEUE.at(len(self._queue), self._name)
         yield table.LOG_WATCHERS.at(len(self._watchers), self._name)
 
     async def wait_until_idle(self) -> None:
-        """Wait until no event waits and no append is under way; timers may be set."""
+        """Wait until the queue is empty and no append is in flight; timers may be set."""
         await self._settled.wait()
 
     async def close(self, why: DroverError | None = None) -> None:
-        """Finish the append under way, end every waiting call and watch with ``why``; idempotent.
+        """Finish the append in flight, then end all parked calls and watches; idempotent.
 
         Args:
-            why: By default DRAINING. Whoever comes later hears it too.
+            why: The error for them and for later callers; DRAINING by default.
         """
         self._life.end(why)
         self._wake.set()
@@ -299,7 +302,7 @@ class Runtime(Generic[R]):
     @property
     def _idle(self) -> bool:
         """Whether an event may be handled at once, without the runner."""
-        return self._in_flight is None and not self._queue and not self._journal.unsure
+        return self._in_flight is None and not self._queue and not self._journal.outcome_unknown
 
     def _accept(self, event: object, call_id: str) -> None:
         if self._idle:
@@ -309,7 +312,7 @@ class Runtime(Generic[R]):
         else:
             raise ResourceExhaustedError(
                 Reason.QUEUE_FULL,
-                f"{self._max_queue} requests wait for {self._name}; slow down and try again",
+                f"{self._max_queue} requests are waiting for {self._name}, the maximum: back off",
             )
 
     def _enqueue(self, event: object, call_id: str) -> None:
@@ -334,17 +337,18 @@ class Runtime(Generic[R]):
             self._settled.set()
 
     async def _drain(self) -> None:
-        """Handle queued events and due timers until there are none.
+        """Handle queued events and due timers until none is left.
 
-        A round is what was queued at its start, then what timers were due: a heartbeat that came
-        in time counts though the loop was late, and neither side starves the other.
+        Each round handles the events queued at its start, then the due timers. So a heartbeat that
+        arrived in time precedes the session timer even if the loop was late, and neither events nor
+        timers starve.
         """
         await self._finish_append()
         busy = True
         while busy and not self._life.ending:
             busy = bool(self._queue)
             for _ in range(len(self._queue)):
-                if self._journal.unsure:
+                if self._journal.outcome_unknown:
                     await self._catch_up()
                 if not self._queue:
                     break
@@ -367,7 +371,7 @@ class Runtime(Generic[R]):
         await self._finish_append()
 
     def _decide(self, event: object, call_id: str) -> None:
-        """Let the machine decide; release what needs no records, put the rest in flight."""
+        """Let the machine decide; an outcome with records becomes the decision in flight."""
         refusal = self._refusal() if self._refusal is not None else None
         if refusal is not None:
             self._delivery.fail(call_id, refusal)
@@ -386,7 +390,7 @@ class Runtime(Generic[R]):
             self._report_defect("handle", event, call_id)
 
     async def _finish_append(self) -> None:
-        """Append, replay and release what is in flight, and what follows from a failure of it."""
+        """Append, replay and release the decision in flight, and the repairs of failed appends."""
         while self._in_flight is not None:
             decision = self._in_flight
             outcome = decision.outcome
@@ -426,11 +430,11 @@ class Runtime(Generic[R]):
         outcome = decision.outcome
         self._delivery.fail_named(outcome.instructions, error)
         if outcome.on_append_failed is None or self._life.failed:
-            self._delivery.fail(decision.call_id, error)  # nobody else will answer it
+            self._delivery.fail(decision.call_id, error)  # the machine will not complete it
             return
         failed = AppendFailed(outcome.on_append_failed, error)
         if isinstance(decision.event, AppendFailed):
-            # the repair could not be written either: not in a tight loop
+            # the append of the repair failed too: retry after a pause, not in a tight loop
             self._retry_count += 1
             deadline_ms = self._clock.now_ms() + APPEND_FAILED_RETRY_MS
             self._timers.set(f"append failed {self._retry_count}", deadline_ms, failed)
@@ -438,26 +442,26 @@ class Runtime(Generic[R]):
             self._decide(failed, "")
 
     def _fenced(self) -> None:
-        """Another writer has the log: what this machine knows is of the past."""
-        _logger.warning("the log has another writer", machine=self._name, epoch=self._writer_epoch)
+        """End the runtime: another writer has fenced it, so the machine's state is stale."""
+        _logger.warning("fenced by another writer", machine=self._name, epoch=self._writer_epoch)
         if self._on_fenced is not None and not self._life.ending:
             self._life.end(self._on_fenced())
         self._life.end()
         self._end_calls()
 
     def _report_defect(self, where: str, event: object, call_id: str) -> InternalError:
-        """Log the exception that is being handled and answer the call that met it."""
+        """Log the exception that is being handled and fail its call."""
         error = report_defect(self._name, where, event)
         self._delivery.fail(call_id, error)
         return error
 
     def _ring(self) -> None:
-        """Handle due timers here as long as they need no append; else the runner does."""
+        """Handle due timers here until one needs an append; the runner handles the others."""
         for _ in range(len(self._timers)):
             if self._life.ending:
                 return
             if not self._idle:
-                self._wake_runner()  # it looks at timers, and sets the alarm, when it is through
+                self._wake_runner()  # it handles the timers and sets the alarm
                 return
             due = self._timers.pop_due(self._clock.now_ms())
             if due is None:
@@ -465,32 +469,32 @@ class Runtime(Generic[R]):
             self._decide(due[1], "")
         self._delivery.set_alarm()
 
-    # a log that others write to as well
+    # a followed log
 
     def _applied(self, instructions: Sequence[Instruction]) -> None:
-        """The log has brought records, and the machine has replayed them."""
+        """Release the instructions of records that the follower has replayed."""
         if self._life.loaded:
             self._delivery.release(instructions)
             self._watchers.notify(APPLIED_CHANNEL, None)
 
     def _broken(self, why: DroverError) -> None:
-        """No record will be applied any more: nothing may be decided or told from now on."""
+        """Fail the runtime: no more records are replayed, so the machine's state is stale."""
         if not self._life.ending:
             self._life.fail(why)
             self._wake.set()
             self._end_calls()
 
     async def _catch_up(self) -> None:
-        """Let the machine see what became of an append that failed, before it decides again.
+        """Replay the log to its end after a failed append, before the next decision.
 
-        When the log cannot say, every call that waits is refused; what nobody waits for is decided
-        by what is known.
+        If the log cannot be read, all queued calls fail; events without a call are decided on the
+        present state.
         """
         try:
             await self._journal.catch_up(self._life.wait_until_ending())
         except DroverError as error:
-            waiting, self._queue = self._queue, deque()
-            for event, call_id in waiting:
+            queued, self._queue = self._queue, deque()
+            for event, call_id in queued:
                 if call_id:
                     self._delivery.fail(call_id, error)
                 else:

@@ -8,14 +8,14 @@ COMPACT_ABOVE = 64
 class Timers:
     """The timers that a machine has set.
 
-    Moving a timer to a later deadline, which every heartbeat does, only changes a dictionary: the
-    heap entry stays where it is and is put right when it reaches the top.
+    Moving a timer to a later deadline, as heartbeats do, only changes a dictionary. The heap entry
+    stays and is corrected when it reaches the top.
     """
 
     def __init__(self) -> None:
         self._by_key: dict[str, tuple[int, int, object]] = {}
-        #: deadline, sequence, key. All and only keys of ``_by_key`` have an entry that is not later
-        #: than their deadline; there may be others, which are ignored.
+        #: deadline, sequence, key. Each key of ``_by_key`` has an entry that is not later than its
+        #: deadline; other entries are stale and ignored.
         self._heap: list[tuple[int, int, str]] = []
         #: deadline of the earliest heap entry of a key
         self._heap_deadline: dict[str, int] = {}
@@ -34,12 +34,12 @@ class Timers:
             self._push(key, deadline_ms, self._sequence)
 
     def cancel(self, key: str) -> None:
-        """Forget the timer ``key``; nothing happens if it is not set."""
+        """Cancel the timer ``key``; no effect if it is not set."""
         if self._by_key.pop(key, None) is not None and len(self._heap) > COMPACT_ABOVE:
             self._rebuild_if_wasteful()
 
     def hold_until(self, time_ms: int) -> None:
-        """None is due before ``time_ms``; a later hold replaces an earlier one."""
+        """Let no timer be due before ``time_ms``; a later hold replaces an earlier one."""
         self._held_until_ms = max(self._held_until_ms, time_ms)
 
     def next_deadline_ms(self) -> int | None:
@@ -48,9 +48,9 @@ class Timers:
         return max(self._heap[0][0], self._held_until_ms) if self._heap else None
 
     def pop_due(self, now_ms: int) -> tuple[str, object] | None:
-        """Remove and return key and event of the earliest timer that is due; None if none is.
+        """Remove and return key and event of the earliest due timer; None if no timer is due.
 
-        Timers come by deadline; those with the same deadline, in the order they were set.
+        Timers are ordered by deadline; timers with equal deadlines by when they were set.
         """
         self._settle_top()
         if not self._heap or self._heap[0][0] > now_ms or self._held_until_ms > now_ms:
@@ -60,7 +60,7 @@ class Timers:
         return key, self._by_key.pop(key)[2]
 
     def clear(self) -> None:
-        """Forget all timers."""
+        """Cancel all timers."""
         self._by_key.clear()
         self._heap.clear()
         self._heap_deadline.clear()
@@ -70,7 +70,7 @@ class Timers:
         heapq.heappush(self._heap, (deadline_ms, sequence, key))
 
     def _settle_top(self) -> None:
-        """Drop or re-place entries until the top one is a timer's true deadline."""
+        """Drop or move entries until the top entry has its timer's actual deadline."""
         heap = self._heap
         while heap:
             deadline_ms, sequence, key = heap[0]
@@ -79,7 +79,7 @@ class Timers:
                 return
             heapq.heappop(heap)
             if self._heap_deadline.get(key) != deadline_ms:
-                continue  # an older entry; an earlier one serves the key
+                continue  # a stale entry; the key has an earlier one
             if timer is None:
                 del self._heap_deadline[key]
             else:

@@ -1,4 +1,4 @@
-"""Who watches what: bounded queues between a machine and its watchers."""
+"""Bounded queues between a machine and its watchers."""
 
 import asyncio
 from collections import deque
@@ -9,13 +9,13 @@ from drover.errors import DroverError, Reason, ResourceExhaustedError
 
 
 class Watcher:
-    """An async iterator over the messages of its channels, from the moment it was made.
+    """An async iterator over the messages of its channels, from its creation on.
 
     Iteration ends when ``close`` is called, and raises:
         ResourceExhaustedError: QUEUE_FULL, this watcher did not keep up; messages are missing.
         UnavailableError: DRAINING, the runtime was closed.
 
-    Use it as a context manager, so that it is forgotten whatever happens:
+    Use it as a context manager, so that it is always removed:
 
         with runtime.watch("statuses", max_queue=1_000) as watcher:
             async for message in watcher: ...
@@ -57,7 +57,7 @@ class Watcher:
         return self._queue.popleft()
 
     def take_ready(self, limit: int) -> list[object]:
-        """Up to ``limit`` messages that are there already, so that a stream can batch them."""
+        """Take up to ``limit`` queued messages without waiting, so that a stream can batch them."""
         return [self._queue.popleft() for _ in range(min(limit, len(self._queue)))]
 
     def close(self) -> None:
@@ -77,13 +77,13 @@ class Watcher:
         self.end(
             ResourceExhaustedError(
                 Reason.QUEUE_FULL,
-                f"more than {self._max_queue} messages of {self.channels[0]} were not read in time:"
-                " take a snapshot and watch again from there",
+                f"the watch of {self.channels[0]} is too slow, more than {self._max_queue} messages"
+                " are queued: read a snapshot and watch from its end",
             )
         )
 
     def end(self, error: DroverError) -> None:
-        """Let the reader have what is queued, then ``error``."""
+        """Let the reader get the queued messages, then ``error``."""
         self._error = error
         self._forget(self)
         self._wake()
@@ -105,14 +105,15 @@ class Watchers:
         return self._count
 
     def add(self, channel: str, max_queue: int, *, also: Sequence[str] = ()) -> Watcher:
-        """Make a watcher of ``channel``, and of others.
+        """Create a watcher of ``channel`` and of the channels ``also``.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL, there are too many watchers.
         """
         if self._count >= self._max_watchers:
             raise ResourceExhaustedError(
-                Reason.QUEUE_FULL, f"{self._max_watchers} watchers are connected; try again later"
+                Reason.QUEUE_FULL,
+                f"{self._max_watchers} watchers are connected, the maximum: retry later",
             )
         watcher = Watcher((channel, *also), max_queue, self._remove)
         for each in watcher.channels:
@@ -121,7 +122,7 @@ class Watchers:
         return watcher
 
     def notify(self, channel: str, message: object) -> None:
-        """Offer ``message`` to everyone who watches ``channel``."""
+        """Offer ``message`` to all watchers of ``channel``."""
         for watcher in list(self._by_channel.get(channel, ())):
             watcher.offer(message)
 

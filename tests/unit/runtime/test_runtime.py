@@ -219,7 +219,7 @@ async def test_the_queue_is_bounded(machine: Notebook, log: MemoryLog, clock: Ma
     log.hold_appends()
     ids = [str(number) for number in range(4)]
     calls = await start(*(runtime.submit(put(one, one), call_id=one) for one in ids))
-    with raises_reason(Reason.QUEUE_FULL, "3 requests", "slow down"):
+    with raises_reason(Reason.QUEUE_FULL, "3 requests", "back off"):
         await runtime.submit(put("x", "x"), call_id="x")
     log.release_appends()
     assert await asyncio.gather(*calls) == [f"wrote {one}" for one in ids]

@@ -42,7 +42,7 @@ async def test_nothing_is_served_before_the_log_is_read(
     seen.append(runtime.loaded)
     assert seen == [False, True]
     assert await runtime.submit(put("a", "1"), call_id="1") == "wrote a"
-    with raises_reason(Reason.INTERNAL, "once"):
+    with raises_reason(Reason.INTERNAL, "twice"):
         await runtime.load()
     await runtime.close()
 
