@@ -14,7 +14,7 @@ from drover.log.kafka import client as kafka_client
 from drover.log.kafka import writer as kafka_writer
 from drover.log.kafka.client import DEFAULT_TIMEOUT_S, KafkaClient
 from drover.log.kafka.control import ControlTopic
-from drover.log.kafka.jobs import Answer
+from drover.log.kafka.jobs import JobResult
 from drover.log.kafka.log import FollowedKafkaLog
 from drover.log.log import LogRecord
 from drover.model.ids import Term
@@ -144,7 +144,7 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
 
     def while_it_is_silent(
         writer: kafka_writer.TransactionalWriter, producer: Producer, _timeout_s: float
-    ) -> Answer:
+    ) -> JobResult:
         mortal_broker.freeze()
         return end_transaction(writer, producer, IMPATIENT_S)
 
@@ -178,7 +178,7 @@ async def test_an_append_that_is_committed_and_cannot_be_read_back_does_not_clai
 
         def before_it_is_silent(
             writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
-        ) -> Answer:
+        ) -> JobResult:
             answer = end_transaction(writer, producer, timeout_s)
             mortal_broker.freeze()
             monkeypatch.setattr(client, "timeout_s", IMPATIENT_S)

@@ -1,1 +1,1 @@
-"""The log: one protocol, several kinds of storage."""
+"""The log: one interface, implemented in memory, in SQLite and on Kafka."""

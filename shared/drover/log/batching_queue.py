@@ -1,4 +1,4 @@
-"""Jobs that callers on event loops hand to one thread, which takes several at a time."""
+"""A queue of jobs from event loops to one thread, which executes several jobs together."""
 
 import asyncio
 import contextlib
@@ -20,19 +20,19 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class WaitingJob(Generic[T]):
-    """What a caller waits for, on its own loop."""
+    """A queued job; ``done`` is a future of the caller's event loop."""
 
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[T]"
 
     @property
     def size_bytes(self) -> int:
-        """Counts towards ``GROUP_MAX_BYTES``."""
+        """The job's size, which counts towards ``GROUP_MAX_BYTES``."""
         return 0
 
     @property
     def alone(self) -> bool:
-        """Whether it shares a group with none."""
+        """Whether it must be executed alone."""
         return False
 
 
@@ -40,10 +40,10 @@ JobT = TypeVar("JobT", bound=WaitingJob[Any])
 
 
 class BatchingQueue(Generic[JobT]):
-    """Jobs in the order in which they were put.
+    """A first-in first-out queue of jobs.
 
     Args:
-        waits_for: What the jobs wait for, in the message of a queue that is full.
+        waits_for: What the jobs wait for, for the message if the queue is full.
     """
 
     def __init__(self, waits_for: str) -> None:
@@ -65,17 +65,17 @@ class BatchingQueue(Generic[JobT]):
             if len(self._jobs) >= MAX_WAITING_JOBS:
                 raise ResourceExhaustedError(
                     Reason.QUEUE_FULL,
-                    f"{MAX_WAITING_JOBS} writes wait for {self._waits_for}; slow down and try"
-                    " again",
+                    f"{MAX_WAITING_JOBS} writes are waiting for {self._waits_for}, the maximum:"
+                    " back off",
                 )
             self._jobs.append(job)
             self._ready.notify()
 
     def next_group(self, timeout_s: float | None = None) -> list[JobT] | None:
-        """Wait for jobs: the next ones that may be done together.
+        """Wait for the next jobs that may be executed together.
 
         Returns:
-            None once the queue is stopped and empty; no job when ``timeout_s`` is over.
+            None if the queue is stopped and empty; an empty list after ``timeout_s``.
         """
         with self._ready:
             self._ready.wait_for(lambda: self._jobs or self._stopping, timeout_s)
@@ -95,26 +95,26 @@ class BatchingQueue(Generic[JobT]):
             return group
 
     def stop(self) -> None:
-        """Take no more jobs; those that are queued can still be taken. Idempotent."""
+        """Reject new jobs; queued jobs are still returned by ``next_group``. Idempotent."""
         with self._ready:
             self._stopping = True
             self._ready.notify()
 
 
-def answer(answers: Iterable[tuple[WaitingJob[T], T | DroverError]]) -> None:
-    """Answer the callers, from any thread, with one wake-up per event loop."""
+def complete(results: Iterable[tuple[WaitingJob[T], T | DroverError]]) -> None:
+    """Set the callers' results, from any thread, with one wake-up per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[T], T | DroverError]]] = {}
-    for job, result in answers:
+    for job, result in results:
         by_loop.setdefault(job.loop, []).append((job.done, result))
     for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so its callers are gone
             loop.call_soon_threadsafe(_settle, settled)
 
 
-def _settle(answers: Sequence[tuple["asyncio.Future[T]", T | DroverError]]) -> None:
-    for done, result in answers:
+def _settle(results: Sequence[tuple["asyncio.Future[T]", T | DroverError]]) -> None:
+    for done, result in results:
         if done.done():
-            continue  # the caller has gone
+            continue  # the caller was cancelled
         if isinstance(result, DroverError):
             done.set_exception(result)
         else:

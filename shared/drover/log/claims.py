@@ -1,4 +1,4 @@
-"""Who is the privileged writer of a log: the one rule, shared by every kind of log."""
+"""Claims of the privileged writer of a log; the rules for all kinds of logs."""
 
 from dataclasses import dataclass
 
@@ -10,43 +10,43 @@ _BEFORE_ALL_TERMS = Term(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class WriterClaim:
-    """The standing claim. Epoch 0 means that nobody has claimed the log yet."""
+    """The current claim of a log; epoch 0 for a log that was never claimed."""
 
     owner: str = ""
     term: Term = _BEFORE_ALL_TERMS
     epoch: int = 0
 
 
-def next_claim(standing: WriterClaim, owner: str, term: Term) -> WriterClaim:
-    """The claim that stands after ``owner`` claims with ``term``.
+def next_claim(current: WriterClaim, owner: str, term: Term) -> WriterClaim:
+    """The claim of the log after ``owner`` claims it with ``term``.
 
     Raises:
-        FailedPreconditionError: STALE_TERM, the standing term is higher, or equal with another
-        owner.
+        FailedPreconditionError: STALE_TERM, the current term is higher, or equal with another
+            owner.
     """
-    if standing.epoch == 0 or term > standing.term:
-        return WriterClaim(owner, term, standing.epoch + 1)
-    if term == standing.term and owner == standing.owner:
-        return standing
+    if current.epoch == 0 or term > current.term:
+        return WriterClaim(owner, term, current.epoch + 1)
+    if term == current.term and owner == current.owner:
+        return current
     raise FailedPreconditionError(
         Reason.STALE_TERM,
-        f"{owner} claims the log with term {term}, but {standing.owner} holds it with term"
-        f" {standing.term}: only a later term takes it over",
-        metadata={"currentTerm": str(standing.term), "currentOwner": standing.owner},
+        f"{owner} cannot claim the log with term {term}: {current.owner} has claimed it with term"
+        f" {current.term}; claim it with a later term",
+        metadata={"currentTerm": str(current.term), "currentOwner": current.owner},
     )
 
 
-def check_epoch(standing: WriterClaim, epoch: int | None) -> None:
-    """Refuse a privileged append that a later claim has fenced.
+def check_epoch(current: WriterClaim, epoch: int | None) -> None:
+    """Reject a privileged append that a later claim has fenced.
 
     Raises:
         FailedPreconditionError: STALE_WRITER_EPOCH.
     """
-    if epoch is None or (epoch == standing.epoch and epoch > 0):
+    if epoch is None or (epoch == current.epoch and epoch > 0):
         return
+    holder = f"{current.owner} has epoch {current.epoch}" if current.epoch else "it has no claim"
     raise FailedPreconditionError(
         Reason.STALE_WRITER_EPOCH,
-        f"writer epoch {epoch} is fenced: {standing.owner or 'nobody'} holds epoch"
-        f" {standing.epoch}; claim the log again with a later term",
-        metadata={"currentEpoch": str(standing.epoch), "currentOwner": standing.owner},
+        f"writer epoch {epoch} of the log is fenced: {holder}; claim again with a later term",
+        metadata={"currentEpoch": str(current.epoch), "currentOwner": current.owner},
     )

@@ -1,4 +1,4 @@
-"""The directory of an embedded cluster: where it is, and who owns what in it."""
+"""The data directory of an embedded cluster, and the locks of its services."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ _SETTING = "DROVER_STORAGE_URL"
 
 
 def storage_directory(storage_url: str) -> Path:
-    """The directory that an embedded ``storage_url`` names: ``sqlite:///abs/path``.
+    """The directory of an embedded ``storage_url``: ``sqlite:///abs/path``.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG, another scheme or no absolute path.
@@ -32,17 +32,17 @@ def storage_directory(storage_url: str) -> Path:
         raise _bad_url(storage_url, str(error)) from error
     if url.scheme != "sqlite":
         raise _bad_url(
-            storage_url, "it has to be sqlite:///absolute/path or kafka://host:port,host:port"
+            storage_url, "must be sqlite:///absolute/path or kafka://host:port,host:port"
         )
     if url.netloc or (url.path and not url.path.startswith("/")):
         raise _bad_url(
-            storage_url, "the path has to be absolute, after three slashes: sqlite:///absolute/path"
+            storage_url, "must have an absolute path after three slashes: sqlite:///absolute/path"
         )
     if url.query or url.fragment:
-        raise _bad_url(storage_url, "write ? and # in a path as %3F and %23")
+        raise _bad_url(storage_url, "must have %3F and %23 in place of ? and # in the path")
     path = unquote(url.path)
     if not path.strip("/") or "\0" in path:
-        raise _bad_url(storage_url, "it names no directory: sqlite:///absolute/path")
+        raise _bad_url(storage_url, "must name a directory: sqlite:///absolute/path")
     return Path("/" + path.lstrip("/"))
 
 
@@ -54,17 +54,17 @@ def _bad_url(storage_url: str, what: str) -> InvalidArgumentError:
 
 
 class DirectoryLock:
-    """A service's hold on a data directory; ends with ``release``, or with the process."""
+    """A service's lock on a data directory; ends with ``release`` or with the process."""
 
     def __init__(self, descriptor: int, *, shared: bool = False) -> None:
         self._descriptor: int | None = descriptor
         self._shared = shared
 
     def release(self) -> None:
-        """Let another process take over; idempotent."""
+        """Release the lock for another process; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            # the file stays: removing it could take it from under one who has just opened it
+            # the file is not removed: another process may have just opened it to lock it
             if not self._shared:
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
@@ -82,16 +82,16 @@ class DirectoryLock:
 
 
 class DataDirectory:
-    """The directory that keeps an embedded cluster's files."""
+    """The directory with an embedded cluster's files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def prepare(self) -> None:
-        """Make the directory if it is missing and see that it can be written.
+        """Create the directory if it is missing, and check that it is writable.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, with what to do.
+            UnavailableError: STORAGE_UNAVAILABLE; the message has the remedy.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -103,14 +103,14 @@ class DataDirectory:
             raise self._unusable(error) from error
 
     def lock(self, service_name: str, *, shared: bool = False) -> DirectoryLock:
-        """Take ``<directory>/<service_name>.lock`` for this process.
+        """Lock ``<directory>/<service_name>.lock`` for this process.
 
         Args:
-            service_name: The file's name, and what messages call its owner.
-            shared: Any number of processes may have it at once, but none that wants it alone.
+            service_name: The file's name, and the owner's name in messages.
+            shared: Take a shared lock instead of an exclusive one.
 
         Raises:
-            FailedPreconditionError: STORAGE_OWNED, another process has it.
+            FailedPreconditionError: STORAGE_OWNED, another process has a conflicting lock.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         try:
@@ -134,9 +134,9 @@ class DataDirectory:
         return DirectoryLock(descriptor, shared=shared)
 
     def is_locked(self, service_name: str) -> bool:
-        """Whether a process has ``<directory>/<service_name>.lock`` for itself alone at present.
+        """Whether a process has an exclusive lock on ``<directory>/<service_name>.lock``.
 
-        Whoever tries to take it at this very moment may find it taken.
+        The check takes the lock for a moment, so a concurrent ``lock`` may fail.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -170,7 +170,7 @@ class DataDirectory:
             errno.EROFS: f"it is on a read-only file system; choose another {_SETTING}",
         }.get(
             error.errno or 0,
-            f"make it a directory this user can write, or choose another {_SETTING}",
+            f"make it writable for this user, or choose another {_SETTING}",
         )
         return UnavailableError(
             Reason.STORAGE_UNAVAILABLE,

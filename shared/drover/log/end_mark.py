@@ -1,9 +1,9 @@
-"""Where a log ended when it last answered somebody: what tells that its tail is gone.
+"""The end mark of a SQLite log, which reveals that acknowledged records at its end were lost.
 
-A log whose write-ahead log was lost or cut short is whole as far as SQLite can see; it only ends
-too early. The mark is a small file beside it that says how far it went. It is written after each
-commit, without waiting for the disk: after a crash of the process it is exact, and after one of the
-machine it may be behind, which only makes it see less. A log that was closed has none.
+If a log's WAL was lost or truncated, SQLite sees a valid database that ends too early. The mark is
+a small file beside the log with its last acknowledged end. It is written after each commit, without
+an fsync: after a crash of the process it is exact; after a crash of the machine it may lag, so that
+some losses go unnoticed. A log that was closed has no mark.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ class End:
 
 
 def mark_path(log: Path) -> Path:
-    """The mark of a log's file."""
+    """The path of a log's mark."""
     return log.with_name(log.name + "-end")
 
 
 def read_mark(log: Path) -> End | None:
-    """What the mark says; None if there is none, or if the machine failed while it was written."""
+    """Read the mark; None if it is missing, or torn by a crash of the machine."""
     try:
         content = mark_path(log).read_bytes()
     except FileNotFoundError:
@@ -56,13 +56,13 @@ class EndMark:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, end: End) -> None:
-        """Note an end that is durable. A mark that cannot be written stays behind, and is right."""
+        """Write a durable end. If the write fails the mark lags, which is harmless."""
         content = _FORMAT.pack(_MAGIC, end.offset, end.epoch, 0)[:-4]
         with contextlib.suppress(OSError):
             os.pwrite(self._descriptor, content + zlib.crc32(content).to_bytes(4, "little"), 0)
 
     def close(self, *, remove: bool) -> None:
-        """Stop writing; ``remove`` it when everything is in the log's own file."""
+        """Close the mark; ``remove`` it if the log's own file has all records."""
         os.close(self._descriptor)
         if remove:
             with contextlib.suppress(OSError):

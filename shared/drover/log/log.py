@@ -1,4 +1,4 @@
-"""The log: keyed records in order, compacted, with one privileged writer at a time."""
+"""The log: a compacted sequence of keyed records with one privileged writer at a time."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,16 +8,16 @@ from drover.errors import Reason, UnavailableError
 from drover.model.ids import Term
 
 KEPT_RECORD_COUNT = 1_000
-"""Compaction leaves this many of the newest records alone."""
+"""Compaction keeps this many of the newest records."""
 
 
-@dataclass(slots=True)  # one for every record read; frozen ones take several times as long to make
+@dataclass(slots=True)  # not frozen: there is one for each record read, and creation is much faster
 class LogRecord:
     """A keyed record; a ``value`` of None is a tombstone.
 
-    ``request_id`` names its cause and ``author`` who asked for it; both may be empty.
-    ``timestamp_ms`` is when it was decided; the log's own clock says so if it is None, as it is in
-    what is read (``StoredRecord`` has the time).
+    ``request_id`` is the id of the request that caused it and ``author`` the user; both may be
+    empty. ``timestamp_ms`` is the time of the decision; if None, the log uses its clock. It is None
+    in records that are read, because ``StoredRecord`` has the time.
     """
 
     key: bytes
@@ -29,10 +29,10 @@ class LogRecord:
 
 @dataclass(slots=True)  # as above
 class StoredRecord:
-    """A record where it stands in the log; compaction leaves gaps between offsets.
+    """A record and its offset in the log; compaction leaves gaps between offsets.
 
-    ``place`` is topic, partition and offset of what stands on Kafka, where a log of several
-    partitions counts offsets of its own.
+    On Kafka ``place`` is topic, partition and offset of the record. A log of several partitions has
+    its own offsets.
     """
 
     offset: int
@@ -44,25 +44,27 @@ class StoredRecord:
 class Log(Protocol):
     """A durable sequence of keyed records.
 
-    Compaction keeps the last record of each key and, apart from that, the last 1,000 records, so
-    that their request ids are found again after a restart.
+    Compaction keeps the last record of each key and also the last 1,000 records, so that their
+    request ids are available after a restart.
     """
 
     @property
     def log_id(self) -> str:
-        """Names the sequence that the offsets count in: whoever reads on with an offset of another
-        one would miss records unnoticed. Empty where a service has one log for all its life.
+        """Identifies the sequence to which offsets belong.
+
+        A reader that resumes with an offset of another sequence would miss records. Empty for a
+        service whose log never changes.
         """
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; durable when it returns the end offset (last offset + 1).
 
-        ``epoch`` comes from ``claim``; None is for records that any writer may append.
+        ``epoch`` is the result of ``claim``; None for records that any writer may append.
 
         Raises:
             FailedPreconditionError: STALE_WRITER_EPOCH, a later claim exists.
-            UnavailableError: STORAGE_UNAVAILABLE, nothing was written (disk full, read-only) unless
-                the metadata's ``outcome`` is ``unknown``: read to the end to know.
+            UnavailableError: STORAGE_UNAVAILABLE. Nothing was written (disk full, read-only),
+                unless the metadata's ``outcome`` is ``unknown``: then read the log to its end.
         """
 
     def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
@@ -90,34 +92,34 @@ class Log(Protocol):
     ) -> int:
         """Remove superseded records while serving; returns how many.
 
-        ``keep_offsets`` are spared though superseded, and records from ``below_offset`` on count
-        as not there yet: they neither go nor supersede. So a reader to whom old records still
-        matter can name them (``NeedsOldRecords``).
+        ``keep_offsets`` are kept even if superseded, so that a fold that needs old records can name
+        them (``NeedsOldRecords``). Records from ``below_offset`` on are ignored: they are not
+        removed, and do not supersede others.
         """
 
     async def close(self) -> None:
-        """Finish the appends under way and release the storage; idempotent."""
+        """Finish the appends in flight and release the storage; idempotent."""
 
 
 @runtime_checkable
 class FollowedLog(Log, Protocol):
-    """A log that other processes append to as well.
+    """A log to which other processes append too.
 
-    What this process appends takes effect when ``tail`` brings it, in its place among what others
-    wrote. Offsets are the topic's own where there is one partition. Where there are several they
-    count the records in the order of arrival here, and mean nothing to another process.
+    Records of this process take effect when ``tail`` returns them, in order with other processes'
+    records. With one partition, offsets are the topic's. With several partitions they number the
+    records in the order of arrival in this process, and have no meaning in another process.
     """
 
     def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
-        """Every record from ``start_offset`` on, as it comes, without end; ends when closed.
+        """Every record from ``start_offset`` on, including future ones, until the log is closed.
 
-        It outlives the loss of the connection and goes on with the next record. One at a time.
+        After the loss of a connection it continues with the next record. At most one at a time.
 
         Raises:
-            DataLossError: LOG_CORRUPT, records that were not read are gone (a truncated topic).
+            DataLossError: LOG_CORRUPT, unread records were removed (a truncated topic).
         """
 
 
 def closed_error() -> UnavailableError:
-    """The answer of a log that is closed."""
+    """The error of calls to a closed log."""
     return UnavailableError(Reason.STORAGE_UNAVAILABLE, "the log is closed")

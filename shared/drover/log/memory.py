@@ -1,4 +1,4 @@
-"""A log in memory, with faults by script: for tests and simulations."""
+"""A log in memory with scripted faults, for tests and simulations."""
 
 import asyncio
 import dataclasses
@@ -16,7 +16,7 @@ READ_BATCH_RECORDS = 500
 
 
 class _Storage:
-    """What survives a crash, and what handles share."""
+    """The state that survives a crash and that handles share."""
 
     def __init__(self) -> None:
         self.records: list[StoredRecord] = []
@@ -30,20 +30,19 @@ class _Storage:
 
 
 class MemoryLog:
-    """A ``Log`` that lives in memory.
+    """A ``Log`` in memory.
 
-    Faults, each for tests to set:
-        fail_next_append: refuse appends with an error; nothing is written.
+    Faults that tests can inject:
+        fail_next_append: appends fail with an error; nothing is written.
         hold_appends / release_appends: appends wait, as on a slow disk.
-        tear_next_append: an append that is never answered, as when the process dies in it.
-        crash: what a restart finds.
+        tear_next_append: an append never returns, as when the process dies during it.
+        crash: the log after a restart.
 
-    ``shared`` gives a log that several processes append to, one handle for each.
+    ``shared`` returns a handle for another process that appends to the same log.
 
     Args:
-        clock: Gives records their time; 0 without one.
-        kept_record_count: How many of the newest records compaction leaves alone; 1,000 unless
-            given.
+        clock: The clock of the records' timestamps; they are 0 without one.
+        kept_record_count: How many of the newest records compaction keeps; 1,000 by default.
     """
 
     def __init__(self, clock: Clock | None = None, *, kept_record_count: int | None = None) -> None:
@@ -60,12 +59,12 @@ class MemoryLog:
 
     @property
     def log_id(self) -> str:
-        """Empty: it is one sequence for all its life."""
+        """Always empty: the log is one sequence."""
         return ""
 
     @property
     def records(self) -> Sequence[StoredRecord]:
-        """What the log holds at present, oldest first."""
+        """The present records, oldest first."""
         return tuple(self._storage.records)
 
     @property
@@ -78,7 +77,7 @@ class MemoryLog:
     ) -> None:
         """Let the next ``count`` appends fail with ``error``, by default STORAGE_UNAVAILABLE.
 
-        ``written`` ones are in the log all the same, as when a broker's answer is lost.
+        With ``written`` their records are in the log, as when a broker's response is lost.
         """
         error = error or UnavailableError(Reason.STORAGE_UNAVAILABLE, "disk full (scripted)")
         self._failures.extend([(error, written)] * count)
@@ -88,24 +87,25 @@ class MemoryLog:
         self._gate.clear()
 
     def release_appends(self) -> None:
-        """Let the waiting appends go on, in order."""
+        """Let the waiting appends continue, in order."""
         self._gate.set()
 
     def tear_next_append(self, *, survives: bool) -> None:
-        """The next append is not answered before ``crash`` or ``close``; ``survives`` says whether
-        its records (all of them: an append is atomic) are found afterwards.
+        """Let the next append hang until ``crash`` or ``close``.
+
+        ``survives`` decides whether its records, all of them, are in the log afterwards.
         """
         self._torn = survives
 
     def crash(self) -> "MemoryLog":
-        """The log as a restarted process finds it; appends under way fail, this object is dead."""
+        """The log after a restart; appends in flight fail, and this handle is closed."""
         self._end()
         return self._handle(type(self))
 
     def shared(self) -> "SharedMemoryLog":
-        """Another handle on the same records, for a process that shares the log with others.
+        """Another handle on the same records, for another process that shares the log.
 
-        A handle has its own faults; all have the same records, claims and offsets.
+        Each handle has its own faults; records, claims and offsets are common.
         """
         return self._handle(SharedMemoryLog)
 
@@ -178,7 +178,7 @@ class MemoryLog:
         return len(records) - len(self._storage.records)
 
     async def close(self) -> None:
-        """Finish the appends under way; idempotent."""
+        """Finish the appends in flight; idempotent."""
         if not self._closed:
             self._gate.set()
             self._fail_torn()
@@ -225,10 +225,10 @@ _Kind = TypeVar("_Kind", bound=MemoryLog)
 
 
 class SharedMemoryLog(MemoryLog):
-    """A ``FollowedLog`` in memory: make one with ``MemoryLog.shared``, the next with its own.
+    """A ``FollowedLog`` in memory; create one with ``MemoryLog.shared``.
 
-    One more fault:
-        hold_tail / release_tail: records come late, as over a slow connection.
+    An additional fault:
+        hold_tail / release_tail: records arrive late, as over a slow connection.
     """
 
     def __init__(self, clock: Clock | None = None, *, kept_record_count: int | None = None) -> None:
@@ -237,30 +237,30 @@ class SharedMemoryLog(MemoryLog):
         self._tail_gate.set()
 
     def hold_tail(self) -> None:
-        """Let ``tail`` bring nothing until ``release_tail``; a batch that is out stays so."""
+        """Let ``tail`` return nothing until ``release_tail``; returned batches are unaffected."""
         self._tail_gate.clear()
 
     def release_tail(self) -> None:
-        """Let ``tail`` go on."""
+        """Let ``tail`` continue."""
         self._tail_gate.set()
 
     async def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
-        """Every record from ``start_offset`` on, as it comes; ends when closed."""
+        """Every record from ``start_offset`` on, including future ones, until closed."""
         self._check_open()
-        news = asyncio.Event()
-        self._storage.followers.add(news)
+        appended = asyncio.Event()
+        self._storage.followers.add(appended)
         try:
             while not self._closed:
-                news.clear()
+                appended.clear()
                 await self._tail_gate.wait()
                 batch = self._from(start_offset)
                 if batch and not self._closed:
                     start_offset = batch[-1].offset + 1
                     yield batch
                 elif not self._closed:
-                    await news.wait()
+                    await appended.wait()
         finally:
-            self._storage.followers.discard(news)
+            self._storage.followers.discard(appended)
 
     def _from(self, start_offset: int) -> Sequence[StoredRecord]:
         records = self._storage.records

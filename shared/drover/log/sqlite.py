@@ -1,4 +1,4 @@
-"""The embedded log: one SQLite file, one writer thread, one fsync for all who append at a time."""
+"""The embedded log: one SQLite file and one writer thread; concurrent appends share an fsync."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from drover.errors import (
     InternalError,
 )
 from drover.log import sqlite_file as file
-from drover.log.batching_queue import BatchingQueue, WaitingJob, answer
+from drover.log.batching_queue import BatchingQueue, WaitingJob, complete
 from drover.log.claims import check_epoch, next_claim
 from drover.log.end_mark import EndMark
 from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord, closed_error
@@ -31,7 +31,7 @@ DELETE_BATCH_RECORDS = 1_000
 READER_THREADS = 2
 
 _COLUMNS = "offset, timestamp_ms, key, value, request_id, author, checksum, previous"
-#: Where they are among the columns; other queries have fewer.
+#: The indexes of key and value in a row; rows of other queries are shorter.
 _KEY_AND_VALUE = slice(2, 4)
 _INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
@@ -58,7 +58,7 @@ _Result = int | DroverError
 
 @dataclass(slots=True, eq=False)
 class _Job(WaitingJob[int]):
-    """One atomic change, made by the writer thread inside a transaction."""
+    """An atomic change, which the writer thread makes in a transaction."""
 
     change: Callable[[sqlite3.Connection], int]
 
@@ -66,8 +66,8 @@ class _Job(WaitingJob[int]):
 class _Writer:
     """The thread that owns the writing connection.
 
-    What is queued while a transaction commits goes into the next one together. When that fails its
-    jobs are tried again one by one, so that none fails for its neighbours' sake.
+    Jobs that are queued during a commit share the next transaction. If it fails, each job is
+    retried alone, so that none fails because of another.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -81,9 +81,9 @@ class _Writer:
         self._thread.start()
 
     async def do(self, change: Callable[[sqlite3.Connection], int]) -> int:
-        """Make ``change`` atomically and durably; returns what it returned.
+        """Make ``change`` atomically and durably; returns its result.
 
-        ``change`` refuses by raising a FailedPreconditionError before it writes anything.
+        ``change`` may raise a FailedPreconditionError before it writes anything.
         """
         loop = asyncio.get_running_loop()
         job = _Job(loop, loop.create_future(), change)
@@ -91,7 +91,7 @@ class _Writer:
         return await job.done
 
     def stop(self) -> None:
-        """Take no more jobs, finish those that are queued, close the connection; idempotent."""
+        """Reject new jobs, finish the queued ones, close the connection; idempotent."""
         self._jobs.stop()
         self._thread.join()
 
@@ -99,15 +99,15 @@ class _Writer:
         while jobs := self._jobs.next_group():
             results = self._commit(jobs)
             if isinstance(results, DroverError):
-                alone = [self._commit([job]) for job in jobs] if len(jobs) > 1 else [results]
-                results = [one if isinstance(one, DroverError) else one[0] for one in alone]
-            answer(zip(jobs, results, strict=True))
+                singly = [self._commit([job]) for job in jobs] if len(jobs) > 1 else [results]
+                results = [each if isinstance(each, DroverError) else each[0] for each in singly]
+            complete(zip(jobs, results, strict=True))
         self._connection.close()
         wal = self._file.path.with_name(self._file.path.name + "-wal")
         self._mark.close(remove=not wal.exists())
 
     def _commit(self, jobs: Sequence[_Job]) -> "list[_Result] | DroverError":
-        """All of ``jobs`` in one transaction: a result each, or why there is none."""
+        """Commit ``jobs`` in one transaction: a result for each, or the error of all."""
         results: list[_Result] = []
         try:
             with self._file.transaction(self._connection):
@@ -120,13 +120,13 @@ class _Writer:
             self._mark.write(end)
         except DroverError as error:
             return error
-        except Exception as error:  # noqa: BLE001 the thread lives as long as the log
+        except Exception as error:  # noqa: BLE001 the thread must not end before the log
             return InternalError(f"the records cannot be stored: {error}")
         return results
 
 
 class _Query:
-    """A running SELECT on a connection of its own, which is its snapshot of the log."""
+    """A running SELECT on its own connection, which reads a snapshot of the log."""
 
     def __init__(self, path: Path, sql: str, parameters: Sequence[int] = ()) -> None:
         self._file = file.log_file(path)
@@ -138,7 +138,7 @@ class _Query:
         self._closed = False
 
     def fetch(self, max_rows: int, max_bytes: int) -> list[tuple[Any, ...]]:
-        """The next rows; at least one unless there are no more."""
+        """The next rows; empty at the end."""
         with self._lock:
             if self._closed:
                 raise closed_error()
@@ -151,14 +151,14 @@ class _Query:
                 for row in self._cursor:
                     rows.append(row)
                     for cell in row[_KEY_AND_VALUE]:
-                        if type(cell) is bytes:  # a damaged cell may be anything
+                        if type(cell) is bytes:  # a damaged cell may have any type
                             size_bytes += len(cell)
                     if len(rows) >= max_rows or size_bytes >= max_bytes:
                         break
             return rows
 
     def close(self) -> None:
-        """End the query, once the fetch under way is through."""
+        """End the query after the fetch in progress."""
         with self._lock:
             self._closed = True
             if self._cursor is not None:
@@ -168,10 +168,10 @@ class _Query:
 
 
 class SqliteLog:
-    """A ``Log`` in one SQLite file.
+    """A ``Log`` in one SQLite file; create it with ``open``.
 
-    Make it with ``open``. One process at a time uses a file (``DataDirectory.lock`` sees to that);
-    within it any number of tasks may append, read and compact at once.
+    One process at a time may use a file, which ``DataDirectory.lock`` ensures. In it any number of
+    tasks may append, read and compact concurrently.
     """
 
     def __init__(self, path: Path, clock: Clock, connection: sqlite3.Connection) -> None:
@@ -185,30 +185,30 @@ class SqliteLog:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteLog":
-        """Open the log at ``path``, making it if nothing is there.
+        """Open the log at ``path``, creating it if it is missing.
 
         Raises:
-            DataLossError: LOG_CORRUPT, the file is damaged, is no log, or comes from a newer
-                Drover; the message names the file and what to do.
+            DataLossError: LOG_CORRUPT, the file is damaged, is no log, or was written by a newer
+                Drover; the message has the file and the remedy.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         connection = await asyncio.to_thread(file.open_log_file, path)
         with file.log_file(path).errors():
             try:
                 return cls(path, clock, connection)
-            except OSError:  # no mark of the end can be kept
+            except OSError:  # the end mark cannot be opened
                 connection.close()
                 raise
 
     @property
     def log_id(self) -> str:
-        """Empty: a file is one sequence for all its life."""
+        """Always empty: a file is one sequence."""
         return ""
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; durable when it returns the end offset.
 
-        A caller that is cancelled meanwhile does not know whether the records were written.
+        If the caller is cancelled, the records may or may not be written.
         """
 
         def change(connection: sqlite3.Connection) -> int:
@@ -232,8 +232,9 @@ class SqliteLog:
         return await self._writer.do(change)
 
     async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
-        """The records from ``start_offset`` to the present end: what is appended or compacted
-        while reading does not show.
+        """The records from ``start_offset`` to the present end, from a snapshot.
+
+        Concurrent appends and compactions have no effect on it.
         """
         query = _Query(self._path, _SELECT_FROM, (start_offset,))
         before = file.NO_RECORD if start_offset <= 0 else None
@@ -253,9 +254,9 @@ class SqliteLog:
         """Make ``owner`` the privileged writer; returns its epoch."""
 
         def change(connection: sqlite3.Connection) -> int:
-            standing = file.read_claim(connection)
-            claim = next_claim(standing, owner, term)
-            if claim != standing:
+            current = file.read_claim(connection)
+            claim = next_claim(current, owner, term)
+            if claim != current:
                 file.write_claim(connection, claim)
             return claim.epoch
 
@@ -264,10 +265,10 @@ class SqliteLog:
     async def compact(
         self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
     ) -> int:
-        """Remove superseded records and old tombstones, a batch at a time between appends.
+        """Remove superseded records and old tombstones, in batches between appends.
 
-        Oldest first: were it cut short, no tombstone would be gone before what it covers. Reads
-        under way keep their snapshot.
+        The oldest are removed first: if it is interrupted, no tombstone is removed before the
+        records that it covers. Reads in progress keep their snapshot.
         """
         removed = 0
         spared = frozenset(keep_offsets)
@@ -277,16 +278,16 @@ class SqliteLog:
         query = _Query(self._path, _SELECT_SUPERSEDED, (below, KEPT_RECORD_COUNT))
         async with self._compacting, aclosing(self._rows(query, DELETE_BATCH_RECORDS)) as batches:
             async for rows in batches:
-                doomed = [
+                removable = [
                     offset
                     for offset, is_last_tombstone in rows
                     if offset not in spared and not (is_last_tombstone and offset > oldest_spared)
                 ]
-                removed += await self._writer.do(partial(_delete, doomed))
+                removed += await self._writer.do(partial(_delete, removable))
         return removed
 
     async def close(self) -> None:
-        """Finish the appends under way and close the file; idempotent."""
+        """Finish the appends in flight and close the file; idempotent."""
         self._closed = True
         await asyncio.to_thread(self._release)
 
@@ -313,7 +314,7 @@ class SqliteLog:
         finally:
             self._queries.discard(query)
             with contextlib.suppress(RuntimeError):  # the log is closed, and so is the query
-                self._readers.submit(query.close)  # in a thread: it may have to wait for a fetch
+                self._readers.submit(query.close)  # in a thread, because it may wait for a fetch
 
 
 def _delete(offsets: Sequence[int], connection: sqlite3.Connection) -> int:

@@ -1,4 +1,4 @@
-"""The file of a ``SqliteLog``: its schema, its checks, its rows. Synchronous."""
+"""The file of a ``SqliteLog``: schema, integrity checks, rows. Synchronous."""
 
 import sqlite3
 import struct
@@ -60,7 +60,7 @@ def log_file(path: Path) -> SqliteFile:
 
 
 def open_log_file(path: Path) -> sqlite3.Connection:
-    """Open the log at ``path``, making a new one if nothing is there, and check it.
+    """Open the log at ``path``, creating it if it is missing, and check it.
 
     Raises:
         DataLossError: LOG_CORRUPT, the file is damaged, is no log, or has another format.
@@ -71,15 +71,15 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         mark = read_mark(path)
         if not path.exists():
             if mark is not None:
-                raise file.corrupt(f"it is missing, though it went up to offset {mark.offset}")
+                raise file.corrupt(f"it is missing, but had records up to offset {mark.offset}")
             file.create()
-        # a crash may leave the end of the file to be written again from the WAL
+        # after a crash the end of the file may still be in the WAL
         is_whole = not path.with_name(path.name + "-wal").exists()
         connection = file.connect()
         try:
             _check(connection, file, is_whole=is_whole)
             file.enter_wal_mode(connection)
-            # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
+            # this read opens the WAL and keeps it open, so that no closing reader removes it
             end = read_end(connection)
             if mark is not None and (end.offset < mark.offset or end.epoch < mark.epoch):
                 raise _cut_short(path, end, mark)
@@ -107,8 +107,8 @@ def _cut_short(path: Path, end: End, mark: End) -> DataLossError:
     )
     return DataLossError(
         Reason.LOG_CORRUPT,
-        f"{path} ends {lost}: its -wal file was lost or cut short. Bring that file back, or restore"
-        f" a backup; to go on without what is missing remove {mark_path(path)}",
+        f"{path} ends {lost}: its -wal file was lost or truncated. Restore that file or a backup;"
+        f" to continue without the lost records remove {mark_path(path)}",
         metadata={"path": str(path), "offset": str(end.offset)},
     )
 
@@ -121,9 +121,9 @@ def checksum(
     request_id: str,
     author: str,
 ) -> int:
-    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found."""
+    """A CRC-32 over all fields of a record, to detect flipped bits."""
     lengths = _LENGTHS(offset, timestamp_ms, len(key), -1 if value is None else len(value))
-    # in one piece: a log is read at every start
+    # one call of crc32 is faster than several, which matters when a log is loaded
     content = lengths + key + (value or b"") + request_id.encode("utf-8", "surrogatepass")
     if author:
         content += b"\0" + author.encode("utf-8", "surrogatepass")
@@ -131,15 +131,19 @@ def checksum(
 
 
 def to_row(offset: int, timestamp_ms: int, record: LogRecord) -> Row:
-    """A record as the table keeps it, when it is appended."""
+    """The table row of an appended record."""
     key, value, request_id, author = record.key, record.value, record.request_id, record.author
     crc = checksum(offset, timestamp_ms, key, value, request_id, author)
     return offset, timestamp_ms, key, value, request_id, author, crc, offset - 1
 
 
 def from_rows(rows: Iterable[Row], before: int | None, path: Path) -> Iterator[StoredRecord]:
-    """Records from the table, the first of which follows the one at offset ``before``; None if that
-    is not known.
+    """Convert table rows into records and check them.
+
+    Args:
+        rows: The rows in order of offset.
+        before: The offset of the record before the first row; None if unknown.
+        path: The log's file, for errors.
 
     Raises:
         DataLossError: LOG_CORRUPT, a checksum is wrong, or a record is missing.
@@ -165,7 +169,7 @@ def _records_missing(path: Path, before: int, offset: int) -> DataLossError:
 
 
 def delete_records(connection: sqlite3.Connection, offsets: Sequence[int]) -> None:
-    """Remove records, given in order, and link those that stay."""
+    """Remove records, given in order, and link the remaining ones."""
     connection.executemany("DELETE FROM record WHERE offset = ?", [(each,) for each in offsets])
     linked = NO_RECORD
     for offset in offsets:
@@ -185,7 +189,7 @@ def delete_records(connection: sqlite3.Connection, offsets: Sequence[int]) -> No
 
 
 def read_end(connection: sqlite3.Connection) -> End:
-    """How far the log goes."""
+    """The log's end."""
     return End(read_end_offset(connection), read_claim(connection).epoch)
 
 
@@ -197,7 +201,7 @@ def read_end_offset(connection: sqlite3.Connection) -> int:
 
 
 def read_claim(connection: sqlite3.Connection) -> WriterClaim:
-    """The standing claim."""
+    """The current claim."""
     row = connection.execute("SELECT owner, generation, sequence, epoch FROM claim").fetchone()
     if row is None:
         return WriterClaim()
@@ -206,7 +210,7 @@ def read_claim(connection: sqlite3.Connection) -> WriterClaim:
 
 
 def write_claim(connection: sqlite3.Connection, claim: WriterClaim) -> None:
-    """Replace the standing claim."""
+    """Replace the current claim."""
     connection.execute(
         "INSERT OR REPLACE INTO claim (id, owner, generation, sequence, epoch)"
         " VALUES (0, ?, ?, ?, ?)",

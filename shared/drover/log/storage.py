@@ -1,4 +1,4 @@
-"""Where a cluster keeps its logs, topics and offsets: a directory, or Kafka."""
+"""The storage of a cluster's logs, topics and offsets: a directory, or Kafka."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from drover.model.secrets import MASK
 SETTING = "DROVER_STORAGE_URL"
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT = "compact"
-"""What such a topic has to have: a topic's last record of each key is kept."""
+"""The required cleanup policy of these topics: the last record of each key is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class EmbeddedStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTopics:
-    """The topics that a cluster keeps itself in.
+    """The internal topics of a cluster.
 
-    The first three are those of Kafka Connect and mean the same to it; ``control`` holds what is
-    Drover's own. Partition counts and the replication factor are for topics that are made here; -1
-    leaves the latter to the brokers.
+    The first three have Kafka Connect's formats; ``control`` has Drover's own records. Partition
+    counts and the replication factor apply to topics that Drover creates; a factor of -1 uses the
+    brokers' default.
     """
 
     config: str = "drover-configs"
@@ -42,9 +42,7 @@ class KafkaTopics:
 
     @property
     def names(self) -> frozenset[str]:
-        """The topics; they hold secrets and what the cluster relies on, so connectors may neither
-        read nor write them.
-        """
+        """The names of the topics; connectors may not read or write them, as they have secrets."""
         return frozenset((self.config, self.offset, self.status, self.control))
 
 
@@ -52,14 +50,14 @@ class KafkaTopics:
 class KafkaStorage:
     """Topics of a Kafka cluster.
 
-    ``group_id`` names the cluster of workers, as Kafka Connect's group.id. ``client_config`` are
-    further settings of Kafka's clients, such as security.protocol.
+    ``group_id`` names the cluster of workers, like Kafka Connect's group.id. ``client_config`` has
+    additional settings of Kafka clients, such as security.protocol.
     """
 
     bootstrap_servers: str
     group_id: str
     topics: KafkaTopics = field(default_factory=KafkaTopics)
-    #: Not shown where the value is printed: passwords are among them.
+    #: Left out of the repr, because it may have passwords.
     client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -73,7 +71,7 @@ def parse_storage(
     topics: KafkaTopics | None = None,
     client_config: Mapping[str, str] | None = None,
 ) -> Storage:
-    """What ``sqlite:///absolute/path`` or ``kafka://host:9092,host:9092`` names.
+    """Parse ``sqlite:///absolute/path`` or ``kafka://host:9092,host:9092``.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG, another scheme, no absolute path, no brokers.
@@ -94,14 +92,14 @@ def _bootstrap_servers(storage_url: str) -> str:
     if url.path.strip("/") or url.query or url.fragment or "@" in url.netloc:
         raise _bad_url(
             storage_url,
-            "it names brokers only; everything else is in DROVER_KAFKA_CONFIG and the names of"
-            " topics in DROVER_CONFIG_STORAGE_TOPIC and the like",
+            "must name brokers only: set client settings in DROVER_KAFKA_CONFIG, and topics in"
+            " DROVER_CONFIG_STORAGE_TOPIC and similar settings",
         )
     for broker in brokers:
         host, colon, port = broker.rpartition(":")
         if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
             raise _bad_url(
-                storage_url, f"{broker!r} is no broker; it has to be kafka://host:port,host:port"
+                storage_url, f"must be kafka://host:port,host:port: {broker!r} is not host:port"
             )
     return ",".join(brokers)
 

@@ -15,7 +15,7 @@ from drover.log.kafka.jobs import JobThread
 from drover.log.kafka.reader import TopicReader
 from tests.support.kafka.logs import storage_on
 
-LEFT_BEHIND = "a client of Kafka does not end and is left behind"
+LEFT_BEHIND = "a Kafka client does not shut down and is abandoned"
 
 
 @pytest.fixture

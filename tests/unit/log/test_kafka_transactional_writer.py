@@ -107,7 +107,7 @@ async def test_a_call_that_does_not_end_costs_the_writer_and_nothing_else(
 ) -> None:
     monkeypatch.setattr("drover.log.kafka.calls.LATE_S", 0.1)
     client = GivesUpClient(storage_on("127.0.0.1:1", "x-"), timeout_s=0.2)
-    monkeypatch.setattr(TransactionalWriter, "_group", lambda _, group_id: group_id)
+    monkeypatch.setattr(TransactionalWriter, "_group_metadata", lambda _, group_id: group_id)
     writer = TransactionalWriter(client, "writer")
     await writer.begin()
     position = GroupPosition("connect-sink", "topic", 0, 5)

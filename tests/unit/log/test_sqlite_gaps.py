@@ -148,7 +148,7 @@ async def test_a_wal_that_was_cut_short_is_told(path: Path, tmp_path: Path, keep
     wal = copy.with_name("log.db-wal")
     content = wal.read_bytes()
     wal.write_bytes(content[: int(len(content) * keep)])
-    with raises_reason(Reason.LOG_CORRUPT, str(copy), "offset 10", "cut short"):
+    with raises_reason(Reason.LOG_CORRUPT, str(copy), "offset 10", "truncated"):
         await open_log(copy)
 
 

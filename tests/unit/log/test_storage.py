@@ -33,15 +33,15 @@ def test_kafka_names_brokers_and_takes_topics_and_client_settings_along() -> Non
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("kafka://", "is no broker"),
-        ("kafka://broker", "is no broker"),
-        ("kafka://broker:0", "is no broker"),
-        ("kafka://broker:99999", "is no broker"),
-        ("kafka://a:9092,,b:9092", "is no broker"),
-        ("kafka:a:9092", "names brokers only"),
-        ("kafka://a:9092/topic", "names brokers only"),
-        ("kafka://user:secret@a:9092", "names brokers only"),
-        ("kafka://a:9092?x=y", "names brokers only"),
+        ("kafka://", "is not host:port"),
+        ("kafka://broker", "is not host:port"),
+        ("kafka://broker:0", "is not host:port"),
+        ("kafka://broker:99999", "is not host:port"),
+        ("kafka://a:9092,,b:9092", "is not host:port"),
+        ("kafka:a:9092", "name brokers only"),
+        ("kafka://a:9092/topic", "name brokers only"),
+        ("kafka://user:secret@a:9092", "name brokers only"),
+        ("kafka://a:9092?x=y", "name brokers only"),
     ],
 )
 def test_a_kafka_url_that_is_wrong_is_explained(url: str, said: str) -> None:

@@ -1,15 +1,15 @@
 """Logs on Kafka.
 
-    client.py     KafkaClient: producers, consumers, the admin client; Kafka's errors in our terms
-    brokers.py    Brokers: requests that librdkafka has not, or not soon enough, by aiokafka
-    group_positions.py  where a consumer group is, by such requests
-    topics.py     what topics a cluster needs, making them, refusing wrong ones
-    records.py    what is written and read: Produced, GroupPosition, KafkaRecord
-    reader.py     TopicReader: partitions from a start to the last stable offset and on
+    client.py     KafkaClient: producers, consumers, the admin client; translates Kafka's errors
+    brokers.py    Brokers: requests that librdkafka lacks or makes too slowly, by aiokafka
+    group_positions.py  a consumer group's committed offsets, by such requests
+    topics.py     the topics that a cluster needs: creates and checks them
+    records.py    Produced, GroupPosition, KafkaRecord
+    reader.py     TopicReader: follows partitions up to the last stable offset
     writer.py     TransactionalWriter and PlainWriter
     control.py    ControlTopic: the newest value of each key of the control topic's partition 0
     log.py        KafkaLog and FollowedKafkaLog, the logs themselves
 
-confluent-kafka blocks; here it runs on threads of its own, and callers await. aiokafka has an event
-loop of its own.
+confluent-kafka blocks, so it runs on separate threads, and callers await the results. aiokafka runs
+on a separate event loop.
 """

@@ -1,7 +1,6 @@
-"""Brokers by aiokafka: how it reaches those that librdkafka's settings name, and its errors in
-librdkafka's terms.
+"""Runs aiokafka with librdkafka's settings, and translates its errors into librdkafka's.
 
-Everything of it runs on one event loop of the process; callers are threads.
+All aiokafka clients of the process run on one event loop; the callers are other threads.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from drover.log.storage import KafkaStorage
 
 T = TypeVar("T")
 
-#: Settings of librdkafka that say how to reach brokers, as far as aiokafka has the like.
+#: Connection settings of librdkafka that have an equivalent in aiokafka.
 _REACH = frozenset(
     {
         "security.protocol",
@@ -42,7 +41,7 @@ _REACH = frozenset(
         "ssl.key.password",
     }
 )
-#: And those that the producer goes by, or that only librdkafka has a use for.
+#: Settings that do not affect the connection of aiokafka.
 _OTHERS = frozenset(
     {
         "compression.codec",
@@ -55,31 +54,31 @@ _OTHERS = frozenset(
 )
 _SASL = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # errors are told by who called
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # callers log the errors
 
 
 def can_reach(storage: KafkaStorage) -> bool:
-    """Whether aiokafka knows how to reach the brokers; else librdkafka is to be taken."""
+    """Whether aiokafka supports the connection settings; if not, use librdkafka."""
     config = storage.client_config
     mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "PLAIN"
     return config.keys() <= _REACH | _OTHERS and mechanism in _SASL
 
 
 def reach(storage: KafkaStorage) -> Mapping[str, Any]:
-    """How aiokafka reaches the brokers that librdkafka's settings name."""
+    """The connection settings of aiokafka that correspond to librdkafka's."""
     config = storage.client_config
     protocol = config.get("security.protocol", "plaintext").upper()
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": storage.bootstrap_servers,
         "security_protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        found["ssl_context"] = _tls(config)
+        settings["ssl_context"] = _tls(config)
     if protocol.startswith("SASL"):
-        found["sasl_mechanism"] = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
-        found["sasl_plain_username"] = config.get("sasl.username")
-        found["sasl_plain_password"] = config.get("sasl.password")
-    return found
+        settings["sasl_mechanism"] = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
+        settings["sasl_plain_username"] = config.get("sasl.username")
+        settings["sasl_plain_password"] = config.get("sasl.password")
+    return settings
 
 
 def _tls(config: Mapping[str, str]) -> ssl.SSLContext:
@@ -99,36 +98,36 @@ _lock = threading.Lock()
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all clients of this process."""
-    with _lock:  # two threads at once would each make what is cached
-        return _made_once()
+    """The event loop of all aiokafka clients of this process."""
+    with _lock:  # ``cache`` alone would let two threads create a loop each
+        return _new_loop()
 
 
 @cache
-def _made_once() -> asyncio.AbstractEventLoop:
+def _new_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    # such as of a producer that is dropped with its connections
+    # ignore errors of tasks without a waiter, such as the connections of a dropped producer
     loop.set_exception_handler(lambda _loop, _context: None)
     threading.Thread(target=loop.run_forever, name="aiokafka", daemon=True).start()
     return loop
 
 
 def submit(work: Coroutine[Any, Any, T], limit_s: float) -> "Future[T]":
-    """Begin it on the loop."""
+    """Start a coroutine on the shared loop; it is cancelled after ``limit_s``."""
     return asyncio.run_coroutine_threadsafe(_limited(work, limit_s), shared_loop())
 
 
 async def _limited(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    async with asyncio.timeout(limit_s):  # unlike wait_for without a task of its own
+    async with asyncio.timeout(limit_s):  # unlike wait_for, creates no task
         return await work
 
 
 def result_of(future: "Future[T]") -> T:
-    """Wait for it.
+    """Wait for the result.
 
     Raises:
-        KafkaException: What aiokafka raised, or that it took too long. It asserts that it is in the
-            state for what it is told to do.
+        KafkaException: aiokafka's error or a timeout. Assertion errors, by which aiokafka rejects
+            calls in a wrong state, are translated too.
     """
     try:
         return future.result()
@@ -137,7 +136,7 @@ def result_of(future: "Future[T]") -> T:
 
 
 def as_kafka_error(error: Exception) -> KafkaError:
-    """The error of librdkafka that says the same."""
+    """The equivalent error of librdkafka."""
     if isinstance(error, ProducerFenced):
         return KafkaError(KafkaError.PRODUCER_FENCED)
     if isinstance(error, BrokerResponseError):

@@ -1,6 +1,6 @@
-"""Connections to brokers, and what is known of who leads which partition.
+"""Connections to brokers, and a cache of partition leaders.
 
-aiokafka keeps the connections, logs in, and encodes requests. Everything here is for coroutines of
+aiokafka manages the connections, authenticates, and encodes requests. All coroutines here run on
 ``shared_loop``.
 """
 
@@ -28,28 +28,28 @@ T = TypeVar("T")
 
 Place = tuple[str, int]
 
-#: What cuts a connection off, or keeps it from being made.
+#: Errors of a broken or failed connection.
 CONNECTION_ERRORS = (AioKafkaError, TimeoutError, OSError)
-#: Topics whose leaders are known.
+#: The maximum number of topics in the cache of leaders.
 _TOPICS_MAX = 10_000
-#: Leaders are looked up again when one has moved, not by the clock.
+#: Leaders are looked up again after an error, not periodically.
 _NEVER_MS = 2**31
 _NO_LEADER = -1
-#: Sets of connections that users share, of one cluster and in all.
+#: Sets of shared connections, for one cluster and in total.
 _LANES = 8
 _SHARED_MAX = 4 * _LANES
 _CLOSE_S = 5.0
 
 
 class Coordinated(IntEnum):
-    """What a coordinator is looked up for, in Kafka's numbers."""
+    """The key type of a coordinator, as in Kafka's FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class RefusedError(Exception):
-    """A broker answered with an error."""
+    """A broker responded with an error."""
 
     def __init__(self, code: int) -> None:
         super().__init__(KafkaError(code).str())
@@ -57,17 +57,17 @@ class RefusedError(Exception):
 
 
 class _Client(AIOKafkaClient):  # type: ignore[misc]  # it has no types
-    """Connections only."""
+    """A client that is used for connections only."""
 
     def force_metadata_update(self) -> "asyncio.Future[bool]":
-        """It would fetch all topics whenever a connection breaks; leaders are looked up here."""
+        """Do nothing: it would fetch all topics after each broken connection."""
         updated: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         updated.set_result(True)
         return updated
 
 
 class Brokers:
-    """The brokers of one cluster. Requests on one connection are answered one after the other."""
+    """The brokers of one cluster. A connection handles its requests one after the other."""
 
     def __init__(
         self, storage: KafkaStorage, *, request_timeout_ms: int = SOCKET_TIMEOUT_MS
@@ -76,40 +76,40 @@ class Brokers:
         self._request_timeout_ms = request_timeout_ms
         self._client: AIOKafkaClient | None = None
         self._connecting: asyncio.Task[AIOKafkaClient] | None = None
-        #: Leaders by partition.
+        #: The leaders of each topic's partitions, by number.
         self._leaders: dict[str, tuple[int, ...]] = {}
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker has answered since this was made or closed."""
+        """Whether a broker has been reached since the creation or the last ``close``."""
         return self._client is not None
 
     async def connect(self) -> None:
-        """Find the brokers, unless they are known.
+        """Connect to the cluster unless connected.
 
         Raises:
-            CONNECTION_ERRORS: None can be reached.
+            CONNECTION_ERRORS: No broker can be reached.
         """
         await self._connected()
 
     async def ask(self, node: int, request: Any) -> Any:
-        """The answer of a broker.
+        """Send a request to a broker and return its response.
 
         Raises:
-            CONNECTION_ERRORS: None came.
+            CONNECTION_ERRORS: There was no response.
         """
         return await _answer(await self._connected(), node, request, ConnectionGroup.DEFAULT)
 
     async def ask_coordinator(self, node: int, request: Any) -> Any:
-        """As ``ask``, over a connection of its own: it waits for no records."""
+        """As ``ask``, over a separate connection, so that it does not wait for fetches."""
         return await _answer(await self._connected(), node, request, ConnectionGroup.COORDINATION)
 
     async def leader(self, place: Place) -> int:
-        """The broker that leads the partition.
+        """The id of the broker that leads the partition.
 
         Raises:
-            RefusedError: The partition is not there, or has no leader.
-            CONNECTION_ERRORS: Nobody answered.
+            RefusedError: The partition does not exist or has no leader.
+            CONNECTION_ERRORS: No broker responded.
         """
         topic, partition = place
         leaders = await self._leaders_of(topic)
@@ -121,55 +121,57 @@ class Brokers:
         return leaders[partition]
 
     async def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; raises as ``leader``."""
+        """The topic's number of partitions; raises as ``leader``."""
         return len(await self._leaders_of(topic))
 
     def known_partition_count(self, topic: str) -> int | None:
-        """As ``partition_count``, of what is known already; on any thread."""
-        known = self._leaders.get(topic)
-        return None if known is None else len(known)
+        """As ``partition_count``, from the cache only; for any thread."""
+        leaders = self._leaders.get(topic)
+        return None if leaders is None else len(leaders)
 
     def forget(self, topic: str) -> None:
-        """Look up the topic's leaders when they are asked for next."""
+        """Drop the topic's leaders from the cache."""
         self._leaders.pop(topic, None)
 
     async def coordinator(self, name: str, of: Coordinated) -> int:
-        """The broker that coordinates a group, or an id's transactions; raises as ``leader``."""
-        found = await self._ask_any(FindCoordinatorRequest(name, of))
-        if found.error_code:
-            raise RefusedError(found.error_code)
+        """The coordinator of a group or of a transactional id; raises as ``leader``."""
+        response = await self._ask_any(FindCoordinatorRequest(name, of))
+        if response.error_code:
+            raise RefusedError(response.error_code)
         cluster = (await self._connected()).cluster
-        known = cluster.broker_metadata(found.coordinator_id)
-        if known is None or (known.host, known.port) != (found.host, found.port):
+        broker = cluster.broker_metadata(response.coordinator_id)
+        if broker is None or (broker.host, broker.port) != (response.host, response.port):
             cluster.update_metadata(await self._ask_any(MetadataRequest([])))
-        return int(found.coordinator_id)
+        return int(response.coordinator_id)
 
     async def close(self) -> None:
-        """Close all connections; what is asked later makes new ones."""
+        """Close all connections; a later request opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def _leaders_of(self, topic: str) -> tuple[int, ...]:
-        known = self._leaders.get(topic)
-        if known is not None:
-            return known
+        cached = self._leaders.get(topic)
+        if cached is not None:
+            return cached
         response = await self._ask_any(MetadataRequest([topic], allow_auto_topic_creation=False))
         (await self._connected()).cluster.update_metadata(response)
         for code, name, _, partitions in response.topics:
             if name == topic and code:
                 raise RefusedError(code)
             if name == topic and partitions:
-                led = {partition: leader for _, partition, leader, *_ in partitions}
-                found = tuple(led.get(number, _NO_LEADER) for number in range(max(led) + 1))
+                by_number = {partition: leader for _, partition, leader, *_ in partitions}
+                leaders = tuple(
+                    by_number.get(number, _NO_LEADER) for number in range(max(by_number) + 1)
+                )
                 if len(self._leaders) >= _TOPICS_MAX:
                     self._leaders.clear()
-                self._leaders[topic] = found
-                return found
+                self._leaders[topic] = leaders
+                return leaders
         raise RefusedError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     async def _ask_any(self, request: Any) -> Any:
-        """The answer of the first broker that gives one."""
+        """Send a request to the brokers one after the other until one responds."""
         client = await self._connected()
         nodes = [each.nodeId for each in client.cluster.brokers()]
         random.shuffle(nodes)
@@ -179,7 +181,7 @@ class Brokers:
                 return await _answer(client, node, request, ConnectionGroup.DEFAULT)
             except CONNECTION_ERRORS as caught:
                 error = caught
-        # by now the brokers may be at other addresses than those that were known
+        # all brokers may have new addresses: connect again by the bootstrap servers
         if self._client is client:
             await self.close()
         raise error
@@ -216,7 +218,7 @@ async def _answer(client: AIOKafkaClient, node: int, request: Any, group: Connec
     try:
         return await client.send(node, request, group=group)
     except KeyError as error:
-        # it timed out as others noticed that the connection was closed
+        # aiokafka's race between a timed-out request and a closed connection
         raise KafkaConnectionError(f"the connection to broker {node} is closed") from error
     except NotImplementedError as error:
         raise RefusedError(KafkaError.UNSUPPORTED_VERSION) from error
@@ -227,23 +229,24 @@ _lock = threading.Lock()
 
 
 def shared_brokers(storage: KafkaStorage, user: str, *, request_timeout_ms: int) -> Brokers:
-    """The process's connections for what this user asks; some of all users have the same ones.
+    """The connections for ``user``, one of several sets that all users of the process share.
 
-    Requests of one connection wait for each other, and one that is not answered closes it.
+    Several sets, because the requests of one connection wait for each other, and a timeout closes
+    the connection.
     """
     lane = zlib.crc32(user.encode()) % _LANES
     key = (storage_key(storage), lane)
     with _lock:
-        found = _shared.get(key)
-        if found is None:
+        brokers = _shared.get(key)
+        if brokers is None:
             if len(_shared) >= _SHARED_MAX:
                 submit(_shared.pop(next(iter(_shared))).close(), _CLOSE_S)
-            found = _shared[key] = Brokers(storage, request_timeout_ms=request_timeout_ms)
-        return found
+            brokers = _shared[key] = Brokers(storage, request_timeout_ms=request_timeout_ms)
+        return brokers
 
 
 def outcome_of(future: "Future[T]") -> T:
-    """As ``result_of``, where what brokers refuse is a KafkaException too."""
+    """As ``result_of``, but translates RefusedError into KafkaException too."""
     try:
         return result_of(future)
     except RefusedError as error:
@@ -251,5 +254,5 @@ def outcome_of(future: "Future[T]") -> T:
 
 
 def call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    """Have it done on the loop; see ``outcome_of``."""
+    """Run a coroutine on the shared loop and wait for it; raises as ``outcome_of``."""
     return outcome_of(submit(work, limit_s))

@@ -1,4 +1,4 @@
-"""Calls of a transactional producer, with what librdkafka makes of their errors set right."""
+"""Calls of a transactional producer, with corrected errors and bounded duration."""
 
 import contextlib
 import threading
@@ -17,10 +17,11 @@ LATE_S = 2.0
 
 @contextlib.contextmanager
 def as_raised() -> Iterator[None]:
-    """What the binding raises out of librdkafka's callbacks, as it was meant.
+    """Restore a fatal error that the binding raised from one of librdkafka's callbacks.
 
-    It raises a fatal error, such as that another writer has begun, while delivery reports are being
-    called, and the next report makes a SystemError of it, or forgets it: then it is _FATAL.
+    The binding raises a fatal error, such as fencing by another writer, during delivery reports.
+    The next report turns it into a SystemError with the error as its cause, or without: then the
+    error is unknown, and _FATAL is raised.
     """
     try:
         yield
@@ -31,17 +32,17 @@ def as_raised() -> Iterator[None]:
 
 
 def poll(producer: Producer | None) -> None:
-    """Have callbacks called; what is fatal is met again by the next write."""
+    """Let pending callbacks run; the next write raises a fatal error again."""
     if producer is not None:
         with contextlib.suppress(KafkaException), as_raised():
             producer.poll(0)
 
 
 def connect(producer: Producer, timeout_s: float) -> None:
-    """Wait for a connection: an idempotent producer without one begins half a second later.
+    """Wait for a connection: without one an idempotent producer starts half a second later.
 
     Raises:
-        KafkaException: There is none.
+        KafkaException: No broker can be reached.
     """
     try:
         producer.cluster_id(timeout_s)
@@ -50,12 +51,16 @@ def connect(producer: Producer, timeout_s: float) -> None:
 
 
 def left_s(deadline_s: float) -> float:
-    """How long it is until a moment of the monotonic clock; 0 behind it."""
+    """The time until a deadline on the monotonic clock; never negative."""
     return max(0.0, deadline_s - time.monotonic())
 
 
 def why_given_up(producer: Producer) -> KafkaError:
-    """Why a transaction cannot be committed that lacks records; raises InternalError if it can."""
+    """The error of a transaction that lacks records, found by trying to commit it.
+
+    Raises:
+        InternalError: It was committed, which is a defect.
+    """
     try:
         with as_raised():
             producer.commit_transaction(ABORT_S)
@@ -63,15 +68,17 @@ def why_given_up(producer: Producer) -> KafkaError:
         what = error.args[0]
         assert isinstance(what, KafkaError)
         return what
-    raise InternalError("a transaction was committed that lacks records")
+    raise InternalError("an incomplete transaction was committed")
 
 
 def bounded(call: Callable[[], object], timeout_s: float) -> None:
-    """Call it on a thread of its own, for it may never end, though it was told until when it may
-    last: librdkafka forgets its requests to a coordinator that it lets go.
+    """Run a call on a new thread, to bound its duration.
+
+    Its own timeout is not reliable: librdkafka loses requests to a group coordinator from which it
+    disconnects.
 
     Raises:
-        KafkaException: Its own, or a fatal _TIMED_OUT; then the producer cannot be used any more.
+        KafkaException: The call's error, or a fatal _TIMED_OUT; then the producer is unusable.
     """
     ended: Future[None] = Future()
 
@@ -92,13 +99,13 @@ def bounded(call: Callable[[], object], timeout_s: float) -> None:
 
 
 def insist(call: Any, timeout_s: float) -> None:
-    """Repeat a transactional call as long as Kafka says that it may be; raises KafkaException."""
+    """Retry a transactional call while its error is retriable; raises KafkaException."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        left_s = deadline_s - time.monotonic()
+        remaining_s = deadline_s - time.monotonic()
         try:
             with as_raised():
-                call(max(left_s, 0.001))
+                call(max(remaining_s, 0.001))
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() >= deadline_s:

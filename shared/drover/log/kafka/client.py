@@ -1,4 +1,4 @@
-"""The way to a Kafka cluster: clients with the right settings, and its errors in our terms."""
+"""Clients of a Kafka cluster with Drover's settings, and the translation of Kafka's errors."""
 
 import asyncio
 import os
@@ -32,18 +32,19 @@ ADMIN_THREADS = 4
 PREFETCH_KBYTES = 16 << 10
 RECONNECT_MAX_MS = 1_000
 SOCKET_TIMEOUT_MS = 20_000
-"""So long a connection whose other end has vanished is believed in."""
+"""The time after which a connection without responses is closed."""
 ADMIN_REFRESH_MS = 2_000
-"""How often the admin client looks who leads what: else it asks a broker that died for minutes."""
+"""How often the admin client refreshes partition leaders: by default it asks a dead broker for
+minutes."""
 BROKERS_MAX_BYTES = 1_048_588
-"""The largest batch that brokers take, unless they are told otherwise."""
+"""The brokers' default for the largest batch."""
 RETRY_S = 0.2
 _REFUSED_FOR_S = 60.0
 ADMIN_SILENCE_MAX_S = 30.0
-"""An admin client that has heard nothing for so long is replaced: one was seen to wait for a
-controller as long as it lived, though brokers that had been away answered everybody else."""
+"""An admin client without a response for this long is replaced: a client can wait for a controller
+for ever after an outage, although the brokers respond to other clients."""
 
-#: What would break what the logs promise; nobody may set it from outside.
+#: Settings on which the guarantees of the logs depend; operators must not set them.
 OWN_SETTINGS = frozenset(
     {
         "acks",
@@ -61,20 +62,20 @@ OWN_SETTINGS = frozenset(
     }
 )
 _SETTING = "DROVER_KAFKA_CONFIG"
-#: as Kafka itself writes topic ids
+#: Kafka's alphabet of topic ids
 _URL_SAFE = str.maketrans("+/", "-_")
 
 StorageKey = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
 def storage_key(storage: KafkaStorage) -> StorageKey:
-    """Equal for storages whose clients are interchangeable, within one process."""
+    """A key that is equal for storages that can share clients within one process."""
     return os.getpid(), storage.bootstrap_servers, tuple(sorted(storage.client_config.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as it is. A topic that was deleted and made again has another ``topic_id``."""
+    """An existing topic. A topic that was deleted and recreated has another ``topic_id``."""
 
     name: str
     topic_id: str
@@ -82,16 +83,16 @@ class TopicState:
 
 
 class KafkaClient:
-    """Makes clients for a storage and asks its brokers. One for each process is enough.
+    """Creates clients for a storage and makes admin requests. A process needs one.
 
     Args:
-        storage: Where, and with which further settings.
-        timeout_s: How long a call waits for brokers that are away before it fails with
+        storage: The brokers and the client settings.
+        timeout_s: How long a call waits for unreachable brokers before it fails with
             STORAGE_UNAVAILABLE.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG, the client settings are not librdkafka's, or are ones
-            that Drover sets itself.
+        InvalidArgumentError: INVALID_CONFIG, librdkafka rejects the client settings, or they have
+            one that Drover sets.
     """
 
     def __init__(self, storage: KafkaStorage, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -110,13 +111,13 @@ class KafkaClient:
         }
         self._check_settings()
         self._admin = self._new_admin()
-        #: Since when its calls have ended without an answer.
+        #: The time of the first call without a response after the last one with.
         self._silent_since_s: float | None = None
         self._threads = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="kafka admin")
         self._closed = False
 
     def producer(self, settings: Mapping[str, object]) -> Producer:
-        """A producer; ``settings`` come on top. Use it on one thread, away from the event loop."""
+        """A producer with additional ``settings``, for one thread other than the event loop's."""
         own = {
             "acks": "all",
             "enable.idempotence": True,
@@ -143,14 +144,14 @@ class KafkaClient:
 
     @property
     def admin(self) -> AdminClient:
-        """The admin client; its futures block, so wait for them inside ``run``, by ``waited``."""
+        """The admin client; wait for its futures with ``waited`` inside ``run``, as they block."""
         return self._admin
 
     async def run(self, work: Callable[[], T], *, doing: str, topic: str = "") -> T:
-        """Run a blocking call on a thread; ``doing`` says in messages what it was for.
+        """Run a blocking call on a thread; ``doing`` describes its failure in messages.
 
         Raises:
-            DroverError: What ``translated`` makes of a KafkaException.
+            DroverError: The translated KafkaException, see ``translated``.
         """
         if self._closed:
             raise closed_error()
@@ -163,13 +164,13 @@ class KafkaClient:
     def translated(
         self, error: KafkaException | KafkaError | TimeoutError, *, doing: str, topic: str = ""
     ) -> DroverError:
-        """What Kafka's error means for a caller; a TimeoutError is one of brokers that are silent.
+        """Translate an error of Kafka; a TimeoutError means that brokers do not respond.
 
-        UnavailableError STORAGE_UNAVAILABLE for what passes by, InvalidArgumentError TOO_LARGE for
-        a record over the limits, FailedPreconditionError STALE_WRITER_EPOCH for a producer that
-        was fenced, NON_EMPTY_GROUP for offsets of a group that has members, and
-        STORAGE_MISCONFIGURED for what an operator has to mend (a topic that is not there, no
-        authorisation), DataLossError LOG_CORRUPT for records that are gone.
+        UnavailableError STORAGE_UNAVAILABLE for a transient error, InvalidArgumentError TOO_LARGE
+        for a record over the limits, FailedPreconditionError STALE_WRITER_EPOCH for a fenced
+        producer, NON_EMPTY_GROUP for offsets of a group with members, STORAGE_MISCONFIGURED for an
+        error that an operator has to fix (a missing topic, no authorization), and DataLossError
+        LOG_CORRUPT for lost records.
         """
         if isinstance(error, TimeoutError):
             error = KafkaError(KafkaError._TIMED_OUT)
@@ -184,7 +185,7 @@ class KafkaClient:
         return meant
 
     async def describe_topic(self, topic: str) -> TopicState | None:
-        """The topic; None if there is none. It is not made by asking.
+        """Describe a topic; None if it does not exist. Does not auto-create it.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -192,7 +193,7 @@ class KafkaClient:
         """
         return await self.run(
             lambda: self.describe_topic_now(topic),
-            doing=f"the topic {topic} cannot be looked at",
+            doing=f"the topic {topic} cannot be described",
             topic=topic,
         )
 
@@ -201,11 +202,14 @@ class KafkaClient:
         return self.topics_now([topic]).get(topic)
 
     def topics_now(self, topics: Collection[str]) -> dict[str, TopicState]:
-        """Those of the topics that exist, for threads; raises KafkaException and TimeoutError."""
+        """Describe the existing ones of ``topics``, for threads.
+
+        Raises KafkaException and TimeoutError.
+        """
         collection = TopicCollection(sorted(topics))
-        asked = self._admin.describe_topics(collection, request_timeout=self.timeout_s)
-        found = {}
-        for topic, future in asked.items():
+        futures = self._admin.describe_topics(collection, request_timeout=self.timeout_s)
+        states = {}
+        for topic, future in futures.items():
             try:
                 described = self.waited(future)
             except KafkaException as error:
@@ -213,25 +217,27 @@ class KafkaClient:
                     raise
             else:
                 topic_id = str(described.topic_id).translate(_URL_SAFE)
-                found[topic] = TopicState(topic, topic_id, len(described.partitions))
-        return found
+                states[topic] = TopicState(topic, topic_id, len(described.partitions))
+        return states
 
     def topic_names_now(self) -> list[str]:
-        """Every topic but the brokers' own, for threads; raises KafkaException."""
+        """All topics but the brokers' internal ones, for threads; raises KafkaException."""
         return sorted(self.partitions_now())
 
     def partitions_now(self) -> dict[str, list[int]]:
         """As ``topic_names_now``, with the partitions of each topic."""
-        found = self._admin.list_topics(timeout=self.timeout_s).topics.items()
-        return {name: [*topic.partitions] for name, topic in found if not name.startswith("__")}
+        topics = self._admin.list_topics(timeout=self.timeout_s).topics.items()
+        return {name: [*topic.partitions] for name, topic in topics if not name.startswith("__")}
 
     def topic_settings_now(self, topic: str) -> dict[str, str]:
-        """The settings that brokers have for a topic, without secrets, for threads; raises
-        KafkaException and TimeoutError.
+        """The settings of a topic without secrets, for threads.
+
+        Raises KafkaException and TimeoutError.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        (asked,) = self._admin.describe_configs([resource], request_timeout=self.timeout_s).values()
-        entries = self.waited(asked).values()
+        futures = self._admin.describe_configs([resource], request_timeout=self.timeout_s)
+        (future,) = futures.values()
+        entries = self.waited(future).values()
         return {
             each.name: each.value
             for each in entries
@@ -239,19 +245,19 @@ class KafkaClient:
         }
 
     def make_topic_now(self, topic: NewTopic) -> None:
-        """Make a topic unless it is there, for threads; raises KafkaException and TimeoutError.
+        """Create a topic unless it exists, for threads; raises KafkaException and TimeoutError.
 
-        Brokers learn of it one after the other: look until it is seen.
+        Not all brokers know it at once: poll with ``describe_topic`` until it appears.
         """
-        (made,) = self._admin.create_topics([topic], request_timeout=self.timeout_s).values()
+        (future,) = self._admin.create_topics([topic], request_timeout=self.timeout_s).values()
         try:
-            self.waited(made)
+            self.waited(future)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """The last stable offset of each partition: below it no transaction is open.
+        """The last stable offset of each partition: no open transaction has records below it.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -260,8 +266,9 @@ class KafkaClient:
         return await self._offsets(topic, partitions, OffsetSpec.latest())
 
     async def last_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """The end of each partition, behind transactions that are open: once these are decided, the
-        last stable offset is there.
+        """The end of each partition, including open transactions.
+
+        Once these have ended, the last stable offset reaches it.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -272,7 +279,7 @@ class KafkaClient:
         )
 
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """Where each partition begins: above 0 when its oldest records were deleted.
+        """The first offset of each partition; above 0 if its oldest records were deleted.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -281,12 +288,12 @@ class KafkaClient:
         return await self._offsets(topic, partitions, OffsetSpec.earliest())
 
     async def close(self) -> None:
-        """Release the threads; idempotent. Readers and writers are closed by who made them."""
+        """Release the threads; idempotent. Readers and writers are closed by their creators."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
 
     def waited(self, future: "Future[T]") -> T:
-        """The result of one of the admin client's futures; raises KafkaException, TimeoutError."""
+        """Wait for a future of the admin client; raises KafkaException and TimeoutError."""
         try:
             result = future.result(timeout=self.timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
@@ -296,7 +303,7 @@ class KafkaClient:
                 self._silent_since_s = None
             raise
         finally:
-            self._admin.poll(0)  # what was told beside it, such as that nobody may log in
+            self._admin.poll(0)  # run the error callback, which records authentication failures
         self._silent_since_s = self._refused = None
         return result
 
@@ -315,32 +322,32 @@ class KafkaClient:
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, int]:
-        give_up_s = time.monotonic() + self.timeout_s
-        wanted = [(topic, partition) for partition in partitions]
-        doing = f"the end of the topic {topic} cannot be found"
+        deadline_s = time.monotonic() + self.timeout_s
+        places = [(topic, partition) for partition in partitions]
+        doing = f"the offsets of the topic {topic} cannot be read"
         while True:
             try:
-                found = await self.run(
-                    lambda: self.offsets_now(wanted, spec, isolation), doing=doing, topic=topic
+                offsets = await self.run(
+                    lambda: self.offsets_now(places, spec, isolation), doing=doing, topic=topic
                 )
-                if len(found) == len(wanted):
-                    return {partition: offset for (_, partition), offset in found.items()}
+                if len(offsets) == len(places):
+                    return {partition: offset for (_, partition), offset in offsets.items()}
                 unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
                 error = self.translated(unknown, doing=doing, topic=topic)
             except UnavailableError as unavailable:
                 if errors.is_silence(unavailable):
                     raise
                 error = unavailable
-            if time.monotonic() >= give_up_s:
+            if time.monotonic() >= deadline_s:
                 self._check_partitions(topic, partitions, await self.describe_topic(topic))
                 raise error
             await asyncio.sleep(RETRY_S)
 
     def first_offsets_now(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """As ``first_offsets``, for threads; raises KafkaException and TimeoutError."""
-        wanted = [(topic, partition) for partition in partitions]
-        found = self.offsets_now(wanted, OffsetSpec.earliest())
-        return {partition: offset for (_, partition), offset in found.items()}
+        places = [(topic, partition) for partition in partitions]
+        offsets = self.offsets_now(places, OffsetSpec.earliest())
+        return {partition: offset for (_, partition), offset in offsets.items()}
 
     def offsets_now(
         self,
@@ -348,18 +355,17 @@ class KafkaClient:
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[tuple[str, int], int]:
-        """Offsets of committed records by topic and partition, for threads; one request for each
-        broker that leads some. Partitions that do not exist are left out.
+        """Offsets by topic and partition, for threads, with one request to each leader.
 
-        Raises KafkaException and TimeoutError.
+        Partitions that do not exist are left out. Raises KafkaException and TimeoutError.
         """
         try:
             return self._offsets_once(partitions, spec, isolation)
         except KafkaException as error:
             if error.args[0].code() in errors.SILENCE:
                 raise
-            # Leaders of before a restart stay in the client's mind for minutes, and brokers refuse
-            # whoever asks with their epoch. A look at the topics has it learn the new ones.
+            # After a restart of brokers the client keeps the old leader epochs for minutes, and
+            # brokers reject requests with them. Describing the topics refreshes the epochs.
             topics = self.topics_now({topic for topic, _ in partitions})
             present = [each for each in partitions if each[0] in topics]
             return self._offsets_once(present, spec, isolation) if present else {}
@@ -370,39 +376,39 @@ class KafkaClient:
         spec: OffsetSpec,
         isolation: IsolationLevel,
     ) -> dict[tuple[str, int], int]:
-        asked = self._admin.list_offsets(
+        futures = self._admin.list_offsets(
             {TopicPartition(*each): spec for each in partitions},
             isolation_level=isolation,
             request_timeout=self.timeout_s,
         )
-        found = {}
-        for place, future in asked.items():
+        offsets = {}
+        for place, future in futures.items():
             try:
                 offset = self.waited(future).offset
             except KafkaException as error:
                 if error.args[0].code() not in errors.UNKNOWN_TOPIC:
                     raise
             else:
-                if offset < 0:  # librdkafka's answer where a broker's was lost
+                if offset < 0:  # librdkafka's result if the broker's response was lost
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-                found[place.topic, place.partition] = offset
-        return found
+                offsets[place.topic, place.partition] = offset
+        return offsets
 
     def _check_partitions(
         self, topic: str, partitions: Collection[int], state: TopicState | None
     ) -> None:
-        """Tell partitions that do not exist from brokers that have just come back."""
+        """Raise an error if partitions do not exist; otherwise brokers have just restarted."""
         count = 0 if state is None else state.partition_count
         if count <= max(partitions):
             raise errors.misconfigured(
-                f"the topic {topic} has {count} partitions on {self.storage.bootstrap_servers}, and"
-                f" partition {max(partitions)} is needed. Was it removed? Start again to make it",
+                f"the topic {topic} has {count} partitions on {self.storage.bootstrap_servers}, but"
+                f" partition {max(partitions)} is needed. If it was removed, restart to create it",
                 {"topic": topic, "brokers": self.storage.bootstrap_servers},
             )
 
     def _new_admin(self) -> AdminClient:
         defaults = {"topic.metadata.refresh.interval.ms": ADMIN_REFRESH_MS}
-        # nobody polls it all the time, and what it would log waits for that
+        # it is polled rarely, so its log lines would be late
         own = {"log_level": 0}
         return self._made(lambda: AdminClient({**defaults, **self._common, **own}))
 
@@ -423,7 +429,7 @@ class KafkaClient:
 
     def _check_settings(self) -> None:
         violations = [
-            Violation(_SETTING, f"{name} is set by Drover itself; leave it out")
+            Violation(_SETTING, f"must not have {name}, which Drover sets")
             for name in sorted(self.storage.client_config)
             if name in OWN_SETTINGS
         ]

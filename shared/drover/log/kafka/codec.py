@@ -1,4 +1,4 @@
-"""Records and claims of logs as they are kept in Kafka."""
+"""Encodes records and claims of logs for Kafka."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ AUTHOR_HEADER = "drover-author"
 
 
 def to_produced(record: LogRecord, *, topic: str, partition: int | None, now_ms: int) -> Produced:
-    """A record as it is written; what it does not have it has no header for."""
+    """Encode a record; an empty request id or author has no header."""
     headers = ((REQUEST_ID_HEADER, record.request_id), (AUTHOR_HEADER, record.author))
     return Produced(
         topic,
@@ -28,10 +28,9 @@ def to_produced(record: LogRecord, *, topic: str, partition: int | None, now_ms:
 def to_stored(
     records: Sequence[KafkaRecord], first_offset: int | None = None, *, topic: str = ""
 ) -> list[StoredRecord]:
-    """Records of ``topic`` as a log brings them, with Kafka's offsets, or counted from
-    ``first_offset``.
+    """Decode records of ``topic``; offsets are Kafka's, or numbered from ``first_offset``.
 
-    One that others wrote without a key has an empty one.
+    A record of another program without a key gets an empty key.
     """
     stored = []
     for index, record in enumerate(records):
@@ -42,9 +41,9 @@ def to_stored(
                 request_id = _text(value)
             elif name == AUTHOR_HEADER:
                 author = _text(value)
-        kept = LogRecord(record.key or b"", record.value, request_id, author)
+        log_record = LogRecord(record.key or b"", record.value, request_id, author)
         place = (topic, record.partition, record.offset)
-        stored.append(StoredRecord(offset, record.timestamp_ms, kept, place))
+        stored.append(StoredRecord(offset, record.timestamp_ms, log_record, place))
     return stored
 
 
@@ -53,12 +52,12 @@ def _text(value: bytes | None) -> str:
 
 
 def claim_key(topic: str, partition: int) -> str:
-    """Where the control topic has the claim of a log that begins with this partition."""
+    """The control topic's key for the claim of a log; ``partition`` is the log's first."""
     return f"claim:{topic}:{partition}"
 
 
 def dump_claim(claim: WriterClaim) -> bytes:
-    """A claim as the control topic has it."""
+    """Encode a claim for the control topic."""
     return dump(
         {
             "owner": claim.owner,
@@ -70,15 +69,15 @@ def dump_claim(claim: WriterClaim) -> bytes:
 
 
 def parse_claim(value: bytes) -> WriterClaim:
-    """The way back.
+    """Decode a claim.
 
     Raises:
-        UnreadableRecordError: It is no claim.
+        UnreadableRecordError: It is not a claim.
     """
     fields = parse_object(value)
     owner, epoch = fields.get("owner"), fields.get("epoch")
     generation, sequence = fields.get("generation"), fields.get("sequence")
     numbers = all(isinstance(each, int) for each in (epoch, generation, sequence))
     if not isinstance(owner, str) or not numbers:
-        raise UnreadableRecordError("the value is no claim")
+        raise UnreadableRecordError("the value is not a claim")
     return WriterClaim(owner, Term(generation, sequence), epoch)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Partition 0 of the control topic: who the cluster is, who claimed which log, leases."""
+"""Partition 0 of the control topic: the cluster's identity, claims of logs, and leases."""
 
 import asyncio
 from collections.abc import Mapping
@@ -31,17 +31,19 @@ _CAS_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """Whose topics these are; no ``group_shards`` until somebody knows them."""
+    """The identity of the cluster that owns the topics.
+
+    ``group_shards`` is None until a coordinator has written it.
+    """
 
     group_id: str
     group_shards: int | None
 
 
 class ControlTopic:
-    """The newest value of each key of partition 0. Make it with ``open``; one for each process.
+    """The newest value of each key of partition 0; create it with ``open``, once per process.
 
-    Whoever writes there uses a writer of its own: to compare and set is to ``begin`` it,
-    ``refresh``, decide, and write.
+    To compare and set, use a transactional writer: ``begin`` it, ``refresh``, decide, and write.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -55,11 +57,11 @@ class ControlTopic:
 
     @classmethod
     async def open(cls, client: KafkaClient, group_shards: int | None = None) -> "ControlTopic":
-        """Make the topic if it is missing, or the partitions that it lacks, and read partition 0.
+        """Create the topic or missing partitions, and read partition 0.
 
         Args:
-            client: The way to the brokers; it stays the caller's.
-            group_shards: How many shards of groups there are, from whom it is known.
+            client: Reaches the brokers; the caller closes it.
+            group_shards: The number of shards of groups; None if unknown to the caller.
 
         Raises:
             FailedPreconditionError: STORAGE_MISCONFIGURED.
@@ -76,22 +78,22 @@ class ControlTopic:
         return control
 
     async def check_cluster(self, group_id: str, group_shards: int | None) -> None:
-        """Write the record that says whose topics these are, or compare with the one there.
+        """Write the record with the cluster's identity, or compare it with the existing one.
 
         Args:
             group_id: The cluster's name.
-            group_shards: How many shards of groups there are; None for those who have none, which
-                leaves the number to who knows it.
+            group_shards: The number of shards of groups; None for services other than the
+                coordinator, which write no number.
 
         Raises:
             FailedPreconditionError: STORAGE_OWNED, the topics belong to another cluster;
                 STORAGE_MISCONFIGURED, another number of shards, or not authorised.
-            DataLossError: LOG_CORRUPT, a newer Drover wrote the topic.
+            DataLossError: LOG_CORRUPT, a newer version of Drover wrote the topic.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         own = _Cluster(group_id, group_shards)
         await self.refresh()
-        if self._agreed(own) is None:
+        if self._update_for(own) is None:
             return
         writer = TransactionalWriter(self._client, f"drover-cluster-{self.topic}")
         try:
@@ -99,9 +101,9 @@ class ControlTopic:
                 try:
                     await writer.begin()
                     await self.refresh()
-                    agreed = self._agreed(own)
-                    if agreed is not None:
-                        ((_, offset),) = await writer.write([self._record(agreed)])
+                    update = self._update_for(own)
+                    if update is not None:
+                        ((_, offset),) = await writer.write([self._record(update)])
                         await self.wait_until_read(offset)
                     return
                 except FailedPreconditionError as error:
@@ -109,16 +111,18 @@ class ControlTopic:
                         raise
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE,
-                f"several processes write whose topic {self.topic} is; try again in a moment",
+                f"the cluster's identity could not be written to the topic {self.topic}, because"
+                " other processes write it too: retry",
             )
         finally:
             await writer.close()
 
     async def refresh(self, at_least: int = 0) -> None:
-        """Return once everything is known that could be read before the call.
+        """Return once all records that were stable before the call have been read.
 
         Args:
-            at_least: The offset after what the caller has written, which may not be stable yet.
+            at_least: Read at least up to this offset, after the caller's own writes, which may not
+                be stable yet.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -131,21 +135,22 @@ class ControlTopic:
             await self._progress.reach({CONTROL_PARTITION: end}, self._client.timeout_s)
 
     async def wait_until_read(self, offset: int) -> None:
-        """Wait until a record that was written at ``offset`` is known here, and so can be read
-        anywhere: a commit is told some milliseconds before.
+        """Wait until the record at ``offset`` has been read here, and so is visible to all readers.
+
+        A commit returns some milliseconds before its records are visible.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, not yet.
+            UnavailableError: STORAGE_UNAVAILABLE, the record was not read in time.
             DataLossError: LOG_CORRUPT.
         """
         await self._progress.reach({CONTROL_PARTITION: offset + 1}, self._client.timeout_s)
 
     def value(self, key: str) -> bytes | None:
-        """The newest value of ``key`` as of the last look; None if there is none."""
+        """The newest value of ``key`` as of the last ``refresh``; None if it has none."""
         return self._values.get(key)
 
     def values(self, prefix: str) -> Mapping[str, bytes]:
-        """The newest values by key, of keys that begin with ``prefix``."""
+        """The newest values of all keys with this prefix, by key."""
         return {key: value for key, value in self._values.items() if key.startswith(prefix)}
 
     async def close(self) -> None:
@@ -171,30 +176,30 @@ class ControlTopic:
                 self._values[key] = record.value
         self._progress.advance(batch)
 
-    def _agreed(self, own: _Cluster) -> _Cluster | None:
-        """What to write so that all agree; None if they do."""
-        standing = self._standing()
-        if standing is None:
+    def _update_for(self, own: _Cluster) -> _Cluster | None:
+        """The record to write for ``own``; None if the stored one is equal."""
+        stored = self._stored()
+        if stored is None:
             return own
-        if standing.group_id != own.group_id:
+        if stored.group_id != own.group_id:
             raise FailedPreconditionError(
                 Reason.STORAGE_OWNED,
                 f"the topic {self.topic} on {self._client.storage.bootstrap_servers} belongs to the"
-                f" cluster {standing.group_id!r}, and this is {own.group_id!r}: set DROVER_GROUP_ID"
-                " to that name, or give this cluster topics of its own",
-                metadata={"topic": self.topic, "groupId": standing.group_id},
+                f" cluster {stored.group_id!r}, not to {own.group_id!r}: set DROVER_GROUP_ID to"
+                " that name, or configure other topics for this cluster",
+                metadata={"topic": self.topic, "groupId": stored.group_id},
             )
-        if own.group_shards is None or own.group_shards == standing.group_shards:
+        if own.group_shards is None or own.group_shards == stored.group_shards:
             return None
-        if standing.group_shards is None:
+        if stored.group_shards is None:
             return own
         raise errors.misconfigured(
-            f"DROVER_GROUP_SHARDS is {own.group_shards}, but the groups of {self.topic} live in"
-            f" {standing.group_shards} shards: set it to that number, which cannot be changed",
-            {"topic": self.topic, "groupShards": str(standing.group_shards)},
+            f"DROVER_GROUP_SHARDS is {own.group_shards}, but the groups in {self.topic} are in"
+            f" {stored.group_shards} shards: set it to that number, which cannot be changed",
+            {"topic": self.topic, "groupShards": str(stored.group_shards)},
         )
 
-    def _standing(self) -> _Cluster | None:
+    def _stored(self) -> _Cluster | None:
         value = self.value(CLUSTER_KEY)
         if value is None:
             return None
@@ -206,8 +211,8 @@ class ControlTopic:
             raise self._corrupt(f"cannot be read ({error})") from error
         if format_number != CLUSTER_FORMAT:
             raise self._corrupt(
-                f"has format {format_number}, this Drover knows {CLUSTER_FORMAT}; use the Drover"
-                " that wrote it, or give this cluster topics of its own"
+                f"has format {format_number}, but this version of Drover reads {CLUSTER_FORMAT}:"
+                " use the version that wrote it, or configure other topics for this cluster"
             )
         if not isinstance(group_id, str) or not isinstance(group_shards, int | None):
             raise self._corrupt("has fields of wrong types")

@@ -1,4 +1,4 @@
-"""What Kafka's errors mean for a caller."""
+"""Translates Kafka's errors into errors for callers."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ UNKNOWN_TOPIC: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-#: The credentials or certificates are not good; clients hear of it beside what they wait for.
+#: Wrong credentials or certificates; reported by the error callback, not as the result of a call.
 REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -39,7 +39,7 @@ REFUSED: Final = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
-#: What OpenSSL calls the other side's last word.
+#: Part of OpenSSL's message if the other side rejected the handshake.
 _TLS_ALERT: Final = "SSL alert number"
 FORBIDDEN: Final = frozenset(
     {
@@ -78,7 +78,7 @@ _WRONG_SETTINGS: Final = frozenset(
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-#: Nobody answered, so it is of no use to ask at once again.
+#: No broker responded, so an immediate retry is useless.
 SILENCE: Final = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -100,7 +100,7 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
     if code in TOO_LARGE:
         return InvalidArgumentError(
             Reason.TOO_LARGE,
-            f"{where}. Make the record smaller, or raise max.message.bytes of the topic {topic} and"
+            f"{where}. Send a smaller record, or raise max.message.bytes of the topic {topic} and"
             " message.max.bytes in DROVER_KAFKA_CONFIG",
             metadata=metadata,
         )
@@ -108,70 +108,67 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
         return InvalidArgumentError(Reason.INVALID_REQUEST, where, metadata=metadata)
     if code in FENCED:
         return FailedPreconditionError(
-            Reason.STALE_WRITER_EPOCH, f"{where}: another writer took over", metadata=metadata
+            Reason.STALE_WRITER_EPOCH, f"{where}: fenced by another writer", metadata=metadata
         )
     if code in LIVE_GROUP:
         return FailedPreconditionError(
             Reason.NON_EMPTY_GROUP,
-            f"{where}. The consumer group has live members; stop them first",
+            f"{where}. The consumer group has live members: stop them first",
             metadata=metadata,
         )
     if code in LOST or code in CORRUPT:
         return DataLossError(Reason.LOG_CORRUPT, where, metadata=metadata)
     if is_refusal(error):
         return misconfigured(
-            f"{doing}: the brokers {brokers} do not let this user in ({error.str()}). Check the"
+            f"{doing}: the brokers {brokers} reject the connection ({error.str()}). Check the"
             " security settings in DROVER_KAFKA_CONFIG",
             metadata,
         )
     if code in FORBIDDEN:
-        return misconfigured(
-            f"{where}. Give the user of DROVER_KAFKA_CONFIG an ACL for it", metadata
-        )
+        return misconfigured(f"{where}. Add an ACL for the user in DROVER_KAFKA_CONFIG", metadata)
     if code in UNKNOWN_TOPIC:
         return misconfigured(
-            f"{where}. Does the topic {topic} exist, with this partition?", metadata
+            f"{where}. Check that the topic {topic} exists and has this partition", metadata
         )
     if code in _WRONG_SETTINGS:
         return misconfigured(where, metadata)
     return UnavailableError(
         Reason.STORAGE_UNAVAILABLE,
-        f"{where} (brokers {brokers}). Try again once they answer; check that they run and can be"
-        " reached from here",
+        f"{where} (brokers {brokers}). Check that they run and are reachable from here, then retry",
         metadata=metadata,
     )
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether brokers and clients do not trust each other.
+    """Whether authentication failed, on either side.
 
-    A broker that does not take a client's certificate says so when the connection stands already:
-    to the client that is one that was lost.
+    A broker rejects a client's certificate after the connection is established, so the client sees
+    a lost connection with a TLS alert.
     """
     return error.code() in REFUSED or _TLS_ALERT in error.str()
 
 
 def kafka_code(error: DroverError) -> int | None:
-    """The code of the Kafka error that it was made of, if it was."""
+    """The code of the Kafka error that caused ``error``; None for another cause."""
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
 
 
 def is_silence(error: DroverError) -> bool:
-    """Whether nobody answered, so that it is of no use to ask at once again."""
+    """Whether no broker responded, so that an immediate retry is useless."""
     return isinstance(error.__cause__, TimeoutError) or kafka_code(error) in SILENCE
 
 
 def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:
-    """The error for what an operator has to mend."""
+    """The error for a condition that an operator has to fix."""
     return FailedPreconditionError(Reason.STORAGE_MISCONFIGURED, message, metadata=metadata)
 
 
 def lost_records(topic: str, partition: int, offset: int, what: str) -> DataLossError:
-    """The error for records that are gone from under a reader."""
+    """The error for records that were removed before a reader has read them."""
     return DataLossError(
         Reason.LOG_CORRUPT,
         f"partition {partition} of the topic {topic} cannot be read from offset {offset}: {what}."
-        " Start again to read what is there now, or restore the topic",
+        " Restart to read the present records, or restore the topic",
         metadata={"topic": topic, "partition": str(partition), "offset": str(offset)},
     )

@@ -1,7 +1,7 @@
-"""Where a consumer group is, by two requests over connections that are there.
+"""Reads a consumer group's committed offsets by two requests over existing connections.
 
-A consumer of librdkafka's takes eighty milliseconds until it has found the group's coordinator, and
-its admin client ends the process if that one moves meanwhile.
+A consumer of librdkafka needs eighty milliseconds to find the group's coordinator, and its admin
+client aborts the process if the coordinator moves during the call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,30 +26,30 @@ from drover.log.kafka.records import GroupPosition
 async def group_positions(
     brokers: Brokers, group_id: str, partitions: Mapping[str, Sequence[int]]
 ) -> list[GroupPosition]:
-    """A group's committed offsets of these partitions of topics, where it has one.
+    """A group's committed offsets of the given partitions, where it has one.
 
-    A request without partitions would be for all that the group has committed, but brokers leave
-    out, without an error, one whose first offset is in a transaction that is still open.
+    The partitions are listed, because a request without them would miss partitions: brokers
+    silently leave out a partition whose first offset is in an open transaction.
 
     Raises:
-        RefusedError: UNSTABLE_OFFSET_COMMIT, a transaction that commits some is open; the group's
-            coordinator moves.
-        CONNECTION_ERRORS: Nobody answered.
+        RefusedError: UNSTABLE_OFFSET_COMMIT, an open transaction commits some of the offsets; or
+            the group's coordinator is moving.
+        CONNECTION_ERRORS: No broker responded.
     """
     coordinator = await brokers.coordinator(group_id, Coordinated.GROUP)
-    answer = await brokers.ask_coordinator(coordinator, _StableOffsetFetch(group_id, partitions))
-    if answer.error_code:
-        raise RefusedError(answer.error_code)
-    found = []
-    for topic, offsets, _ in answer.topics:
+    response = await brokers.ask_coordinator(coordinator, _StableOffsetFetch(group_id, partitions))
+    if response.error_code:
+        raise RefusedError(response.error_code)
+    positions = []
+    for topic, offsets, _ in response.topics:
         for partition, offset, _, metadata, code, _ in offsets:
             if code:
                 raise RefusedError(code)
             if offset >= 0:
-                # clients in C commit it with the NUL at its end
+                # librdkafka commits the metadata with a trailing NUL
                 text = (metadata or "").rstrip("\0")
-                found.append(GroupPosition(group_id, topic, partition, offset, text))
-    return found
+                positions.append(GroupPosition(group_id, topic, partition, offset, text))
+    return positions
 
 
 class _Response(Response):  # type: ignore[misc]  # aiokafka has no types
@@ -81,7 +81,7 @@ class _Response(Response):  # type: ignore[misc]  # aiokafka has no types
 
 
 class _Request(RequestStruct):  # type: ignore[misc]
-    """The first version that waits for transactions (KIP-447); aiokafka has those before."""
+    """The first version with ``require_stable`` (KIP-447); aiokafka has only earlier ones."""
 
     FLEXIBLE_VERSION = True
     API_KEY = 9

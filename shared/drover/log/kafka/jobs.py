@@ -1,4 +1,4 @@
-"""Writes that wait for the thread that does them, several at a time."""
+"""The thread of a writer, which executes queued writes in groups."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
 from drover.errors import DroverError, InternalError
-from drover.log.batching_queue import BatchingQueue, WaitingJob, answer
+from drover.log.batching_queue import BatchingQueue, WaitingJob, complete
 from drover.log.kafka.client_shutdown import wait_until_ended
 from drover.log.kafka.records import GroupPosition, Place, Produced
 
@@ -22,11 +22,11 @@ _QUEUE_FULL_POLL_S = 0.05
 
 @dataclass(slots=True, eq=False)
 class Job(WaitingJob[list[Place]]):
-    """A write, or without anything to write the wish to begin.
+    """A write, or with ``begins`` the request to become the writer.
 
     Attributes:
-        missing_count: How many records nothing is known of yet.
-        was_purged: Whether librdkafka has thrown some away, though it may have sent them.
+        missing_count: How many records have no delivery report yet.
+        was_purged: Whether librdkafka has purged some records, which it may have sent.
     """
 
     records: Sequence[Produced] = ()
@@ -41,19 +41,19 @@ class Job(WaitingJob[list[Place]]):
 
     @property
     def size_bytes(self) -> int:
-        """Of keys and values."""
+        """The size of all keys and values."""
         return sum(len(each.key) + len(each.value or b"") for each in self.records)
 
     @property
     def alone(self) -> bool:
-        """One that begins is."""
+        """See ``WaitingJob``; true for a job that begins."""
         return self.begins
 
     def produce(self, producer: Producer) -> None:
-        """Hand the records to ``producer``; the rest is told as they are delivered.
+        """Pass the records to ``producer``; delivery reports complete the job.
 
         Raises:
-            KafkaException: A record cannot be taken, such as one that is too large.
+            KafkaException: A record is rejected at once, such as one that is too large.
         """
         self.attempt += 1
         self.places = [(-1, -1)] * len(self.records)
@@ -74,14 +74,14 @@ class Job(WaitingJob[list[Place]]):
                     )
                     self.missing_count += 1
                     break
-                except BufferError:  # its queue is full, but empties: messages time out
+                except BufferError:  # the queue is full; it drains, since messages time out
                     producer.poll(_QUEUE_FULL_POLL_S)
 
     def _delivered(
         self, attempt: int, index: int, error: KafkaError | None, message: Message
     ) -> None:
         if attempt != self.attempt:
-            return  # of a transaction that was given up
+            return  # a report of an aborted transaction
         self.missing_count -= 1
         if error is not None:
             self.was_purged |= error.code() == KafkaError._PURGE_QUEUE
@@ -94,24 +94,24 @@ class Job(WaitingJob[list[Place]]):
         self.places[index] = partition, offset
 
 
-Answer = DroverError | None
+JobResult = DroverError | None
 
 
 class JobThread:
-    """A thread that does jobs in the order in which they were submitted.
+    """A thread that executes jobs in the order of submission.
 
     Args:
-        name: The thread's.
-        do: Does a group of writes, or one job that begins; returns an answer for each.
-        idle: Called now and then while there is nothing to do.
-        end: Called at the end, to let the client go.
+        name: The thread's name.
+        do: Executes a group of writes, or one job that begins; returns a result for each.
+        idle: Called periodically while there are no jobs.
+        end: Called at the end, to release the client.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        do: Callable[[Sequence[Job]], Sequence[Answer]],
+        do: Callable[[Sequence[Job]], Sequence[JobResult]],
         idle: Callable[[], None],
         end: Callable[[], None],
     ) -> None:
@@ -142,7 +142,7 @@ class JobThread:
         return job.done
 
     def stop(self) -> None:
-        """Take no more jobs and finish those that are queued; waits for that, idempotent."""
+        """Reject new jobs and wait until the queued ones are finished; idempotent."""
         self._jobs.stop()
         wait_until_ended(self._thread, self._finished)
 
@@ -162,13 +162,12 @@ class JobThread:
                 self._idle()
                 continue
             try:
-                answers = self._do(group)
+                results = self._do(group)
             except Exception:
                 _logger.exception("defect in a writer to Kafka")
-                answers = [InternalError("a writer to Kafka has a defect; its log has it")] * len(
-                    group
-                )
-            answer(
-                (job, job.places if refusal is None else refusal)
-                for job, refusal in zip(group, answers, strict=True)
+                defect = InternalError("a writer to Kafka has a defect: see the log of the process")
+                results = [defect] * len(group)
+            complete(
+                (job, job.places if error is None else error)
+                for job, error in zip(group, results, strict=True)
             )

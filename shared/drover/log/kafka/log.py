@@ -1,4 +1,4 @@
-"""A log that lives in a topic."""
+"""A log stored in a Kafka topic."""
 
 import asyncio
 from collections.abc import (
@@ -46,11 +46,14 @@ _SCAN_GROWTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaLogSpec:
-    """Which topic a log lives in, and how.
+    """The topic of a log and the way it is written.
 
-    ``partitions`` are those that belong to it, all if None. Privileged appends go through
-    ``transactional_id``; a log without one cannot be claimed. A ``followed`` log has other writers;
-    one that is not is written under its claim alone.
+    Attributes:
+        topic: The topic's name.
+        partitions: The log's partitions; None for all partitions of the topic.
+        transactional_id: The transactional id of privileged appends; a log without one cannot be
+            claimed.
+        followed: Whether other processes append too; false if only the owner of the claim does.
     """
 
     topic: str
@@ -61,21 +64,21 @@ class KafkaLogSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Frontier:
-    """How far a log of several partitions was read, and how many records that were."""
+    """The read positions of a log by partition, and the number of records read."""
 
     positions: Mapping[int, int]
     count: int = 0
 
 
 class KafkaLog:
-    """A ``Log`` in some partitions of a topic. Make it with ``open``.
+    """A ``Log`` in some partitions of a topic. Create it with ``open``.
 
-    Where it differs from other logs:
-        Offsets have gaps: markers of transactions and records that were given up take some.
-        An append without an epoch is not atomic: when it fails some of its first records may be
-        there. One with an epoch is.
-        An append with an epoch whose outcome stays unknown fails with STORAGE_UNAVAILABLE and
-        drops the claim: the next one fails with STALE_WRITER_EPOCH. Claim again and read again.
+    Differences from other logs:
+        Offsets have gaps: transaction markers and aborted records have offsets too.
+        An append without an epoch is not atomic: if it fails, a prefix of its records may be
+        written. An append with an epoch is atomic.
+        If the outcome of an append with an epoch is unknown, it fails with STORAGE_UNAVAILABLE and
+        drops the claim; the next append fails with STALE_WRITER_EPOCH. Claim and read again.
         The brokers compact the topic, by its settings; ``compact`` does nothing.
     """
 
@@ -93,7 +96,7 @@ class KafkaLog:
         self._control = control
         self._topic = spec.topic
         self._partitions = tuple(partitions)
-        #: where there is only one; then offsets are its own
+        #: the only partition, which then defines the log's offsets; None if there are several
         self._partition = partitions[0] if len(partitions) == 1 else None
         self._log_id = topic_id if self._partition is not None else uuid4().hex
         self._claim_key = codec.claim_key(spec.topic, partitions[0])
@@ -102,7 +105,7 @@ class KafkaLog:
         if spec.transactional_id:
             self._writer = TransactionalWriter(client, spec.transactional_id)
         self._plain: PlainWriter | None = None
-        self._standing = WriterClaim()
+        self._own_claim = WriterClaim()
         self._order = asyncio.Lock()
         self._written: dict[int, int] = {}
         self._stable = StableOffsets(client, spec.topic, self._partitions)
@@ -116,10 +119,10 @@ class KafkaLog:
     async def open(
         cls, client: KafkaClient, control: ControlTopic, spec: KafkaLogSpec, clock: Clock
     ) -> "KafkaLog":
-        """The log, a ``FollowedKafkaLog`` if it is followed. Its topic has to be there.
+        """Open the log of ``spec``, whose topic must exist; a ``FollowedKafkaLog`` if followed.
 
         Raises:
-            FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic or partition.
+            FailedPreconditionError: STORAGE_MISCONFIGURED, the topic or a partition does not exist.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         needed = 1 if spec.partitions is None else 1 + max(spec.partitions)
@@ -129,14 +132,14 @@ class KafkaLog:
         if state is None or count < needed:
             raise errors.misconfigured(
                 f"the topic {spec.topic} on {client.storage.bootstrap_servers} has {count}"
-                " partitions, and a log needs one that is not there",
+                f" partitions, but the log needs {needed}: add partitions",
                 {"topic": spec.topic},
             )
         firsts = await client.first_offsets(spec.topic, partitions)
         for partition, offset in firsts.items():
             if offset > 0:
                 _logger.warning(
-                    "the oldest records of a log were deleted",
+                    "brokers have deleted the oldest records of a log: set cleanup.policy=compact",
                     topic=spec.topic,
                     partition=partition,
                     first_offset=offset,
@@ -146,17 +149,17 @@ class KafkaLog:
 
     @property
     def log_id(self) -> str:
-        """Names the sequence that offsets count in: the topic's own id where there is one
-        partition, a new one for each opened log where there are several.
+        """Identifies the sequence of offsets: the topic id for a log with one partition, a new id
+        at each ``open`` for a log with several.
         """
         return self._log_id
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
-        """Append; durable when it returns the offset after the last record."""
+        """Append durably; returns the offset after the last record."""
         async with self._pending():
             if not records:
                 if epoch is not None:
-                    check_epoch(self._standing, epoch)
+                    check_epoch(self._own_claim, epoch)
                 return await self._end_offset()
             produced = [self._produced(record) for record in records]
             if epoch is None:
@@ -170,15 +173,15 @@ class KafkaLog:
             except UnavailableError as error:
                 raise UnavailableError(
                     error.reason,
-                    f"it was written to the topic {self._topic}, and cannot be read back yet:"
+                    f"the append was written to the topic {self._topic}, but cannot be read yet:"
                     f" {error.message}",
                     metadata={**error.metadata, "outcome": "unknown"},
                 ) from error
 
     async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
-        """Every record from ``start_offset`` to the present end.
+        """Read the records from ``start_offset`` to the current end.
 
-        With several partitions only from 0, which begins to count anew.
+        A log with several partitions is read from 0 only; this restarts its offsets.
         """
         self._check_open()
         self._frontier = _Frontier(self._starts_at(start_offset))
@@ -191,7 +194,7 @@ class KafkaLog:
                 yield batch
 
     async def end_offset(self) -> int:
-        """The last record's offset + 1 of what was written anywhere before the call."""
+        """The last record's offset + 1, of the records that any process wrote before the call."""
         self._check_open()
         return await self._end_offset()
 
@@ -202,9 +205,9 @@ class KafkaLog:
             if writer is None:
                 raise InternalError(f"the log in {self._topic} has no transactional id")
             for _ in range(CLAIM_TRIES):
-                standing = await self._read_claim()
-                if next_claim(standing, owner, term) == self._standing and writer.begun:
-                    return self._standing.epoch
+                current = await self._read_claim()
+                if next_claim(current, owner, term) == self._own_claim and writer.begun:
+                    return self._own_claim.epoch
                 await writer.begin()
                 claim = next_claim(await self._read_claim(), owner, term)
                 try:
@@ -213,24 +216,25 @@ class KafkaLog:
                     if error.reason is not Reason.STALE_WRITER_EPOCH:
                         raise
                 else:
-                    self._standing = claim
-                    # nobody with a lower term shall fence this one because he cannot see it yet
+                    self._own_claim = claim
+                    # until the claim is visible, a process with a lower term could fence this one
                     await self._control.wait_until_read(offset)
                     return claim.epoch
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE,
-                f"several processes claim the log in {self._topic} at once; try again in a moment",
+                f"the log in {self._topic} could not be claimed, because other processes claim it"
+                " too: retry",
             )
 
     async def compact(
         self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
     ) -> int:
-        """Nothing: the brokers compact."""
+        """Do nothing: the brokers compact."""
         self._check_open()
         return 0
 
     async def close(self) -> None:
-        """Finish the appends under way; idempotent. The client and control topic stay open."""
+        """Finish the appends in flight; idempotent. The client and control topic stay open."""
         self._closed = True
         await self._none_pending.wait()
         if self._writer is not None:
@@ -251,10 +255,10 @@ class KafkaLog:
         return self._plain
 
     async def _write_privileged(self, produced: Sequence[Produced], epoch: int) -> list[Place]:
-        # in the order of the calls, so that a claim in between fences those after it
+        # in the order of the calls: a claim fences the appends after it, not those before it
         async with self._order:
-            check_epoch(self._standing, epoch)
-            assert self._writer is not None, "who has claimed has a writer"
+            check_epoch(self._own_claim, epoch)
+            assert self._writer is not None, "a claim needs a writer"
             written = self._writer.submit(produced)
         try:
             return await written
@@ -264,19 +268,19 @@ class KafkaLog:
             raise await self._fenced(epoch, error) from error
 
     async def _fenced(self, epoch: int, error: FailedPreconditionError) -> FailedPreconditionError:
-        """Who has fenced this writer, as far as can be told."""
+        """The error that names the new owner of the claim; ``error`` if the claim is unreadable."""
         try:
-            standing = await self._read_claim()
-            check_epoch(standing, epoch)
+            current = await self._read_claim()
+            check_epoch(current, epoch)
         except FailedPreconditionError as by_claim:
             return by_claim
         except (UnavailableError, DataLossError):
             return error
         return FailedPreconditionError(
             error.reason,
-            f"the log in {self._topic}: {error.message}. {standing.owner} still has the claim, and"
-            " can claim again with the same term",
-            metadata={**error.metadata, "currentEpoch": str(standing.epoch)},
+            f"the log in {self._topic}: {error.message}. {current.owner} still owns the claim:"
+            " claim again with the same term",
+            metadata={**error.metadata, "currentEpoch": str(current.epoch)},
         )
 
     async def _read_claim(self) -> WriterClaim:
@@ -290,7 +294,7 @@ class KafkaLog:
             raise DataLossError(
                 Reason.LOG_CORRUPT,
                 f"the claim {self._claim_key!r} in the topic {self._control.topic} cannot be read"
-                f" ({error}); write a tombstone there to begin anew",
+                f" ({error}). Write a tombstone for this key to reset the claim",
                 metadata={"topic": self._control.topic, "partition": str(CONTROL_PARTITION)},
             ) from error
 
@@ -303,9 +307,9 @@ class KafkaLog:
         )
 
     async def _end_of(self, places: Sequence[Place]) -> int:
-        """The end offset for whom has written to ``places``."""
+        """The offset after records written to ``places``, once they can be read."""
         if self._partition is None:
-            raise InternalError("several partitions are appended to while they are followed")
+            raise InternalError("a log of several partitions must be followed to append to it")
         return places[-1][1] + 1
 
     # reading
@@ -314,13 +318,13 @@ class KafkaLog:
         if self._partition is not None:
             return {self._partition: offset or EARLIEST}
         if offset != 0:
-            raise InternalError("several partitions are read from their beginning")
+            raise InternalError("a log of several partitions is read from offset 0 only")
         return dict.fromkeys(self._partitions, EARLIEST)
 
     async def _stored(
         self, batches: AsyncGenerator[ReadBatch, None]
     ) -> AsyncGenerator[list[StoredRecord], None]:
-        """Batches as a log brings them; the frontier moves along."""
+        """Convert batches to the log's records and advance the frontier."""
         async with aclosing(batches):
             async for batch in batches:
                 before = self._frontier.count
@@ -328,10 +332,8 @@ class KafkaLog:
                     {**self._frontier.positions, **batch.positions}, before + len(batch.records)
                 )
                 if batch.records:
-                    counts = self._partition is None
-                    yield codec.to_stored(
-                        batch.records, before if counts else None, topic=self._topic
-                    )
+                    base = before if self._partition is None else None
+                    yield codec.to_stored(batch.records, base, topic=self._topic)
 
     async def _end_offset(self) -> int:
         if self._partition is None:
@@ -339,36 +341,39 @@ class KafkaLog:
         return await self._scan_for_end(self._partition)
 
     async def _ends(self) -> dict[int, int]:
-        """Up to where there may be records at present, those written here included."""
+        """The stable end of each partition, or the end of this log's own writes if it is later."""
         ends = await self._client.stable_offsets(self._topic, self._partitions)
         return {
             partition: max(end, self._written.get(partition, 0)) for partition, end in ends.items()
         }
 
     async def _scan_for_end(self, partition: int) -> int:
-        """The offset after the last record, found from behind: markers may follow it."""
+        """The offset after the last record.
+
+        Transaction markers may follow that record, so this scans backwards in growing steps.
+        """
         end = (await self._ends())[partition]
         first = (await self._client.first_offsets(self._topic, [partition]))[partition]
         start, length = end, 1
         while start > first:
             start, length = max(end - length, first), length * _SCAN_GROWTH
-            found = 0
-            tried = read_to_end(
+            record_end = 0
+            scan = read_to_end(
                 self._client, self._topic, {partition: start}, at_least={partition: end}
             )
-            async with aclosing(tried) as batches:
+            async with aclosing(scan) as batches:
                 async for batch in batches:
                     if batch.records:
-                        found = batch.records[-1].offset + 1
-            if found:
-                return found
+                        record_end = batch.records[-1].offset + 1
+            if record_end:
+                return record_end
         return 0
 
-    # being closed
+    # closing
 
     @asynccontextmanager
     async def _pending(self) -> AsyncGenerator[None, None]:
-        """Something that ``close`` waits for; all of it ends by itself."""
+        """An operation that ``close`` waits for; each operation has a timeout."""
         self._check_open()
         self._pending_count += 1
         self._none_pending.clear()
@@ -385,20 +390,20 @@ class KafkaLog:
 
 
 class FollowedKafkaLog(KafkaLog):
-    """A ``FollowedLog``: other processes append to it as well.
+    """A ``FollowedLog``: other processes append to it too.
 
-    An append returns once its records can be read, by ``tail`` and anywhere. With several
-    partitions it can be appended to only while ``tail`` is being read, which gives the offsets;
-    what it returns then is an offset by which its records were brought.
+    An append returns once all readers can read its records. A log with several partitions gets its
+    offsets from ``tail``, so an append needs a running ``tail``; it returns an offset by which
+    ``tail`` has read the appended records.
     """
 
     _reader: TopicReader | None = None
     _reader_base = 0
 
     async def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
-        """Every record from ``start_offset`` on, as it comes; ends when closed.
+        """Yield each record from ``start_offset`` on when it is committed; ends on ``close``.
 
-        With several partitions it goes on where ``read`` or the tail before has ended.
+        A log with several partitions continues where ``read`` or the previous ``tail`` ended.
         """
         self._check_open()
         if self._reader is not None:
@@ -407,8 +412,8 @@ class FollowedKafkaLog(KafkaLog):
             self._frontier = _Frontier({self._partition: start_offset or EARLIEST})
         elif start_offset != self._frontier.count:
             raise InternalError(
-                f"a tail of several partitions goes on at {self._frontier.count}, where reading"
-                f" ended, not at {start_offset}"
+                f"a tail of several partitions must start at offset {self._frontier.count}, where"
+                f" the last read ended, not at {start_offset}"
             )
         reader = TopicReader(self._client, self._topic, self._frontier.positions)
         self._reader, self._reader_base = reader, start_offset
@@ -421,7 +426,7 @@ class FollowedKafkaLog(KafkaLog):
             self._reader = None
 
     async def close(self) -> None:
-        """Finish the appends under way; idempotent. The client and control topic stay open."""
+        """Finish the appends in flight; idempotent. The client and control topic stay open."""
         await super().close()
         if self._reader is not None:
             await self._reader.close()
@@ -436,13 +441,18 @@ class FollowedKafkaLog(KafkaLog):
             if self._partition is None:
                 return self._reader_base + reader.progress.record_count
         elif self._partition is None:
-            raise InternalError(f"several partitions ({self._topic}) are written while followed")
+            raise InternalError(
+                f"the log in {self._topic} has several partitions and must be followed to append"
+            )
         else:
             await self._reach(self._stable.reach, ends)
         return places[-1][1] + 1
 
     async def _reach(self, reach: _Reach, ends: Mapping[int, int]) -> None:
-        """Wait longer only if it is an open transaction that hides the records."""
+        """Wait until ``ends`` are read.
+
+        Waits longer than the timeout if the brokers respond: an open transaction may delay readers.
+        """
         try:
             await reach(ends, self._client.timeout_s)
         except UnavailableError:

@@ -1,4 +1,4 @@
-"""How far a reader is, and waiting until it is further."""
+"""The positions of a reader, and waits until it reaches an offset."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ class Progress:
 
     Attributes:
         positions: The next offset of each partition.
-        ends: The offset after the last record that was read of each partition; partitions of which
-            nothing was read are not there.
+        ends: The offset after the last record of each partition; without partitions of which no
+            record was read.
         record_count: How many records were read.
     """
 
@@ -25,7 +25,7 @@ class Progress:
         self._waiting: dict[asyncio.Future[None], Mapping[int, int]] = {}
 
     def advance(self, batch: ReadBatch) -> None:
-        """Count a batch, and wake who has waited for it."""
+        """Advance behind a batch and complete the waits that it satisfies."""
         self.positions.update(batch.positions)
         self.ends.update((record.partition, record.offset + 1) for record in batch.records)
         self.record_count += len(batch.records)
@@ -34,7 +34,7 @@ class Progress:
                 reached.set_result(None)
 
     def fail(self, error: DroverError) -> None:
-        """It goes no further; whoever waits hears ``error``. Only the first one counts."""
+        """End all waits, present and future, with the first ``error``: reading has stopped."""
         self._failed = self._failed or error
         for reached in self._waiting:
             if not reached.done():
@@ -45,7 +45,7 @@ class Progress:
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, it took longer than ``timeout_s``.
-            DroverError: What ``fail`` was told.
+            DroverError: The error that ``fail`` got.
         """
         if self._is_at(targets):
             return
@@ -59,7 +59,7 @@ class Progress:
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE,
                 f"Kafka could not be read up to the offsets {dict(targets)} (by partition) within"
-                f" {timeout_s:g} s; try again",
+                f" {timeout_s:g} s: retry",
             ) from error
         finally:
             del self._waiting[reached]

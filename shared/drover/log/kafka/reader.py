@@ -1,4 +1,4 @@
-"""Reading partitions of a topic: from a start to the last stable offset, and on."""
+"""Reads partitions of a topic, up to the last stable offset or continuously."""
 
 import asyncio
 import contextlib
@@ -28,38 +28,40 @@ MAX_WAITING_BATCHES = 4
 POLL_S = 0.2
 TOPIC_CHECK_S = 10.0
 FETCH_WAIT_MS = 50
-"""The end is told once a fetch came back empty: so long somebody may wait who reads to the end."""
+"""librdkafka reports the end of a partition after an empty fetch, which takes this long."""
 FETCH_WAIT_TO_END_MS = 10
 TOPIC_GONE_LOOKS = 3
 TRANSACTION_TIMEOUT_S = 10.0
-"""So long a dead writer's open transaction holds readers up at most."""
+"""The longest time for which the open transaction of a dead writer delays readers."""
 
 
 @dataclass(slots=True)
 class _Fetched:
-    """What one look at the consumer brought."""
+    """The result of one poll of the consumer: records, and new positions by partition.
+
+    ``suspicious`` means that the topic may have been deleted.
+    """
 
     records: list[KafkaRecord] = field(default_factory=list)
-    moved: dict[int, int] = field(default_factory=dict)
-    #: something may be wrong with the topic
+    positions: dict[int, int] = field(default_factory=dict)
     suspicious: bool = False
 
 
 class TopicReader:
-    """Reads committed records of some partitions of a topic, for one consumer of ``batches``.
+    """Reads committed records of some partitions of a topic, for one caller of ``batches``.
 
-    It joins no consumer group and outlives the loss of brokers: it goes on with the next offset. A
-    consumer that brings nothing, though brokers have more, is replaced after a while: after a lost
-    connection librdkafka's may, now and then, wait for ever.
+    It joins no consumer group. When brokers are back after a failure, it continues at the next
+    offset. It replaces a consumer that returns no records although the brokers have some, because
+    librdkafka sometimes stalls for ever after a lost connection.
 
     Args:
-        client: The way to the brokers.
-        topic: Which topic.
-        starts: Where to begin in each partition to read: an offset, or ``EARLIEST``.
-        fetch_wait_ms: How long the brokers let a fetch wait that finds nothing.
+        client: Reaches the brokers.
+        topic: The topic's name.
+        starts: The first offset of each partition to read, or ``EARLIEST``.
+        fetch_wait_ms: How long the brokers delay the response to an empty fetch.
 
     Attributes:
-        progress: How far reading is; ``batches`` may be behind it.
+        progress: The positions read so far; ``batches`` may lag behind them.
     """
 
     def __init__(
@@ -86,11 +88,11 @@ class TopicReader:
         self._thread.start()
 
     async def batches(self) -> AsyncGenerator[ReadBatch, None]:
-        """What comes, without end, in batches of at most 500 records; ends when closed.
+        """Yield batches of at most 500 records; ends when closed.
 
         Raises:
-            DataLossError: LOG_CORRUPT, records that were not read are gone: the topic was
-                truncated, or deleted and made again. With topic, partition and offset.
+            DataLossError: LOG_CORRUPT, the topic was truncated, deleted or recreated before all
+                records were read. With topic, partition and offset.
             FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic or not authorised.
         """
         while True:
@@ -108,7 +110,7 @@ class TopicReader:
         await asyncio.to_thread(wait_until_ended, self._thread, self._finished)
 
     def stop(self) -> None:
-        """Stop reading some time soon; idempotent."""
+        """Request the end of reading, without waiting for it; idempotent."""
         self._stopping.set()
         self._room.release()
         self.progress.fail(closed_error())
@@ -130,22 +132,22 @@ class TopicReader:
         except Exception:
             _logger.exception("defect in a reader of Kafka", topic=self._topic)
             ending = closed_error()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so there are no waiters
             self._loop.call_soon_threadsafe(self._end, ending)
         self._finished.set()
         if self._consumer is not None:
             _close(self._consumer)
 
     def _new_consumer(self) -> Consumer:
-        """In the place of the one that was."""
+        """Replace the consumer."""
         if self._consumer is not None:
-            # nobody waits for its end, which may never come
+            # in a separate thread, because closing a stalled consumer may never return
             threading.Thread(target=_close, args=[self._consumer], daemon=True).start()
         self._consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
         return self._consumer
 
     def _read(self, consumer: Consumer, positions: dict[int, int]) -> None:
-        """Read and move ``positions``, until it is time to stop, or to read with another one."""
+        """Read and advance ``positions`` until ``stop`` is called or the consumer stalls."""
         consumer.assign(
             [TopicPartition(self._topic, partition, at) for partition, at in positions.items()]
         )
@@ -166,15 +168,15 @@ class TopicReader:
                 before, behind = behind, self._behind(positions)
                 if before.items() & behind.items():
                     _logger.warning(
-                        "a consumer stands still and is replaced", topic=self._topic, at=behind
+                        "a consumer has stalled and is replaced", topic=self._topic, at=behind
                     )
                     return
-            positions.update(fetched.moved)
-            if fetched.moved:
+            positions.update(fetched.positions)
+            if fetched.positions:
                 self._hand_over(ReadBatch(fetched.records, dict(positions)))
 
     def _behind(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """Where the partitions are that have more to read; none if nobody answers."""
+        """The positions of partitions with unread records; empty if no broker responds."""
         try:
             ends = self._client.offsets_now(
                 [(self._topic, partition) for partition in positions], OffsetSpec.latest()
@@ -188,15 +190,16 @@ class TopicReader:
         }
 
     def _first_positions(self) -> dict[int, int]:
-        """Where to begin. The consumer could find the earliest offsets itself, half a second later
-        if it has no connection yet.
+        """The start offsets, with ``EARLIEST`` resolved.
+
+        The consumer could resolve it, but takes half a second longer while it is not connected.
         """
         earliest = [partition for partition, at in self._starts.items() if at == EARLIEST]
-        found: dict[int, int] = {}
+        first_offsets: dict[int, int] = {}
         if earliest:
             with contextlib.suppress(KafkaException, TimeoutError):
-                found = self._client.first_offsets_now(self._topic, earliest)
-        return {**self._starts, **found}
+                first_offsets = self._client.first_offsets_now(self._topic, earliest)
+        return {**self._starts, **first_offsets}
 
     def _take(self, message: Message, positions: Mapping[int, int], fetched: _Fetched) -> None:
         error = message.error()
@@ -215,23 +218,28 @@ class TopicReader:
                     cast("Headers", tuple(message.headers() or ())),
                 )
             )
-            fetched.moved[partition] = offset + 1
+            fetched.positions[partition] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             assert partition is not None
             assert offset is not None
-            fetched.moved[partition] = offset
+            fetched.positions[partition] = offset
         elif error.code() in errors.LOST or error.code() in errors.CORRUPT:
-            at = fetched.moved.get(partition or 0, positions.get(partition or 0, 0))
+            at = fetched.positions.get(partition or 0, positions.get(partition or 0, 0))
             self._check_topic(positions)
             raise errors.lost_records(self._topic, partition or 0, at, error.str())
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._translated(error)
         else:
-            # connections come back; whether the topic is still the same one is looked at
+            # librdkafka reconnects; only an unknown topic is checked
             fetched.suspicious |= error.code() in errors.UNKNOWN_TOPIC
 
     def _check_topic(self, positions: Mapping[int, int]) -> None:
-        """See whether it is still the topic that was begun with; nothing if nobody answers."""
+        """Check that the topic still has the same id; without a response, change nothing.
+
+        Raises:
+            DataLossError: LOG_CORRUPT, the topic was deleted or recreated.
+            FailedPreconditionError: STORAGE_MISCONFIGURED, the topic has never existed.
+        """
         partition, position = next(iter(positions.items()))
         for _ in range(TOPIC_GONE_LOOKS):
             try:
@@ -240,11 +248,11 @@ class TopicReader:
                 return
             if state is not None:
                 if self._topic_id and state.topic_id != self._topic_id:
-                    what = "the topic was deleted and made again"
+                    what = "the topic was deleted and recreated"
                     raise errors.lost_records(self._topic, partition, position, what)
                 self._topic_id = state.topic_id
                 return
-            # a broker that has just come back may not know it yet
+            # a broker that has just restarted may not know the topic yet
             if self._stopping.wait(POLL_S):
                 return
         if self._topic_id:
@@ -286,30 +294,30 @@ async def read_to_end(
     at_least: Mapping[int, int] | None = None,
     patience_s: float | None = None,
 ) -> AsyncGenerator[ReadBatch, None]:
-    """What is there from ``starts`` to the last stable offsets of this moment.
+    """Yield the records from ``starts`` to the last stable offsets as of the call.
 
     Args:
-        client: The way to the brokers.
-        topic: Which topic.
-        starts: Where to begin in each partition to read: an offset, or ``EARLIEST``.
-        at_least: Read up to these offsets, which are known to be written, though they may not be
-            stable yet.
-        patience_s: How long nothing may come; by default the client's timeout, and with
-            ``at_least`` as long as a transaction of Drover's logs may be open beside it.
+        client: Reaches the brokers.
+        topic: The topic's name.
+        starts: The first offset of each partition to read, or ``EARLIEST``.
+        at_least: Read at least up to these offsets, which the caller has written and which may not
+            be stable yet.
+        patience_s: The maximum wait for the next batch. By default the client's timeout; with
+            ``at_least`` plus the transaction timeout of Drover's logs.
 
     Raises:
-        UnavailableError: STORAGE_UNAVAILABLE, nothing came for so long.
+        UnavailableError: STORAGE_UNAVAILABLE, no batch was read within ``patience_s``.
         DataLossError, FailedPreconditionError: As ``TopicReader.batches``.
     """
     ends = await client.stable_offsets(topic, starts)
     for partition, offset in (at_least or {}).items():
         ends[partition] = max(ends[partition], offset)
-    wanted = {partition: end for partition, end in ends.items() if starts[partition] < end > 0}
-    if not wanted:
+    unread_ends = {partition: end for partition, end in ends.items() if starts[partition] < end > 0}
+    if not unread_ends:
         return
     if patience_s is None:
         patience_s = client.timeout_s + (TRANSACTION_TIMEOUT_S if at_least else 0)
-    starts = {partition: starts[partition] for partition in wanted}
+    starts = {partition: starts[partition] for partition in unread_ends}
     reader = TopicReader(client, topic, starts, fetch_wait_ms=FETCH_WAIT_TO_END_MS)
     try:
         async with aclosing(reader.batches()) as batches:
@@ -317,8 +325,8 @@ async def read_to_end(
             while behind:
                 batch = await _next(batches, client, topic, patience_s)
                 positions = batch.positions
-                behind = any(positions[partition] < end for partition, end in wanted.items())
-                yield _cut(batch, wanted)
+                behind = any(positions[partition] < end for partition, end in unread_ends.items())
+                yield _cut(batch, unread_ends)
     finally:
         reader.stop()
 
@@ -334,7 +342,7 @@ async def _next(
 
 
 def _cut(batch: ReadBatch, ends: Mapping[int, int]) -> ReadBatch:
-    """The batch without what came after ``ends`` were found."""
+    """The batch without the records at or after ``ends``."""
     if all(position <= ends[partition] for partition, position in batch.positions.items()):
         return batch
     return ReadBatch(

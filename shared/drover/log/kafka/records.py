@@ -1,20 +1,20 @@
-"""What is written to topics and read from them."""
+"""Records that are written to topics and read from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 EARLIEST = -2
-"""As a place to start reading: the first record that is there."""
+"""As a start offset: the first record of the partition."""
 
 Place = tuple[int, int]
-"""Partition and offset of a record that was written."""
+"""Partition and offset of a written record."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A record to write. Without a ``partition`` its key chooses one, as Java's producer does."""
+    """A record to write; without ``partition`` its key is hashed, as in the Java producer."""
 
     topic: str
     key: bytes
@@ -26,7 +26,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a consumer group goes on in a partition; ``metadata`` is kept with it."""
+    """A committed offset of a consumer group, with its ``metadata``."""
 
     group_id: str
     topic: str
@@ -37,7 +37,7 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """A record as it was read. Records that others wrote may have no key."""
+    """A record that was read. Records of other programs may have no key."""
 
     partition: int
     offset: int
@@ -49,11 +49,11 @@ class KafkaRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Records in the order of each partition, and the position of every partition after them.
+    """Records in the order of each partition, and the position of every partition behind them.
 
-    A position is the next offset that is asked for. At the end of a partition it reaches the last
-    stable offset, beyond transaction markers, which are no records; so a batch may be empty and
-    tell of an end alone.
+    A position is the next offset to fetch. At the end of a partition it is the last stable offset,
+    behind transaction markers, which are not records. So a batch without records may advance a
+    position.
     """
 
     records: Sequence[KafkaRecord]

@@ -1,4 +1,4 @@
-"""What librdkafka logs, in our log: each line once, however often it is repeated."""
+"""Forwards librdkafka's log lines to Drover's log, without repetitions."""
 
 import logging
 import re
@@ -17,26 +17,26 @@ _CHANGING = re.compile(r"\d+|0x[0-9a-f]+")
 class _RepeatedLineFilter(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self._told_at: OrderedDict[str, float] = OrderedDict()
+        self._logged_at: OrderedDict[str, float] = OrderedDict()
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
         kind, now_s = _CHANGING.sub("#", line), time.monotonic()
-        told_s = self._told_at.pop(kind, None)
-        is_news = told_s is None or now_s - told_s >= AGAIN_AFTER_S
-        self._told_at[kind] = now_s if told_s is None or is_news else told_s
-        if len(self._told_at) > MAX_REMEMBERED_LINES:
-            self._told_at.popitem(last=False)
-        if is_news:
-            # what matters is raised as an error as well, where it matters; and to be fenced is an
-            # expected turn where several processes write under one transactional id
+        logged_s = self._logged_at.pop(kind, None)
+        is_due = logged_s is None or now_s - logged_s >= AGAIN_AFTER_S
+        self._logged_at[kind] = now_s if logged_s is None or is_due else logged_s
+        if len(self._logged_at) > MAX_REMEMBERED_LINES:
+            self._logged_at.popitem(last=False)
+        if is_due:
+            # at most WARNING, because relevant errors are raised too; fencing is expected if
+            # several processes write under one transactional id
             most = logging.INFO if "fenced" in line else logging.WARNING
             level = min(record.levelno, most)
             _logger.log(level, "kafka client", line=line)
 
 
 def repeated_line_filter() -> logging.Logger:
-    """A logger for clients of Kafka; one for all of a process's."""
+    """A logger for the Kafka clients of a process."""
     logger = logging.Logger("drover kafka", logging.INFO)
     logger.addHandler(_RepeatedLineFilter())
     return logger

@@ -1,4 +1,4 @@
-"""Waiting until what was written can be read: a commit is told before its marker is in the log."""
+"""Waits until written records are stable: a commit returns before its marker is in the log."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,11 @@ from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.progress import Progress
 from drover.log.kafka.records import ReadBatch
 
-LOOK_AGAIN_S = 0.003
+POLL_S = 0.003
 
 
 class StableOffsets:
-    """Asks for the last stable offsets as long as somebody waits for them."""
+    """Polls the last stable offsets while callers wait for them."""
 
     def __init__(self, client: KafkaClient, topic: str, partitions: Sequence[int]) -> None:
         self._client = client
@@ -21,7 +21,7 @@ class StableOffsets:
         self._partitions = partitions
         self._progress = Progress(dict.fromkeys(partitions, 0))
         self._waiting_count = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def reach(self, ends: Mapping[int, int], timeout_s: float) -> None:
         """Wait until no transaction below ``ends`` is open.
@@ -31,18 +31,18 @@ class StableOffsets:
         """
         self._waiting_count += 1
         try:
-            if self._looking is None:
-                self._looking = asyncio.create_task(self._look(), name=f"{self._topic} stable")
+            if self._polling is None:
+                self._polling = asyncio.create_task(self._poll(), name=f"{self._topic} stable")
             await self._progress.reach(ends, timeout_s)
         finally:
             self._waiting_count -= 1
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         try:
             while self._waiting_count > 0:
                 with contextlib.suppress(DroverError):
                     stable = await self._client.stable_offsets(self._topic, self._partitions)
                     self._progress.advance(ReadBatch((), stable))
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(POLL_S)
         finally:
-            self._looking = None
+            self._polling = None

@@ -1,4 +1,4 @@
-"""The topics of a cluster: made if they are missing, refused if they are wrong."""
+"""Creates the topics of a cluster and checks existing ones."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,20 +16,25 @@ from drover.log.storage import CLEANUP_POLICY, COMPACT, KafkaStorage
 _logger = structlog.get_logger(__name__)
 
 CONTROL_SEGMENT_BYTES = 16 << 20
-"""Leases are renewed all the time, and only what is not in the last segment is compacted."""
+"""Small, since leases are renewed often and brokers never compact the active segment."""
 
 LOOKS = 50
 BETWEEN_LOOKS_S = 0.1
-"""Of a topic that was made this moment not every broker knows at once."""
+"""Brokers learn of a new topic one after another, so it is polled until all show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as it has to be: compacted only.
+    """A required topic; its cleanup.policy must be ``compact``.
 
-    ``partition_count`` is for a topic that is made here. One that is there has to have as many if
-    ``exact``, and gets those that it lacks if ``may_grow`` (whose records are put into partitions
-    by number). ``settings`` are further ones for a topic that is made here.
+    Attributes:
+        name: The topic's name.
+        partition_count: The number of partitions of a new topic.
+        replication_factor: The replication factor of a new topic; -1 for the brokers' default.
+        exact: Whether an existing topic must have exactly ``partition_count`` partitions.
+        may_grow: Whether to add missing partitions to an existing topic. Only for topics whose
+            records are written to a partition by number, not by hash of the key.
+        settings: Further topic settings of a new topic.
     """
 
     name: str
@@ -41,7 +46,7 @@ class TopicSpec:
 
 
 def config_topic(storage: KafkaStorage) -> TopicSpec:
-    """The config topic: one partition, as Kafka Connect wants it."""
+    """The config topic: one partition, as in Kafka Connect."""
     return TopicSpec(
         name=storage.topics.config,
         partition_count=1,
@@ -60,7 +65,7 @@ def offset_topic(storage: KafkaStorage) -> TopicSpec:
 
 
 def own_offset_topic(storage: KafkaStorage, name: str) -> TopicSpec:
-    """The topic in which one connector's source offsets are as well."""
+    """The additional offset topic of one connector, set by ``offsets.storage.topic``."""
     return replace(offset_topic(storage), name=name)
 
 
@@ -74,8 +79,10 @@ def status_topic(storage: KafkaStorage) -> TopicSpec:
 
 
 def control_topic(storage: KafkaStorage, group_shards: int | None = None) -> TopicSpec:
-    """The control topic: partition 0, then one for each shard of groups, then one for the task
-    claims of each. Who does not know how many there are makes partition 0 alone.
+    """The control topic: partition 0, one partition per shard of groups, and one per shard for its
+    task claims.
+
+    Without ``group_shards``, the specification has partition 0 only.
     """
     return TopicSpec(
         name=storage.topics.control,
@@ -87,13 +94,14 @@ def control_topic(storage: KafkaStorage, group_shards: int | None = None) -> Top
 
 
 async def ensure_topics(client: KafkaClient, specs: Sequence[TopicSpec]) -> dict[str, TopicState]:
-    """Make what is missing and check what is there; the topics by name.
+    """Create missing topics and check existing ones; returns the topics by name.
 
-    Safe to repeat, and for several processes at once.
+    Idempotent, and safe if several processes call it at the same time.
 
     Raises:
-        FailedPreconditionError: STORAGE_MISCONFIGURED, a topic is wrong or may not be made or
-            looked at; the message has the command that mends it, and all wrong topics.
+        FailedPreconditionError: STORAGE_MISCONFIGURED, a topic has wrong settings, or the user is
+            not authorised to create or describe it. The message lists all wrong topics, with the
+            commands to correct them.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
     states = {}
@@ -102,10 +110,10 @@ async def ensure_topics(client: KafkaClient, specs: Sequence[TopicSpec]) -> dict
         state = await client.describe_topic(spec.name)
         if state is None:
             await _create(client, spec)
-            state = await _seen(client, spec, partition_count=1)
+            state = await _wait_for_topic(client, spec, partition_count=1)
         if spec.may_grow and state.partition_count < spec.partition_count:
             await _grow(client, spec)
-            state = await _seen(client, spec, partition_count=spec.partition_count)
+            state = await _wait_for_topic(client, spec, partition_count=spec.partition_count)
         wrong.extend(await _faults(client, spec, state))
         states[spec.name] = state
     if wrong:
@@ -123,33 +131,34 @@ async def _create(client: KafkaClient, spec: TopicSpec) -> None:
 
     await client.run(
         lambda: client.make_topic_now(topic),
-        doing=f"the topic {spec.name} cannot be made",
+        doing=f"the topic {spec.name} cannot be created",
         topic=spec.name,
     )
-    _logger.info("made a topic", topic=spec.name, partitions=spec.partition_count)
+    _logger.info("created a topic", topic=spec.name, partitions=spec.partition_count)
 
 
 async def _grow(client: KafkaClient, spec: TopicSpec) -> None:
     def grow() -> None:
-        wanted = NewPartitions(spec.name, spec.partition_count)
-        asked = client.admin.create_partitions([wanted], request_timeout=client.timeout_s)
+        partitions = NewPartitions(spec.name, spec.partition_count)
+        futures = client.admin.create_partitions([partitions], request_timeout=client.timeout_s)
         try:
-            client.waited(asked[spec.name])
+            client.waited(futures[spec.name])
         except KafkaException as error:
-            # somebody else has just done it
+            # another process has just added them
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise
 
-    doing = f"the topic {spec.name} cannot be given {spec.partition_count} partitions"
+    doing = f"the topic {spec.name} cannot be enlarged to {spec.partition_count} partitions"
     await client.run(grow, doing=doing, topic=spec.name)
 
 
 async def described_topic(
     client: KafkaClient, topic: str, *, partition_count: int
 ) -> TopicState | None:
-    """The topic once it is seen with so many partitions, or as it was seen last.
+    """Describe a topic, and poll until it has at least ``partition_count`` partitions.
 
-    Brokers learn of a new topic one after the other, so that the first one asked may know less.
+    Brokers learn of a new topic one after another, so the first response may be stale. Returns the
+    last response if the partitions stay missing, None if the topic does.
 
     Raises:
         DroverError: As ``KafkaClient.describe_topic``.
@@ -163,33 +172,35 @@ async def described_topic(
     return state
 
 
-async def _seen(client: KafkaClient, spec: TopicSpec, *, partition_count: int) -> TopicState:
+async def _wait_for_topic(
+    client: KafkaClient, spec: TopicSpec, *, partition_count: int
+) -> TopicState:
     state = await described_topic(client, spec.name, partition_count=partition_count)
     if state is not None and state.partition_count >= partition_count:
         return state
     raise UnavailableError(
         Reason.STORAGE_UNAVAILABLE,
-        f"the topic {spec.name} was made or enlarged, but the brokers"
-        f" {client.storage.bootstrap_servers} do not show it; try again in a moment",
+        f"the topic {spec.name} was created or enlarged, but the brokers"
+        f" {client.storage.bootstrap_servers} do not show it yet: retry",
         metadata={"topic": spec.name},
     )
 
 
 async def _faults(client: KafkaClient, spec: TopicSpec, state: TopicState) -> list[str]:
-    """What is wrong with a topic that is there, with the command that mends it."""
+    """The faults of an existing topic, each with the command to correct it."""
     brokers = client.storage.bootstrap_servers
     faults = []
     if spec.exact and state.partition_count != spec.partition_count:
         faults.append(
-            f"the topic {spec.name} has {state.partition_count} partitions, and must have"
-            f" {spec.partition_count}, since its order matters; partitions cannot be taken away, so"
-            " name another topic, or remove it if what is in it may go: kafka-topics.sh"
-            f" --bootstrap-server {brokers} --delete --topic {spec.name}"
+            f"the topic {spec.name} has {state.partition_count} partitions, but must have"
+            f" {spec.partition_count} to keep its records in order. Kafka cannot remove partitions:"
+            " configure another topic, or delete this one if its records are not needed:"
+            f" kafka-topics.sh --bootstrap-server {brokers} --delete --topic {spec.name}"
         )
     policy = await _cleanup_policy(client, spec.name)
     if policy is not None and policy != COMPACT:
         faults.append(
-            f"the topic {spec.name} has {CLEANUP_POLICY}={policy}, which loses records; it must be"
+            f"the topic {spec.name} has {CLEANUP_POLICY}={policy}, which loses records. Set it to"
             f" {COMPACT}: kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type"
             f" topics --entity-name {spec.name} --add-config {CLEANUP_POLICY}={COMPACT}"
         )
@@ -197,13 +208,13 @@ async def _faults(client: KafkaClient, spec: TopicSpec, state: TopicState) -> li
 
 
 async def _cleanup_policy(client: KafkaClient, topic: str) -> str | None:
-    """None if this user may not know."""
+    """The topic's cleanup.policy; None if this user may not describe the topic's settings."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def describe() -> str | None:
-        asked = client.admin.describe_configs([resource], request_timeout=client.timeout_s)
+        futures = client.admin.describe_configs([resource], request_timeout=client.timeout_s)
         try:
-            entries = client.waited(asked[resource])
+            entries = client.waited(futures[resource])
         except KafkaException as error:
             if error.args[0].code() not in errors.FORBIDDEN:
                 raise
@@ -212,17 +223,17 @@ async def _cleanup_policy(client: KafkaClient, topic: str) -> str | None:
         return policy
 
     doing = f"the settings of the topic {topic} cannot be read"
-    for look in range(LOOKS):
+    for attempt in range(LOOKS):
         try:
             policy = await client.run(describe, doing=doing, topic=topic)
             break
         except FailedPreconditionError as error:
-            if errors.kafka_code(error) not in errors.UNKNOWN_TOPIC or look == LOOKS - 1:
+            if errors.kafka_code(error) not in errors.UNKNOWN_TOPIC or attempt == LOOKS - 1:
                 raise
-        await asyncio.sleep(BETWEEN_LOOKS_S)  # a broker that has not heard of it yet
+        await asyncio.sleep(BETWEEN_LOOKS_S)  # this broker does not know the topic yet
     if policy is None:
         _logger.warning(
-            "the settings of a topic may not be read: see to it that it is compacted only",
+            "not authorised to read the settings of a topic: check that cleanup.policy is compact",
             topic=topic,
         )
     return policy

@@ -1,4 +1,4 @@
-"""Writing: in transactions that fence, and plainly."""
+"""Writes records to topics, in transactions that fence other writers or without transactions."""
 
 import asyncio
 import contextlib
@@ -29,17 +29,17 @@ from drover.log.kafka.calls import (
     why_given_up,
 )
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.jobs import Answer, Job, JobThread
+from drover.log.kafka.jobs import Job, JobResult, JobThread
 from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S
 from drover.log.kafka.records import GroupPosition, Place, Produced
 
 COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
 MAX_KEPT_GROUPS = 1_000
-#: What a transaction fails with whose records only the writer threw away, and what has librdkafka
-#: take a new epoch, in which it counts anew. Beside a record that is refused others are thrown away
-#: unsent: one bad record shall not cost all who share the writer their claim, again and again.
-_NO_NUMBER_TWICE = frozenset(
+#: Errors after which librdkafka bumps the epoch, so sequence numbers of purged records are not
+#: reused. When a broker rejects one record, librdkafka purges others that it has not sent; the
+#: writer survives this, so one bad record does not revoke the claim of all callers that share it.
+_EPOCH_BUMPS = frozenset(
     {
         KafkaError._INCONSISTENT,
         KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -52,10 +52,11 @@ _NO_NUMBER_TWICE = frozenset(
 class TransactionalWriter:
     """Writes in transactions under one transactional id; the last to ``begin`` fences the others.
 
-    Calls that wait share a transaction; it has all of their records or none.
+    Queued calls share a transaction, which commits all of their records or none.
 
-    What is given up leaves a gap in the producer's sequence numbers, which are never used twice: a
-    leader that has the record after all would take the next for its repetition (ADR 0009).
+    Records that are given up leave a gap in the producer's sequence numbers, which are never
+    reused: a partition leader that did append the record would drop the next record with this
+    number as a duplicate (ADR 0009).
     """
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:
@@ -72,17 +73,16 @@ class TransactionalWriter:
 
     @property
     def begun(self) -> bool:
-        """Whether it may write, as far as is known here; who is fenced learns of it by writing."""
+        """Whether it has a producer; a fenced writer detects this only when it writes."""
         return self._producer is not None
 
     async def begin(self) -> None:
-        """Become the only writer of this transactional id; may be repeated at any time.
+        """Become the only writer of this transactional id; callers may repeat it at any time.
 
-        Transactions of earlier ones are ended before it returns: what they wrote is in the log or
-        will never be.
+        When it returns, the transactions of earlier writers are committed or aborted.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, it is no writer now.
+            UnavailableError: STORAGE_UNAVAILABLE; later writes fail until ``begin`` succeeds.
             FailedPreconditionError: STORAGE_MISCONFIGURED, not authorised.
         """
         await self._thread.submit(begins=True)
@@ -90,14 +90,14 @@ class TransactionalWriter:
     async def write(
         self, records: Sequence[Produced], positions: Sequence[GroupPosition] = ()
     ) -> list[Place]:
-        """Write all of it or nothing; durable when it returns the place of each record.
+        """Write all records and positions, or nothing; returns the place of each record.
 
-        Other readers may see it some milliseconds later.
+        The write is durable when it returns; readers may see it some milliseconds later.
 
         Raises:
-            FailedPreconditionError: STALE_WRITER_EPOCH, another one has begun, or this one has not;
-                after a transaction that could not be ended too. Begin again and read to the end.
-                NON_EMPTY_GROUP, somebody consumes with the group id of a position.
+            FailedPreconditionError: STALE_WRITER_EPOCH, another writer has begun, this one has not,
+                or an earlier transaction could not be ended. Begin again and read to the end.
+                NON_EMPTY_GROUP, the consumer group of a position has live members.
             UnavailableError: STORAGE_UNAVAILABLE. Nothing was written, unless the metadata's
                 ``outcome`` is ``unknown``: then every later write fails with STALE_WRITER_EPOCH.
             InvalidArgumentError: TOO_LARGE, nothing was written.
@@ -108,7 +108,7 @@ class TransactionalWriter:
     def submit(
         self, records: Sequence[Produced], positions: Sequence[GroupPosition] = ()
     ) -> "asyncio.Future[list[Place]]":
-        """As ``write``, but queued when it returns: later calls come after it.
+        """As ``write``, but returns when the write is queued. Writes execute in this order.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, closed.
@@ -117,33 +117,33 @@ class TransactionalWriter:
         return self._thread.submit(records, positions)
 
     async def close(self) -> None:
-        """Finish the writes under way and end; idempotent."""
+        """Finish the writes in flight and stop the thread; idempotent."""
         await asyncio.to_thread(self._thread.stop)
 
     # on the writer's thread
 
-    def _do(self, jobs: Sequence[Job]) -> Sequence[Answer]:
+    def _do(self, jobs: Sequence[Job]) -> Sequence[JobResult]:
         if jobs[0].begins:
             return [self._begin()]
-        refusal = self._commit(jobs)
-        if refusal is None or len(jobs) == 1 or not _is_ones_own(refusal):
-            return [refusal] * len(jobs)
+        error = self._commit(jobs)
+        if error is None or len(jobs) == 1 or not _may_concern_one_job(error):
+            return [error] * len(jobs)
         return [self._commit([job]) for job in jobs]
 
-    def _begin(self) -> Answer:
+    def _begin(self) -> JobResult:
         self._drop()
-        doing = f"{self.transactional_id} cannot become a writer"
+        doing = f"the transactional id {self.transactional_id} cannot be initialised"
         try:
             producer = self._client.producer(
                 {
                     "transactional.id": self.transactional_id,
                     "transaction.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
-                    # no request may outlive the transaction that it is about
+                    # a request must not outlive its transaction
                     "socket.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
                 }
             )
             connect(producer, self._client.timeout_s)
-            # the first one ever has the brokers make a topic of their own
+            # the first call in a Kafka cluster takes longer: brokers create __transaction_state
             insist(producer.init_transactions, 2 * self._client.timeout_s)
         except KafkaException as error:
             return self._client.translated(error, doing=doing)
@@ -152,16 +152,16 @@ class TransactionalWriter:
         self._producer = producer
         return None
 
-    def _commit(self, jobs: Sequence[Job]) -> Answer:
-        """All of ``jobs`` in one transaction: None, or why nothing was written."""
+    def _commit(self, jobs: Sequence[Job]) -> JobResult:
+        """Write all ``jobs`` in one transaction; returns an error if nothing was written."""
         for _ in range(COMMIT_TRIES):
             self._has_gap = False
-            answer = self._commit_once(jobs)
+            result = self._commit_once(jobs)
             if not self._has_gap or not self.begun or self._must_abort:
                 break
-        return answer
+        return result
 
-    def _commit_once(self, jobs: Sequence[Job]) -> Answer:
+    def _commit_once(self, jobs: Sequence[Job]) -> JobResult:
         producer = self._producer
         if producer is None:
             return self._fenced()
@@ -187,7 +187,7 @@ class TransactionalWriter:
                     raise KafkaException(job.error)
                 if job.missing_count:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            # a position that is refused has librdkafka throw away records that are still queued
+            # only after the flush: if a position is rejected, librdkafka purges queued records
             self._add_positions(producer, jobs, deadline_s)
         except KafkaException as error:
             return self._give_up(producer, error, topic, deadline_s)
@@ -197,15 +197,15 @@ class TransactionalWriter:
         by_group: dict[str, list[TopicPartition]] = {}
         for job in jobs:
             for each in job.positions:
-                place = TopicPartition(each.topic, each.partition, each.offset, each.metadata)
-                by_group.setdefault(each.group_id, []).append(place)
-        for group_id, places in by_group.items():
+                offset = TopicPartition(each.topic, each.partition, each.offset, each.metadata)
+                by_group.setdefault(each.group_id, []).append(offset)
+        for group_id, offsets in by_group.items():
             limit_s = max(ABORT_S, left_s(deadline_s))
-            group = self._group(group_id)
-            bounded(partial(producer.send_offsets_to_transaction, places, group, limit_s), limit_s)
+            group = self._group_metadata(group_id)
+            bounded(partial(producer.send_offsets_to_transaction, offsets, group, limit_s), limit_s)
 
-    def _group(self, group_id: str) -> Any:
-        """What names a group to the producer: only a consumer can make it."""
+    def _group_metadata(self, group_id: str) -> Any:
+        """The group's metadata for the producer; only a consumer can create it."""
         group = self._groups.pop(group_id, None)
         if group is None:
             consumer = self._client.consumer({"group.id": group_id})
@@ -216,15 +216,16 @@ class TransactionalWriter:
             self._groups.popitem(last=False)
         return group
 
-    def _end_transaction(self, producer: Producer, deadline_s: float) -> Answer:
+    def _end_transaction(self, producer: Producer, deadline_s: float) -> JobResult:
         try:
             insist(producer.commit_transaction, max(COMMIT_AT_LEAST_S, left_s(deadline_s)))
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 return self._give_up(producer, error, "", deadline_s)
             self._drop()
-            meant = self._translated(error, "")
-            return meant if meant.reason is Reason.STALE_WRITER_EPOCH else self._unknown(error)
+            translated = self._translated(error, "")
+            is_fenced = translated.reason is Reason.STALE_WRITER_EPOCH
+            return translated if is_fenced else self._outcome_unknown(error)
         self._must_abort = False
         self._open = ()
         return None
@@ -232,22 +233,22 @@ class TransactionalWriter:
     def _give_up(
         self, producer: Producer, error: KafkaException, topic: str, deadline_s: float
     ) -> DroverError:
-        """End the transaction without its records; a writer that is fenced is none any more."""
-        what = error.args[0]
-        if what.code() in (KafkaError._PURGE_QUEUE, KafkaError._FATAL):
-            what = why_given_up(producer)
-        self._has_gap = what.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-        meant = self._translated(KafkaException(what), topic)
-        if what.fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
+        """Abort the transaction and translate the error; drop the producer if it is fenced."""
+        cause = error.args[0]
+        if cause.code() in (KafkaError._PURGE_QUEUE, KafkaError._FATAL):
+            cause = why_given_up(producer)
+        self._has_gap = cause.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        translated = self._translated(KafkaException(cause), topic)
+        if cause.fatal() or translated.reason is Reason.STALE_WRITER_EPOCH:
             self._drop()
-            return meant
+            return translated
         try:
             self._abort(producer, deadline_s)
-        except KafkaException as while_aborting:
-            # it will never be committed; whether it can be aborted is seen at the next write
-            if not while_aborting.args[0].retriable():
+        except KafkaException as abort_error:
+            # the transaction is never committed; the next write tries the abort again
+            if not abort_error.args[0].retriable():
                 self._drop()
-        return meant
+        return translated
 
     def _abort(self, producer: Producer, deadline_s: float) -> None:
         with as_raised():
@@ -256,7 +257,7 @@ class TransactionalWriter:
                 if producer.flush(ABORT_S):
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
         purged = [job for job in self._open if job.was_purged]
-        if purged and why_given_up(producer).code() in _NO_NUMBER_TWICE:
+        if purged and why_given_up(producer).code() in _EPOCH_BUMPS:
             for job in purged:
                 job.was_purged = False
         insist(producer.abort_transaction, max(ABORT_S, left_s(deadline_s)))
@@ -265,7 +266,7 @@ class TransactionalWriter:
             self._drop()
 
     def _drop(self) -> None:
-        """Be no writer any more. What was not committed never will be."""
+        """Drop the producer; its open transaction is never committed."""
         producer, self._producer = self._producer, None
         self._must_abort = False
         self._open = ()
@@ -279,32 +280,29 @@ class TransactionalWriter:
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         doing = f"nothing was written by {self.transactional_id}"
-        meant = self._client.translated(error, doing=doing, topic=topic)
-        return self._fenced() if meant.reason is Reason.STALE_WRITER_EPOCH else meant
+        translated = self._client.translated(error, doing=doing, topic=topic)
+        return self._fenced() if translated.reason is Reason.STALE_WRITER_EPOCH else translated
 
     def _fenced(self) -> DroverError:
         return FailedPreconditionError(
             Reason.STALE_WRITER_EPOCH,
-            f"{self.transactional_id} is written by another process, or by nobody since a"
-            " transaction could not be ended: begin again",
+            f"the transactional id {self.transactional_id} was taken by another process, or its"
+            " last transaction could not be ended: begin again",
             metadata={"transactionalId": self.transactional_id},
         )
 
-    def _unknown(self, error: KafkaException) -> DroverError:
-        doing = f"whether {self.transactional_id} has written is not known, the brokers are silent"
-        meant = self._client.translated(error, doing=doing)
+    def _outcome_unknown(self, error: KafkaException) -> DroverError:
+        doing = f"the outcome of a transaction of {self.transactional_id} is not known"
+        translated = self._client.translated(error, doing=doing)
         return UnavailableError(
             Reason.STORAGE_UNAVAILABLE,
-            meant.message,
-            metadata={**meant.metadata, "outcome": "unknown"},
+            translated.message,
+            metadata={**translated.metadata, "outcome": "unknown"},
         )
 
 
 class PlainWriter:
-    """Writes without a transaction, each record at most once and in order.
-
-    Fences nobody and is fenced by nobody.
-    """
+    """Writes without transactions, each record at most once and in order; there is no fencing."""
 
     def __init__(self, client: KafkaClient, name: str = "plain writer") -> None:
         self._client = client
@@ -312,47 +310,47 @@ class PlainWriter:
         self._thread = JobThread(f"kafka {name}", do=self._do, idle=self._idle, end=self._drop)
 
     async def write(self, records: Sequence[Produced]) -> list[Place]:
-        """Write the records in order; durable when it returns the place of each.
+        """Write the records durably and in order; returns the place of each.
 
-        When it fails some of the first may have been written; repeat the call.
+        If it fails, a prefix of the records may be written; repeat the call.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
-            InvalidArgumentError: TOO_LARGE, nothing was written as far as can be told before.
+            InvalidArgumentError: TOO_LARGE, a record is too large for the client or the topic.
             ResourceExhaustedError: QUEUE_FULL.
         """
         return await self._thread.submit(records)
 
     async def close(self) -> None:
-        """Finish the writes under way and end; idempotent."""
+        """Finish the writes in flight and stop the thread; idempotent."""
         await asyncio.to_thread(self._thread.stop)
 
     # on the writer's thread
 
-    def _do(self, jobs: Sequence[Job]) -> Sequence[Answer]:
-        answers = self._write(jobs)
+    def _do(self, jobs: Sequence[Job]) -> Sequence[JobResult]:
+        results = self._write(jobs)
         if len(jobs) > 1:
-            # the brokers refuse batches, and with a record its neighbours
-            for index, answer in enumerate(answers):
-                if isinstance(answer, InvalidArgumentError):
-                    answers[index] = self._write([jobs[index]])[0]
-        return answers
+            # brokers reject whole batches, so records beside the invalid one failed too
+            for index, result in enumerate(results):
+                if isinstance(result, InvalidArgumentError):
+                    results[index] = self._write([jobs[index]])[0]
+        return results
 
-    def _write(self, jobs: Sequence[Job]) -> list[Answer]:
+    def _write(self, jobs: Sequence[Job]) -> list[JobResult]:
         try:
-            producer = self._made()
+            producer = self._connected_producer()
         except DroverError as error:
             return [error] * len(jobs)
         except KafkaException as error:
             return [self._translated(error, jobs[0].records[0].topic)] * len(jobs)
-        answers: list[Answer] = []
+        results: list[JobResult] = []
         for job in jobs:
             try:
                 job.produce(producer)
-                answers.append(None)
+                results.append(None)
             except KafkaException as error:
-                answers.append(self._translated(error, job.records[0].topic))
-        # messages time out, but not while their request is under way
+                results.append(self._translated(error, job.records[0].topic))
+        # messages time out, but not while their request is in flight
         left_count = producer.flush(self._client.timeout_s + ABORT_S)
         if left_count:
             producer.purge()
@@ -360,18 +358,18 @@ class PlainWriter:
         must_drop = left_count > 0
         for index, job in enumerate(jobs):
             failure = job.error
-            if failure is None and job.missing_count:  # nobody knows what became of the rest
+            if failure is None and job.missing_count:  # the outcome of these records is unknown
                 failure = KafkaError(KafkaError._TIMED_OUT)
             if failure is not None:
                 must_drop |= failure.fatal()
-                if answers[index] is None:
+                if results[index] is None:
                     topic = job.failed_topic or job.records[0].topic
-                    answers[index] = self._translated(KafkaException(failure), topic)
+                    results[index] = self._translated(KafkaException(failure), topic)
         if must_drop:
             self._drop()
-        return answers
+        return results
 
-    def _made(self) -> Producer:
+    def _connected_producer(self) -> Producer:
         if self._producer is None:
             timeout_ms = int(1_000 * self._client.timeout_s)
             producer = self._client.producer({"message.timeout.ms": timeout_ms})
@@ -387,12 +385,12 @@ class PlainWriter:
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         return self._client.translated(
-            error, doing=f"records for the topic {topic} may not be written", topic=topic
+            error, doing=f"records for the topic {topic} may be unwritten", topic=topic
         )
 
 
-def _is_ones_own(error: DroverError) -> bool:
-    """Whether it may be one job's fault, and not that of all that share its transaction."""
+def _may_concern_one_job(error: DroverError) -> bool:
+    """Whether one job may have caused the error, so the others can succeed without it."""
     if isinstance(error, InvalidArgumentError):
         return True
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
