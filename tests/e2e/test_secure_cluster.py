@@ -153,6 +153,6 @@ async def rotate(address: str, certs: Path, here: Path) -> None:
 
     def warned() -> bool:
         assert shown_certificate(address, certs) == after
-        return "the changed certificate cannot be used: the one before stays" in log.read_text()
+        return "the changed certificate cannot be used: the previous one stays" in log.read_text()
 
     await wait_until_async(warned)

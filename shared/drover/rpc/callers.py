@@ -10,7 +10,7 @@ from drover.rpc import AUTHOR_KEY
 from drover.security.grants import Grants
 from drover.security.principal import Principal
 from drover.security.renewed import Renewed
-from drover.security.tokens import TokenRefusedError, TokenVerifier
+from drover.security.tokens import TokenRejectedError, TokenVerifier
 
 PRINCIPAL_MAX_CHARS = 128
 _TOKEN_KEY = "authorization"
@@ -78,7 +78,7 @@ class Callers:
             try:
                 user = await self._verifier.user(token)
                 return grants.of_user(user.subject, user.groups)
-            except TokenRefusedError as error:
+            except TokenRejectedError as error:
                 why = str(error)
         raise UnauthenticatedError(Reason.INVALID_CREDENTIALS, f"the token is refused: {why}")
 

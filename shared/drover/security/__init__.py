@@ -1,6 +1,6 @@
-"""Who is at the other end, and what it may do: certificates, tokens, grants.
+"""Authentication and authorization: certificates, tokens, signatures, grants.
 
-``certificates`` reads and renews what TLS needs, ``development_ca`` makes it for a trial,
-``grants`` says who may do what, ``tokens`` knows callers by their bearer tokens, ``settings`` is
-what a service is told of all of it.
+``certificates`` reads and reloads certificates, ``development_ca`` creates them for development,
+``grants`` reads the access file, ``tokens`` verifies JSON Web Tokens, ``signatures`` signs calls
+between workers.
 """

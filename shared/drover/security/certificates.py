@@ -1,4 +1,4 @@
-"""Certificates from files: read, checked, and read again when they change."""
+"""Reads certificates from files, checks them, and reloads them when the files change."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from cryptography.x509.oid import NameOID
 from drover.errors import InvalidArgumentError, Reason
 from drover.security.renewed import Renewed
 
-#: A service's certificate that ends sooner is warned of whenever it is read.
+#: Reading a service's certificate logs a warning if it expires within this time.
 ENDS_SOON = timedelta(days=7)
-#: How many of a certificate's names a message has.
+#: The maximum number of hosts of a certificate in a message.
 _NAMED_MAX = 8
 
 _log = structlog.get_logger("drover.security")
@@ -25,12 +25,12 @@ _log = structlog.get_logger("drover.security")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the PEM files are. A client may have a CA only: it shows no certificate.
+    """The paths of the PEM files. A client without a certificate has only ``ca``.
 
     Attributes:
-        ca: The certificates of the authorities that the other side's must be signed by.
-        cert: The own certificate, followed by those between it and the authority, if any.
-        key: Its private key, without a password.
+        ca: The certificates of the authorities that sign the peers' certificates.
+        cert: The process's own certificate, followed by intermediate certificates, if any.
+        key: The private key of ``cert``, without a password.
     """
 
     ca: str
@@ -40,15 +40,15 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What TLS needs, as PEM.
+    """The authorities, the own certificate and its key, as PEM.
 
     Attributes:
         ca_pem: The authorities.
-        cert_pem: The own chain; empty without one.
-        key_pem: The own key; empty without one.
-        names: Of the own certificate: alternative names, and the common name.
-        hosts: The host names and addresses that the own certificate is for.
-        ends: When the own certificate ends; None without one.
+        cert_pem: The own certificate chain; empty if there is none.
+        key_pem: The own private key; empty if there is none.
+        names: The alternative names and the common name of the own certificate.
+        hosts: The host names and addresses for which the own certificate is valid.
+        ends: The expiry time of the own certificate; None if there is none.
     """
 
     ca_pem: bytes
@@ -62,19 +62,19 @@ class Certificate:
 def read_certificate(
     files: TlsFiles, *, of_cluster: bool = True, advertised: Mapping[str, str] | None = None
 ) -> Certificate:
-    """Read the files and check that TLS can work with them.
+    """Read the files and check that TLS can use them.
 
     Args:
-        files: Where they are.
-        of_cluster: Whether the own certificate must be signed by those authorities, as a service's
-            that shows it to others; a client's may be signed by one that only servers know.
-        advertised: Hosts that the own certificate must be for, as others reach the service there,
-            by the setting that says so.
+        files: The paths of the files.
+        of_cluster: Whether an authority in ``files.ca`` must have signed the own certificate, as
+            for a service. A client's certificate may have an authority that only servers trust.
+        advertised: The hosts for which the own certificate must be valid, by the name of the
+            setting that advertises them.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG: a file cannot be read or is no PEM, the key belongs to
-            another certificate, the certificate is not valid now, not signed by the authority or
-            not for an advertised host.
+        InvalidArgumentError: INVALID_CONFIG: a file cannot be read or is not PEM, the key belongs
+            to another certificate, the certificate is not valid now, not signed by an authority or
+            not valid for an advertised host.
     """
     ca_pem = _read(files.ca)
     authorities = _parse(files.ca, ca_pem)
@@ -86,8 +86,10 @@ def read_certificate(
     try:
         key = serialization.load_pem_private_key(key_pem, None)
     except (ValueError, TypeError) as error:
-        text = "needs a password, which cannot be given" if "encrypt" in str(error) else "is none"
-        raise _unusable(files.key, f"must hold a private key as PEM; it {text}") from None
+        fault = "it is encrypted" if "encrypt" in str(error) else "it has none"
+        raise _unusable(
+            files.key, f"must have a private key as PEM, without a password, but {fault}"
+        ) from None
     if key.public_key() != own.public_key():
         raise _unusable(files.key, f"is not the key of the certificate in {files.cert}")
     now = datetime.now(UTC)
@@ -98,19 +100,27 @@ def read_certificate(
         raise _unusable(files.cert, f"is valid from {begins} only: check this machine's clock")
     if of_cluster and not any(_signed(chain[-1], authority) for authority in authorities):
         raise _unusable(files.cert, f"is not signed by an authority in {files.ca}")
-    found = Certificate(
+    certificate = Certificate(
         ca_pem, cert_pem, key_pem, names_of(own), _hosts_of(own), own.not_valid_after_utc
     )
-    missing = {by: host for by, host in (advertised or {}).items() if not is_for(found, host)}
+    missing = {
+        setting: host
+        for setting, host in (advertised or {}).items()
+        if not is_for(certificate, host)
+    }
     if missing:
-        raise _unusable(files.cert, _for_others(found, missing))
+        raise _unusable(files.cert, _missing_hosts_text(certificate, missing))
     if of_cluster and own.not_valid_after_utc - now < ENDS_SOON:
-        _log.warning("a certificate ends soon", file=files.cert, ends=_day(own.not_valid_after_utc))
-    return found
+        _log.warning(
+            "a certificate expires soon: renew it",
+            file=files.cert,
+            ends=_day(own.not_valid_after_utc),
+        )
+    return certificate
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Alternative names of every kind, and the common name."""
+    """All alternative names and the common name."""
     names: list[str] = []
     alternative = _alternative_names(certificate)
     if alternative is not None:
@@ -121,7 +131,7 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def _hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """As gRPC sees it: the common name counts only where there are no alternative names."""
+    """The hosts, as gRPC matches them: the common name only if there are no alternative names."""
     alternative = _alternative_names(certificate)
     if alternative is None:
         return tuple(_common_names(certificate))
@@ -131,21 +141,21 @@ def _hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return None
-    return found.value
+    return extension.value
 
 
 def _common_names(certificate: x509.Certificate) -> list[str]:
-    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return [str(each.value) for each in found]
+    attributes = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return [str(each.value) for each in attributes]
 
 
 def renewed_certificate(
     files: TlsFiles, *, advertised: Mapping[str, str] | None = None
 ) -> Renewed[Certificate]:
-    """The certificate in files that may change at any time.
+    """The certificate in the files, reloaded when they change.
 
     Raises:
         InvalidArgumentError: As ``read_certificate``.
@@ -155,25 +165,25 @@ def renewed_certificate(
 
 
 def is_for(certificate: Certificate, host: str) -> bool:
-    """Whether clients take a certificate for that of a host name or address."""
+    """Whether clients accept the certificate for a host name or address."""
     hosts = {each.lower() for each in certificate.hosts}
     try:
         return str(ipaddress.ip_address(host)) in hosts
     except ValueError:
-        wanted = host.lower()
-    return wanted in hosts or f"*.{wanted.partition('.')[2]}" in hosts
+        host_name = host.lower()
+    return host_name in hosts or f"*.{host_name.partition('.')[2]}" in hosts
 
 
-def _for_others(certificate: Certificate, missing: Mapping[str, str]) -> str:
-    """What is wrong with one that is not for these hosts, and what to do."""
+def _missing_hosts_text(certificate: Certificate, missing: Mapping[str, str]) -> str:
+    """The error text for a certificate that is not valid for the ``missing`` hosts."""
     named = ", ".join(certificate.hosts[:_NAMED_MAX]) or "no host"
     more = ", …" if len(certificate.hosts) > _NAMED_MAX else ""
     hosts = list(dict.fromkeys(missing.values()))
     options = " ".join(f"--host {host}" for host in hosts)
     return (
-        f"is for {named}{more}, not for {' and '.join(hosts)}, where others reach this service"
-        f" ({', '.join(missing)}): have it issued for that too (`drover certs init DIR --renew"
-        f" {options}`, or what your authority has), or advertise a host that it is for"
+        f"is valid for {named}{more}, not for {' and '.join(hosts)}, which this service advertises"
+        f" ({', '.join(missing)}): issue a certificate for it too (`drover certs init DIR --renew"
+        f" {options}`, or by your authority), or advertise a host of the certificate"
     )
 
 
@@ -188,7 +198,7 @@ def _parse(path: str, pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
-        raise _unusable(path, "must hold certificates as PEM") from None
+        raise _unusable(path, "must have certificates as PEM") from None
 
 
 def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -201,8 +211,8 @@ def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
-def _unusable(path: str, what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(Reason.INVALID_CONFIG, f"{path} {what}")
+def _unusable(path: str, fault: str) -> InvalidArgumentError:
+    return InvalidArgumentError(Reason.INVALID_CONFIG, f"{path} {fault}")
 
 
 def _day(moment: datetime) -> str:

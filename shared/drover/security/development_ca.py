@@ -1,6 +1,6 @@
-"""A certificate authority for a trial, and certificates of it.
+"""A certificate authority for development, and its certificates.
 
-Its key lies beside the certificates, in the clear: whoever reads it can be anybody.
+Its key is stored unencrypted beside the certificates: with it, anyone can issue a certificate.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ from drover.security.files import replace_file
 CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
 ACCESS_FILE = "access.yaml"
-#: The services', and one for each role of people. The names are also those of the grants.
+#: The name of the services' certificate. ``ROLES`` has the role of each certificate by its name.
 SERVICE = "service"
 ROLES: Mapping[str, str] = {
     SERVICE: "internal",
@@ -30,9 +30,9 @@ ROLES: Mapping[str, str] = {
 }
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 CA_DAYS = 3650
-#: Certificates that are kept are issued anew when there is less left.
+#: ``keep_certificates`` renews certificates that expire within this time.
 RENEWED_BEFORE = timedelta(days=30)
-#: Clocks may be apart.
+#: New certificates are valid from this time ago, since clocks of machines may differ.
 _BACKDATED = timedelta(minutes=5)
 
 _Key = ec.EllipticCurvePrivateKey
@@ -47,12 +47,12 @@ class Authority:
 
     @classmethod
     def make(cls, days: int = CA_DAYS) -> "Authority":
-        """One with a key of its own."""
+        """Create an authority with a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _subject("Drover development CA")
         now = datetime.now(UTC)
         certificate = (
-            _begun(name, name, key, now - _BACKDATED, now + timedelta(days=days))
+            _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .sign(key, hashes.SHA256())
@@ -61,10 +61,10 @@ class Authority:
 
     @classmethod
     def read(cls, directory: Path) -> "Authority":
-        """The one in a directory.
+        """Read the authority in a directory.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG: there is none that can be used.
+            InvalidArgumentError: INVALID_CONFIG: the authority is missing or cannot be used.
         """
         try:
             key = serialization.load_pem_private_key((directory / CA_KEY_FILE).read_bytes(), None)
@@ -78,20 +78,20 @@ class Authority:
     def issue(
         self, name: str, *, hosts: Iterable[str], begins: datetime, ends: datetime
     ) -> tuple[bytes, bytes]:
-        """A certificate for servers and clients, and its key, both as PEM.
+        """Issue a certificate for servers and clients; returns it and its key, both as PEM.
 
         Args:
-            name: Its common name, and one of its alternative names.
-            hosts: Names and addresses that servers with it are reached by.
-            begins: From when it is valid.
-            ends: Until when.
+            name: The common name, also added as an alternative name.
+            hosts: The names and addresses of servers with this certificate.
+            begins: The start of validity.
+            ends: The end of validity.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         both = x509.ExtendedKeyUsage(
             [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         )
         certificate = (
-            _begun(_subject(name), self.certificate.subject, key, begins, ends)
+            _builder(_subject(name), self.certificate.subject, key, begins, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(both, critical=False)
@@ -104,32 +104,32 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
 
     def key_pem(self) -> bytes:
-        """Its key."""
+        """The authority's private key as PEM."""
         return _key_pem(self._key)
 
 
 def init_certificates(
     directory: Path, *, hosts: Sequence[str] = (), days: int = 365, renew: bool = False
 ) -> None:
-    """Make an authority, a certificate for the services and one for each role, and an access file.
+    """Create an authority, a certificate for the services and for each role, and an access file.
 
     Args:
-        directory: Made if need be.
-        hosts: Names and addresses of this cluster's machines, beside those of loopback;
-            ``*.domain`` for every name right below one.
-        days: How long the certificates are valid.
-        renew: Keep the authority and the access file that are there, and issue the others anew.
+        directory: The directory; created if missing.
+        hosts: Names and addresses of the cluster's machines, in addition to loopback; ``*.domain``
+            for all names directly below a domain.
+        days: The validity of the certificates in days.
+        renew: Keep the existing authority and access file, and issue new certificates.
 
     Raises:
-        AlreadyExistsError: There are certificates, and they are not to be renewed.
-        InvalidArgumentError: INVALID_CONFIG: there are none to renew.
+        AlreadyExistsError: The directory has certificates, and ``renew`` is false.
+        InvalidArgumentError: INVALID_CONFIG: the directory has no authority to renew with.
         OSError: The directory cannot be written.
     """
     if not renew and (directory / CA_FILE).exists():
         raise AlreadyExistsError(
             Reason.INVALID_CONFIG,
-            f"{directory} has certificates: --renew issues them anew, by the same authority, and"
-            " --keep leaves them as they are",
+            f"{directory} has certificates already: use --renew to issue new ones by the same"
+            " authority, or --keep to keep them",
         )
     authority = Authority.read(directory) if renew else Authority.make()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -151,43 +151,43 @@ def init_certificates(
 
 
 def keep_certificates(directory: Path, *, hosts: Sequence[str] = (), days: int = 365) -> str:
-    """See to it that a directory has certificates that will do, as for a cluster that starts.
+    """Keep the certificates of a directory if they are usable; otherwise issue new ones.
 
-    They are issued by the authority that is there, if any, and only when one is missing, cannot be
-    used, has less than ``RENEWED_BEFORE`` left or is not for ``hosts``.
+    New certificates are issued by the existing authority, if any. They are issued if a certificate
+    is missing, cannot be used, expires within ``RENEWED_BEFORE`` or is not valid for ``hosts``.
 
     Returns:
-        Why they were issued; empty when they were kept.
+        The reason why new certificates were issued; empty if the existing ones were kept.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG: there is an authority that cannot be used.
+        InvalidArgumentError: INVALID_CONFIG: the existing authority cannot be used.
         OSError: The directory cannot be written.
     """
-    there = (directory / CA_FILE).exists()
-    reason = _lacking(directory, hosts) if there else "there were none"
+    exists = (directory / CA_FILE).exists()
+    reason = _renewal_reason(directory, hosts) if exists else "there were none"
     if reason:
-        init_certificates(directory, hosts=hosts, days=days, renew=there)
+        init_certificates(directory, hosts=hosts, days=days, renew=exists)
     return reason
 
 
-def _lacking(directory: Path, hosts: Sequence[str]) -> str:
+def _renewal_reason(directory: Path, hosts: Sequence[str]) -> str:
     if not (directory / ACCESS_FILE).exists():
         return f"{ACCESS_FILE} was missing"
     soon = datetime.now(UTC) + RENEWED_BEFORE
     for name in ROLES:
         try:
-            found = read_certificate(files_of(directory, name))
+            certificate = read_certificate(files_of(directory, name))
         except InvalidArgumentError as error:
             return error.message
-        if found.ends is None or found.ends < soon:
-            return f"{name}.pem ended soon"
-        if name == SERVICE and not all(is_for(found, host) for host in hosts):
-            return f"{name}.pem was for other hosts"
+        if certificate.ends is None or certificate.ends < soon:
+            return f"{name}.pem was about to expire"
+        if name == SERVICE and not all(is_for(certificate, host) for host in hosts):
+            return f"{name}.pem was not valid for all hosts"
     return ""
 
 
 def files_of(directory: Path, name: str) -> TlsFiles:
-    """The certificate of this name in a directory that ``init_certificates`` made."""
+    """The files of a certificate in a directory of ``init_certificates``."""
     return TlsFiles(
         ca=str(directory / CA_FILE),
         cert=str(directory / f"{name}.pem"),
@@ -197,8 +197,8 @@ def files_of(directory: Path, name: str) -> TlsFiles:
 
 def _access_file() -> str:
     lines = [
-        "# Who may do what; services read it again when it changes.",
-        "# How: docs/security.md",
+        "# The roles of certificates, tokens and users. Services reload this file when it changes.",
+        "# See docs/security.md",
         "grants:",
     ]
     for name, role in ROLES.items():
@@ -206,7 +206,7 @@ def _access_file() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: _Key, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -260,5 +260,6 @@ def _key_pem(key: _Key) -> bytes:
 def _unusable(directory: Path) -> InvalidArgumentError:
     return InvalidArgumentError(
         Reason.INVALID_CONFIG,
-        f"{directory} has no authority to renew certificates by ({CA_FILE}, {CA_KEY_FILE})",
+        f"{directory} has no usable authority to renew certificates ({CA_FILE}, {CA_KEY_FILE}):"
+        " restore these files, or create new certificates in another directory",
     )

@@ -1,14 +1,14 @@
-"""Files that others must not read, or not read by halves."""
+"""Writes files atomically, with restricted permissions."""
 
 import os
 from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file in one step, with these permissions from the first byte on.
+    """Replace a file atomically; it has the permissions ``mode`` before data is written.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)

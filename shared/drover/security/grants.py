@@ -1,4 +1,4 @@
-"""The access file: which certificates, tokens and users may do what."""
+"""The access file: the roles of certificates, tokens and users."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class _Entry(BaseModel):
-    """One grant of the file."""
+    """One grant in the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,8 +37,8 @@ class _Entry(BaseModel):
         try:
             return Role[str(value).upper()]
         except KeyError:
-            known = ", ".join(role.name.lower() for role in Role)
-            raise ValueError(f"must be one of {known}") from None
+            names = ", ".join(role.name.lower() for role in Role)
+            raise ValueError(f"must be one of {names}") from None
 
     @model_validator(mode="after")
     def _one_holder(self) -> Self:
@@ -46,9 +46,12 @@ class _Entry(BaseModel):
         if sum(holder is not None for holder in holders) != 1:
             raise ValueError("must have one of certificate, token_sha256, subject, group")
         if (self.name is None) != (self.token_sha256 is None):
-            raise ValueError("name goes with token_sha256: it is the token's in logs and histories")
+            raise ValueError(
+                "name and token_sha256 must be set together: the name identifies the token in logs"
+                " and histories"
+            )
         if self.role is Role.INTERNAL and self.connectors:
-            raise ValueError("the role internal cannot be limited to connectors")
+            raise ValueError("the role internal must not be limited to connectors")
         return self
 
 
@@ -60,7 +63,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What the access file grants, by holder."""
+    """The grants of the access file, by holder."""
 
     certificates: dict[str, tuple[Grant, ...]]
     tokens: dict[str, Principal]
@@ -68,18 +71,18 @@ class Grants:
     groups: dict[str, tuple[Grant, ...]]
 
     def of_certificate(self, names: Sequence[str]) -> Principal | None:
-        """Who a certificate of these names is; None if no grant names it."""
-        known = [name for name in names if name in self.certificates]
-        if not known:
+        """The principal of a certificate with these names; None if no grant has one of them."""
+        granted = [name for name in names if name in self.certificates]
+        if not granted:
             return None
-        return Principal(known[0], tuple(g for name in known for g in self.certificates[name]))
+        return Principal(granted[0], tuple(g for name in granted for g in self.certificates[name]))
 
     def of_token(self, token: str) -> Principal | None:
-        """Who a static token is; None if no grant has it."""
+        """The principal of a static token; None if no grant has it."""
         return self.tokens.get(token_sha256(token))
 
     def of_user(self, subject: str, groups: Iterable[str]) -> Principal:
-        """What a JWT's subject may do, by itself and through its groups."""
+        """The principal of a JWT's subject, with the grants of the subject and its groups."""
         grants = list(self.subjects.get(subject, ()))
         for group in groups:
             grants += self.groups.get(group, ())
@@ -87,12 +90,12 @@ class Grants:
 
 
 def token_sha256(token: str) -> str:
-    """How the access file writes a token down."""
+    """The hash of a token for the access file."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 def renewed_grants(path: str) -> Renewed[Grants]:
-    """The grants in a file that may change at any time.
+    """The grants in the file, reloaded when it changes.
 
     Raises:
         InvalidArgumentError: As ``read_grants``.
@@ -111,7 +114,7 @@ def read_grants(path: str) -> Grants:
     except OSError as error:
         raise _unusable(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, yaml.YAMLError):
-        raise _unusable(f"{path} is not YAML") from None
+        raise _unusable(f"{path} is not valid YAML") from None
     try:
         entries = _File.model_validate(document).grants
     except ValidationError as error:
@@ -133,17 +136,17 @@ def read_grants(path: str) -> Grants:
             if key is not None:
                 table[key] = (*table.get(key, ()), grant)
         if entry.token_sha256 is not None and entry.name is not None:
-            before = tokens.get(entry.token_sha256)
-            grants = before.grants if before else ()
+            earlier = tokens.get(entry.token_sha256)
+            grants = earlier.grants if earlier else ()
             tokens[entry.token_sha256] = Principal(entry.name, (*grants, grant))
     return Grants(certificates, tokens, subjects, groups)
 
 
 def _violation(path: str, fault: object) -> Violation:
     assert isinstance(fault, dict)
-    where = ".".join(str(part) for part in fault["loc"])
+    field = ".".join(str(part) for part in fault["loc"])
     text = " ".join(str(fault["msg"]).split()).removeprefix("Value error, ")
-    return Violation(f"{path}: {where}" if where else path, text)
+    return Violation(f"{path}: {field}" if field else path, text)
 
 
 def _unusable(text: str) -> InvalidArgumentError:

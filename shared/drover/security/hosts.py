@@ -1,10 +1,10 @@
-"""Which hosts only this machine reaches."""
+"""Detects loopback hosts."""
 
 import ipaddress
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether only processes on this machine reach a host: an address, or ``localhost``."""
+    """Whether a host, an address or a name, is a loopback address or ``localhost``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

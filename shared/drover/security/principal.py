@@ -1,4 +1,4 @@
-"""Who calls, and what it may do."""
+"""Principals and their roles."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 
 class Role(IntEnum):
-    """What a caller may do; each role includes those before it."""
+    """The rights of a caller; each role includes the roles before it."""
 
     #: Reads.
     VIEWER = 1
@@ -20,23 +20,22 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role, for all connectors or for those whose names match a pattern.
+    """A role for the whole cluster, or for connectors with matching names.
 
     Attributes:
         role: The role.
-        connectors: Patterns of names with ``*`` and ``?``; empty for all connectors and for what
-            is no connector's.
+        connectors: Name patterns with ``*`` and ``?``; empty for the whole cluster.
     """
 
     role: Role
     connectors: tuple[str, ...] = ()
 
     def covers(self, connector: str) -> bool:
-        """Whether the grant is for this connector."""
+        """Whether the grant applies to this connector."""
         return not self.connectors or any(fnmatchcase(connector, p) for p in self.connectors)
 
 
-#: What a caller may do where nothing is enforced, and whoever another worker vouches for.
+#: The grants of a caller without an access file, and of a call that another worker has authorized.
 UNRESTRICTED = (Grant(Role.ADMIN),)
 
 
@@ -45,9 +44,9 @@ class Principal:
     """A caller.
 
     Attributes:
-        name: For histories, logs and errors. Empty if unknown. Where no access file is enforced
-            it is what the caller says, which nobody vouches for.
-        grants: What it may do; they add up.
+        name: The caller's name in histories, logs and errors; empty if unknown. Without an access
+            file it is the unverified name from the call's metadata, or the caller's address.
+        grants: The caller's grants; a call is allowed if one of them allows it.
     """
 
     name: str
@@ -62,5 +61,5 @@ class Principal:
         )
 
     def may_for_some(self, role: Role) -> bool:
-        """Whether the caller has a role for any connector at all."""
+        """Whether the caller has a role for at least one connector."""
         return any(grant.role >= role for grant in self.grants)

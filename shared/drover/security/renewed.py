@@ -1,4 +1,4 @@
-"""What files say, read again when they change."""
+"""Values from files, reloaded when the files change."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ import structlog
 
 from drover.errors import InvalidArgumentError
 
-#: How often files are looked at, at most.
+#: The minimum interval between two checks of the files.
 CHECK_EVERY_S = 1.0
 
 T = TypeVar("T")
@@ -18,21 +18,21 @@ _log = structlog.get_logger("drover.security")
 
 
 class Renewed(Generic[T]):
-    """What ``read`` makes of files that may change at any time; threads share it.
+    """A value that ``read`` creates from files and that is reloaded when they change. Thread-safe.
 
-    A change that cannot be used is warned of, and what was read before stays.
+    If the changed files cannot be used, a warning is logged and the previous value stays.
 
     Args:
-        what: What the files hold, for the log.
+        name: The name of the value in log events.
         paths: The files.
-        read: Reads them; raises InvalidArgumentError when they cannot be used.
+        read: Reads the files; raises InvalidArgumentError if they cannot be used.
 
     Raises:
-        InvalidArgumentError: The first reading failed.
+        InvalidArgumentError: The first read failed.
     """
 
-    def __init__(self, what: str, paths: Sequence[str], read: Callable[[], T]) -> None:
-        self._what = what
+    def __init__(self, name: str, paths: Sequence[str], read: Callable[[], T]) -> None:
+        self._name = name
         self._paths = tuple(paths)
         self._read = read
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Renewed(Generic[T]):
         self._next_check_s = time.monotonic() + CHECK_EVERY_S
 
     def present(self) -> T:
-        """What the files said last that could be used."""
+        """The value of the last successful read, after a check of the files if it is due."""
         with self._lock:
             if time.monotonic() >= self._next_check_s:
                 self._check()
@@ -57,20 +57,21 @@ class Renewed(Generic[T]):
             self._present = self._read()
         except InvalidArgumentError as error:
             _log.warning(
-                f"the changed {self._what} cannot be used: the one before stays", why=error.message
+                f"the changed {self._name} cannot be used: the previous one stays",
+                why=error.message,
             )
         else:
-            _log.info(f"the {self._what} was read again", files=list(self._paths))
+            _log.info(f"the {self._name} was reloaded", files=list(self._paths))
 
 
 def _stamps(paths: Sequence[str]) -> list[tuple[int, int, int] | None]:
-    """What tells that a file is another one; None of one that is not there."""
+    """The modification time, size and inode of each file; None for a missing file."""
     stamps: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
-            found = os.stat(path)  # noqa: PTH116 - follows links, as mounted secrets are
+            stat = os.stat(path)  # noqa: PTH116 - follows links, since mounted secrets are links
         except OSError:
             stamps.append(None)
         else:
-            stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+            stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return stamps

@@ -1,6 +1,6 @@
-"""Signatures of calls between workers: an HMAC over which call it is and its request's bytes.
+"""Signatures of calls between workers: an HMAC over the method's name and the request's bytes.
 
-The call's name keeps a request from being replayed as another call.
+The method's name prevents replaying a request as a call of another method.
 """
 
 import base64
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from drover.model.config import SessionKey
 
-#: Kafka Connect's (Java's) names, and hashlib's.
+#: hashlib's names of the algorithms, by their names in Kafka Connect (Java).
 ALGORITHMS = {"HmacSHA256": "sha256", "HmacSHA384": "sha384", "HmacSHA512": "sha512"}
-#: The gRPC metadata that holds a signature.
+#: The gRPC metadata key of a signature.
 SIGNATURE_KEY = "drover-signature"
 #: Sent in place of a signature by a worker that has read no session key yet.
 NO_KEY = "none"
@@ -22,11 +22,11 @@ _TIME_MAX_CHARS = 15
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a call shows of the session key that signed it.
+    """The signature of a call.
 
     Attributes:
-        algorithm: As ``ALGORITHMS`` names it, if the receiver knows it.
-        key_ms: When the key was made, which names it.
+        algorithm: The algorithm's name, of ``ALGORITHMS`` or unknown to the receiver.
+        key_ms: The creation time of the session key, which identifies it.
         digest: The HMAC.
     """
 
@@ -35,22 +35,22 @@ class Signature:
     digest: bytes
 
     def encode(self) -> str:
-        """The signature as gRPC metadata carries it."""
+        """The signature as the value of gRPC metadata."""
         return f"{self.algorithm} {self.key_ms} {base64.b64encode(self.digest).decode()}"
 
     @classmethod
     def decode(cls, text: str) -> "Signature":
-        """The signature of some metadata.
+        """Decode the value of gRPC metadata.
 
         Raises:
-            ValueError: It is none; the text is not repeated.
+            ValueError: The text is not a signature; the message does not repeat the text.
         """
         parts = text.split(" ")
         if len(parts) != 3:
-            raise ValueError("it has not the form of a signature")
+            raise ValueError("it must have three parts")
         algorithm, key_ms, digest = parts
         if not (key_ms.isascii() and key_ms.isdigit() and len(key_ms) <= _TIME_MAX_CHARS):
-            raise ValueError("it names no key")
+            raise ValueError("it has no key time")
         try:
             return cls(algorithm, int(key_ms), base64.b64decode(digest, validate=True))
         except ValueError:
@@ -58,8 +58,8 @@ class Signature:
 
     def is_of(self, key: SessionKey, method: str, body: bytes) -> bool:
         """Whether ``key`` signed this call of ``method`` (``/package.Service/Rpc``)."""
-        made = sign(key, self.algorithm, method, body)
-        return hmac.compare_digest(made.digest, self.digest)
+        expected = sign(key, self.algorithm, method, body)
+        return hmac.compare_digest(expected.digest, self.digest)
 
 
 def sign(key: SessionKey, algorithm: str, method: str, body: bytes) -> Signature:
@@ -68,7 +68,7 @@ def sign(key: SessionKey, algorithm: str, method: str, body: bytes) -> Signature
     Args:
         key: The session key.
         algorithm: One of ``ALGORITHMS``.
-        method: gRPC's name of the call, ``/package.Service/Rpc``.
+        method: gRPC's name of the method, ``/package.Service/Rpc``.
         body: The serialized request.
     """
     head = f"{_CONTEXT}\n{method}\n{key.creation_ms}\n".encode()

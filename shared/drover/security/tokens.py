@@ -1,4 +1,4 @@
-"""JSON Web Tokens: signed by a key of a JWKS, for this cluster, and not expired."""
+"""Verifies JSON Web Tokens with the keys of a JWKS."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from drover.errors import InvalidArgumentError, Reason
 from drover.security.hosts import is_loopback_host
 from drover.security.renewed import Renewed
 
-#: Signatures by a key pair: what verifies a token cannot make one.
+#: Asymmetric algorithms only, so a verification key cannot sign tokens.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
 ALGORITHMS += ["ES256", "ES384", "ES512", "EdDSA"]
-#: How far the clocks of those who issue and check tokens may be apart.
+#: The tolerated difference between the clocks of the issuer and this process.
 LEEWAY_S = 30.0
-#: How long keys from a URL are used before they are asked for again.
+#: The maximum age of keys from a URL before they are fetched again.
 KEYS_MAX_AGE_S = 300.0
-#: An unknown key may be a new one, but is asked for no more often than this.
+#: The minimum interval between two fetches, also for tokens with an unknown key id.
 KEYS_MIN_AGE_S = 10.0
 FETCH_TIMEOUT_S = 5.0
 KEYS_MAX_BYTES = 1024 * 1024
@@ -30,17 +30,17 @@ KEYS_MAX_BYTES = 1024 * 1024
 _log = structlog.get_logger("drover.security")
 
 
-class TokenRefusedError(Exception):
-    """A token is not accepted; the message says why and holds nothing of it."""
+class TokenRejectedError(Exception):
+    """A token is rejected; the message has the reason and no part of the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must be.
+    """The required claims of a token.
 
     Attributes:
-        audience: One of its ``aud``.
-        issuer: Its ``iss``; empty for any.
+        audience: A required value of ``aud``.
+        issuer: The required ``iss``; empty to accept all issuers.
         groups_claim: The claim that lists the user's groups.
     """
 
@@ -51,33 +51,37 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class TokenUser:
-    """Who a token is of."""
+    """The user of a token."""
 
     subject: str
     groups: tuple[str, ...]
 
 
 class KeySource(Protocol):
-    """Where the keys come from."""
+    """A source of verification keys."""
 
     async def keys(self, key_id: str | None) -> jwt.PyJWKSet:
-        """The keys, read again if that may bring the one of this id; TokenRefusedError if none."""
+        """The keys; they may be fetched again if ``key_id`` is unknown.
+
+        Raises:
+            TokenRejectedError: There are no keys.
+        """
 
 
 class KeyFile:
-    """Keys in a file, which may change at any time."""
+    """Keys in a file, reloaded when it changes."""
 
     def __init__(self, path: str) -> None:
         self._keys = Renewed("JWKS", [path], lambda: _read_keys(path))
 
     async def keys(self, key_id: str | None) -> jwt.PyJWKSet:
-        """The keys."""
+        """See ``KeySource``."""
         del key_id
         return self._keys.present()
 
 
 class KeyUrl:
-    """Keys behind a URL, asked for when they are first needed, grown old, or miss one."""
+    """Keys at a URL, fetched at the first use, when they are too old, and for an unknown key id."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -87,16 +91,16 @@ class KeyUrl:
         self._lock = asyncio.Lock()
 
     async def keys(self, key_id: str | None) -> jwt.PyJWKSet:
-        """The keys; those before while there are no new ones."""
+        """See ``KeySource``; if fetching fails, the previous keys stay."""
         async with self._lock:
             now_s = time.monotonic()
-            known = self._keys is not None and any(k.key_id == key_id for k in self._keys.keys)
-            wanted = not known or now_s - self._fetched_s >= KEYS_MAX_AGE_S
-            if wanted and now_s - self._tried_s >= KEYS_MIN_AGE_S:
+            has_key = self._keys is not None and any(k.key_id == key_id for k in self._keys.keys)
+            is_due = not has_key or now_s - self._fetched_s >= KEYS_MAX_AGE_S
+            if is_due and now_s - self._tried_s >= KEYS_MIN_AGE_S:
                 self._tried_s = now_s
                 await self._fetch()
             if self._keys is None:
-                raise TokenRefusedError("the keys that tokens are checked by cannot be fetched now")
+                raise TokenRejectedError("the keys that verify tokens cannot be fetched now")
             return self._keys
 
     async def _fetch(self) -> None:
@@ -109,7 +113,7 @@ class KeyUrl:
 
 
 def key_source(place: str) -> KeySource:
-    """The keys in a file or behind a URL.
+    """The key source for a file or a URL.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG: the file cannot be used, or the URL is not https.
@@ -121,37 +125,39 @@ def key_source(place: str) -> KeySource:
         parts.scheme == "http" and is_loopback_host(parts.hostname or "")
     ):
         return KeyUrl(place)
-    raise _unusable(f"{place} must be https: who changes the keys on the way makes tokens")
+    raise _unusable(f"{place} must be an https URL, so the keys cannot be replaced in transit")
 
 
 class TokenVerifier:
-    """Tells who a token is of."""
+    """Verifies tokens."""
 
     def __init__(self, source: KeySource, rules: TokenRules) -> None:
         self._source = source
         self._rules = rules
 
     async def user(self, token: str) -> TokenUser:
-        """Check a token.
+        """Verify a token; returns its user.
 
         Raises:
-            TokenRefusedError: It is not accepted.
+            TokenRejectedError: The token is rejected.
         """
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError:
-            raise TokenRefusedError("it is no JSON Web Token") from None
+            raise TokenRejectedError("it is not a JSON Web Token") from None
         if header.get("alg") not in ALGORITHMS:
-            raise TokenRefusedError("it is not signed by a key pair (its alg is none of those)")
+            raise TokenRejectedError(
+                "it is not signed with a key pair: its alg must be one of " + ", ".join(ALGORITHMS)
+            )
         key_id = header.get("kid")
         keys = (await self._source.keys(key_id)).keys
-        found = [key for key in keys if key_id is None or key.key_id == key_id]
-        if len(found) != 1:
-            raise TokenRefusedError("its kid names no key of the JWKS")
+        matching = [key for key in keys if key_id is None or key.key_id == key_id]
+        if len(matching) != 1:
+            raise TokenRejectedError("its kid is not the id of a key in the JWKS")
         try:
             claims = jwt.decode(
                 token,
-                found[0],
+                matching[0],
                 algorithms=ALGORITHMS,
                 audience=self._rules.audience,
                 issuer=self._rules.issuer or None,
@@ -159,7 +165,7 @@ class TokenVerifier:
                 options={"require": ["exp", "aud", "sub"]},
             )
         except jwt.InvalidTokenError as error:
-            raise TokenRefusedError(_why(error)) from None
+            raise TokenRejectedError(_why(error)) from None
         groups = claims.get(self._rules.groups_claim, ())
         if not isinstance(groups, list | tuple):
             groups = str(groups).split()
@@ -171,9 +177,9 @@ def _why(error: jwt.InvalidTokenError) -> str:
         (jwt.ExpiredSignatureError, "it has expired"),
         (jwt.ImmatureSignatureError, "it is not valid yet"),
         (jwt.InvalidAudienceError, "it is for another audience"),
-        (jwt.InvalidIssuerError, "it is of another issuer"),
+        (jwt.InvalidIssuerError, "it is from another issuer"),
         (jwt.MissingRequiredClaimError, "it lacks one of exp, aud, sub"),
-        (jwt.InvalidSignatureError, "its signature is wrong"),
+        (jwt.InvalidSignatureError, "its signature is invalid"),
     ]
     for kind, text in reasons:
         if isinstance(error, kind):
@@ -183,7 +189,7 @@ def _why(error: jwt.InvalidTokenError) -> str:
 
 def _read_keys(path: str) -> jwt.PyJWKSet:
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as the other files are named
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - paths are strings here
             return _parse_keys(path, file.read())
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
@@ -193,12 +199,12 @@ def _parse_keys(place: str, text: str) -> jwt.PyJWKSet:
     try:
         return jwt.PyJWKSet.from_dict(json.loads(text))
     except (ValueError, TypeError, AttributeError, jwt.PyJWTError):
-        raise _unusable(f"{place} is no JWKS with a key that can be used") from None
+        raise _unusable(f"{place} is not a JWKS with a usable key") from None
 
 
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
-        data: bytes = answer.read(KEYS_MAX_BYTES)
+    with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as response:
+        data: bytes = response.read(KEYS_MAX_BYTES)
     return data.decode()
 
 

@@ -84,8 +84,8 @@ async def test_a_certificate_for_another_host_than_the_one_that_is_advertised(
     assert_one_clear_line(
         done,
         service,
-        f"{files.cert} is for drover-service, localhost, w.example.com, 127.0.0.1, ::1",
-        f"not for elsewhere, where others reach this service ({variable})",
+        f"{files.cert} is valid for drover-service, localhost, w.example.com, 127.0.0.1, ::1",
+        f"not for elsewhere, which this service advertises ({variable})",
         "--host elsewhere",
         exit_code=2,
     )

@@ -260,10 +260,10 @@ async def test_a_user_of_a_json_web_token_has_the_roles_of_its_groups(
         for bad, why in (
             (signed(exp=1), "it has expired"),
             (signed(aud="other"), "it is for another audience"),
-            (unsigned(), "it is not signed by a key pair"),
+            (unsigned(), "it is not signed with a key pair"),
             ("no-token", "it is not in the access file"),
         ):
             error = await error_of(list_by(bad))
             assert isinstance(error, UnauthenticatedError)
             assert error.reason is Reason.INVALID_CREDENTIALS
-            assert error.message.startswith(f"the token is refused: {why}")
+            assert error.message.startswith(f"the token is rejected: {why}")

@@ -216,7 +216,7 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
             assert running.store.watching == 1, "calls under way keep their connection"
             await watch.aclose()
     warnings = {event["event"] for event in said if event["log_level"] == "warning"}
-    assert warnings == {"the changed certificate cannot be used: the one before stays"}
+    assert warnings == {"the changed certificate cannot be used: the previous one stays"}
 
 
 async def test_a_service_is_asked_for_its_health_by_its_own_certificate(

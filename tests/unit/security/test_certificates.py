@@ -101,8 +101,8 @@ def test_one_that_is_not_for_the_hosts_that_a_service_advertises_is_refused(
         read_certificate(files, advertised={"A": "v", "B": "10.0.0.2", "C": "v", "D": "10.0.0.1"})
     assert caught.value.reason is Reason.INVALID_CONFIG
     assert caught.value.message.startswith(
-        f"{files.cert} is for drover-admin, w.example.com, 10.0.0.1, not for v and 10.0.0.2, where"
-        " others reach this service (A, B, C): "
+        f"{files.cert} is valid for drover-admin, w.example.com, 10.0.0.1, not for v and 10.0.0.2,"
+        " which this service advertises (A, B, C): "
     )
     assert "`drover certs init DIR --renew --host v --host 10.0.0.2`" in caught.value.message
 
@@ -126,7 +126,7 @@ def test_what_is_no_pem_is_named(
 ) -> None:
     files = issue(tmp_path, authority)
     (tmp_path / f"{broken}.pem").write_text(text)
-    assert fault_of(files).startswith(f"{tmp_path}/{broken}.pem must hold ")
+    assert fault_of(files).startswith(f"{tmp_path}/{broken}.pem must have ")
 
 
 def test_an_expired_one_tells_since_when(tmp_path: Path, authority: Authority) -> None:
@@ -161,14 +161,16 @@ def test_a_key_with_a_password_is_refused(tmp_path: Path, authority: Authority) 
         serialization.BestAvailableEncryption(b"open sesame"),
     )
     Path(files.key).write_bytes(pem)
-    assert "it needs a password" in fault_of(files)
+    assert "it is encrypted" in fault_of(files)
 
 
 def test_one_that_ends_soon_is_warned_of(
     tmp_path: Path, authority: Authority, said: list[structlog.typing.EventDict]
 ) -> None:
     read_certificate(issue(tmp_path, authority, ends=timedelta(days=2)))
-    assert [(e["log_level"], e["event"]) for e in said] == [("warning", "a certificate ends soon")]
+    assert [(e["log_level"], e["event"]) for e in said] == [
+        ("warning", "a certificate expires soon: renew it")
+    ]
     read_certificate(issue(tmp_path, authority, ends=timedelta(days=60)))
     assert len(said) == 1
 
@@ -184,19 +186,19 @@ def test_a_rotation_is_used_and_a_broken_one_is_not(
         ({"begins": -9 * DAY, "ends": -8 * DAY}, "expired on"),
         ({"begins": DAY, "ends": 8 * DAY}, "is valid from"),
         ({"trusted": Authority.make()}, "is not signed by an authority"),
-        ({"hosts": ("elsewhere",)}, "is for drover-admin, elsewhere, not for 127.0.0.1"),
+        ({"hosts": ("elsewhere",)}, "is valid for drover-admin, elsewhere, not for 127.0.0.1"),
     ):
         said.clear()
         issue(tmp_path, authority, **broken)
         assert certificate.present() is first
         assert certificate.present() is first, "and it is warned of once"
         assert [(e["log_level"], e["event"]) for e in said] == [
-            ("warning", "the changed certificate cannot be used: the one before stays")
+            ("warning", "the changed certificate cannot be used: the previous one stays")
         ]
         assert why in said[0]["why"]
     issue(tmp_path, authority)
     assert certificate.present() not in (first, None)
-    assert said[1]["event"] == "the certificate was read again"
+    assert said[1]["event"] == "the certificate was reloaded"
 
 
 def test_what_init_makes_can_be_used_and_its_keys_are_ones_own(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_what_init_makes_can_be_used_and_its_keys_are_ones_own(tmp_path: Path) -
 
 
 def test_without_an_authority_nothing_is_renewed(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="has no authority"):
+    with pytest.raises(InvalidArgumentError, match="has no usable authority"):
         init_certificates(tmp_path, renew=True)
 
 
@@ -242,15 +244,15 @@ def test_certificates_are_kept_until_they_will_not_do(tmp_path: Path) -> None:
     assert (directory / "ca.pem").read_bytes() == first["ca.pem"]
     assert (directory / "access.yaml").read_text() == "grants: []\n"
     hosts.append("coordinator-2")
-    assert kept() == "service.pem was for other hosts"
+    assert kept() == "service.pem was not valid for all hosts"
     assert kept() == ""
     init_certificates(directory, hosts=hosts, days=20, renew=True)
-    assert kept() == "service.pem ended soon"
+    assert kept() == "service.pem was about to expire"
     (directory / "access.yaml").unlink()
     assert kept() == "access.yaml was missing"
     assert kept() == ""
     (directory / "ca-key.pem").unlink()
     assert kept() == "", "which is not looked at while all is well"
     (directory / "admin.pem").unlink()
-    with pytest.raises(InvalidArgumentError, match="has no authority"):
+    with pytest.raises(InvalidArgumentError, match="has no usable authority"):
         kept()

@@ -86,10 +86,13 @@ def test_a_user_has_the_grants_of_its_groups(tmp_path: Path) -> None:
         ({"role": "admin"}, "must have one of certificate, token_sha256, subject, group"),
         ({"role": "admin", "certificate": "a", "group": "b"}, "must have one of certificate"),
         ({"role": "admin", "token_sha256": "abc", "name": "ci"}, "String should match pattern"),
-        ({"role": "admin", "token_sha256": "0" * 64}, "name goes with token_sha256"),
-        ({"role": "admin", "group": "g", "name": "ci"}, "name goes with token_sha256"),
+        ({"role": "admin", "token_sha256": "0" * 64}, "name and token_sha256 must be set together"),
+        (
+            {"role": "admin", "group": "g", "name": "ci"},
+            "name and token_sha256 must be set together",
+        ),
         ({"role": "admin", "group": "g", "conectors": ["a"]}, "Extra inputs are not permitted"),
-        ({"role": "internal", "certificate": "a", "connectors": ["b"]}, "cannot be limited"),
+        ({"role": "internal", "certificate": "a", "connectors": ["b"]}, "must not be limited"),
     ],
 )
 def test_a_fault_is_told_with_its_place(

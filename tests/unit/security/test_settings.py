@@ -48,7 +48,7 @@ def test_each_listener_of_a_worker_is_looked_at() -> None:
 @pytest.mark.parametrize("missing", TLS)
 def test_half_of_the_files_is_nothing(missing: str) -> None:
     fault = fault_of(**{name: path for name, path in TLS.items() if name != missing})
-    assert "go together" in fault
+    assert "must be set together" in fault
 
 
 def test_tokens_that_are_signed_need_an_audience() -> None:
@@ -115,7 +115,9 @@ def test_a_certificate_has_to_be_for_where_the_service_has_others_look_for_it(
     if not wanted:
         made.open_security()
         return
-    with pytest.raises(InvalidArgumentError, match=f"{bad.cert} is for .*{HERE}, not for") as told:
+    with pytest.raises(
+        InvalidArgumentError, match=f"{bad.cert} is valid for .*{HERE}, not for"
+    ) as told:
         made.open_security()
     for setting in wanted:
         assert setting in told.value.message

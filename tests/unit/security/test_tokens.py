@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from drover.errors import InvalidArgumentError
 from drover.security import renewed, tokens
 from drover.security.tokens import (
-    TokenRefusedError,
+    TokenRejectedError,
     TokenRules,
     TokenUser,
     TokenVerifier,
@@ -63,25 +63,25 @@ def signed_by_what_everybody_knows() -> str:
         (lambda: token(exp=int(time.time()) - 60), "it has expired"),
         (lambda: token(nbf=int(time.time()) + 600), "it is not valid yet"),
         (lambda: token(aud="other"), "it is for another audience"),
-        (lambda: token(iss="https://evil.example.com"), "it is of another issuer"),
+        (lambda: token(iss="https://evil.example.com"), "it is from another issuer"),
         (lambda: token(exp=None), "it lacks one of exp, aud, sub"),
         (lambda: token(sub=None), "it lacks one of exp, aud, sub"),
         (lambda: token(aud=None), "it lacks one of exp, aud, sub"),
-        (lambda: token(ec.generate_private_key(ec.SECP256R1())), "its signature is wrong"),
-        (lambda: token(key_id="three"), "its kid names no key of the JWKS"),
-        (lambda: token(key_id=None), "its kid names no key of the JWKS"),
-        (unsigned, "it is not signed by a key pair"),
-        (signed_by_what_everybody_knows, "it is not signed by a key pair"),
-        (lambda: token()[:-4] + "AAAA", "its signature is wrong"),
-        (lambda: token().rpartition(".")[0] + ".", "its signature is wrong"),
-        (lambda: "a.b.c", "it is no JSON Web Token"),
+        (lambda: token(ec.generate_private_key(ec.SECP256R1())), "its signature is invalid"),
+        (lambda: token(key_id="three"), "its kid is not the id of a key in the JWKS"),
+        (lambda: token(key_id=None), "its kid is not the id of a key in the JWKS"),
+        (unsigned, "it is not signed with a key pair"),
+        (signed_by_what_everybody_knows, "it is not signed with a key pair"),
+        (lambda: token()[:-4] + "AAAA", "its signature is invalid"),
+        (lambda: token().rpartition(".")[0] + ".", "its signature is invalid"),
+        (lambda: "a.b.c", "it is not a JSON Web Token"),
     ],
 )
 async def test_any_other_is_refused_and_the_reason_tells_nothing_of_it(
     verifier: TokenVerifier, made: Any, why: str
 ) -> None:
     bad = made()
-    with pytest.raises(TokenRefusedError) as caught:
+    with pytest.raises(TokenRejectedError) as caught:
         await verifier.user(bad)
     assert str(caught.value).startswith(why)
     assert bad not in str(caught.value)
@@ -94,7 +94,7 @@ async def test_keys_of_a_file_are_read_again(
     await verifier.user(token())
     verifier = TokenVerifier(key_source(str(tmp_path / "jwks.json")), RULES)
     (tmp_path / "jwks.json").write_text(jwks(two=OTHER_KEY))
-    with pytest.raises(TokenRefusedError):
+    with pytest.raises(TokenRejectedError):
         await verifier.user(token())
 
 
@@ -137,7 +137,7 @@ async def test_keys_of_a_url_are_asked_for_when_one_is_missing_but_not_by_every_
     await verifier.user(token())
     assert issuer.asked == 1
     for _ in range(3):
-        with pytest.raises(TokenRefusedError):
+        with pytest.raises(TokenRejectedError):
             await verifier.user(token(OTHER_KEY, "two", "RS256"))
     assert issuer.asked == 1, "an unknown key is no way to flood the issuer"
     monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
@@ -153,7 +153,7 @@ async def test_an_issuer_that_is_away_leaves_the_keys_that_are_known(
     monkeypatch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
     verifier = TokenVerifier(key_source(issuer.url), RULES)
     issuer.code = 500
-    with pytest.raises(TokenRefusedError, match="cannot be fetched now"):
+    with pytest.raises(TokenRejectedError, match="cannot be fetched now"):
         await verifier.user(token())
     issuer.code = 200
     await verifier.user(token())
@@ -165,8 +165,8 @@ async def test_an_issuer_that_is_away_leaves_the_keys_that_are_known(
 @pytest.mark.parametrize(
     ("place", "fault"),
     [
-        ("http://id.example.com/jwks", "must be https"),
-        ("ftp://id.example.com/jwks", "must be https"),
+        ("http://id.example.com/jwks", "must be an https URL"),
+        ("ftp://id.example.com/jwks", "must be an https URL"),
         ("/nowhere/jwks.json", "cannot be read: No such file"),
     ],
 )
@@ -178,5 +178,5 @@ def test_a_place_that_cannot_be_trusted_or_read_is_refused(place: str, fault: st
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": []}', '{"keys": [{"kty": "x"}]}', "3"])
 def test_what_is_no_jwks_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "jwks.json").write_text(text)
-    with pytest.raises(InvalidArgumentError, match="is no JWKS with a key that can be used"):
+    with pytest.raises(InvalidArgumentError, match="is not a JWKS with a usable key"):
         key_source(str(tmp_path / "jwks.json"))
