@@ -22,7 +22,7 @@ RETRY_FIRST_MS = 100
 RETRY_MAX_MS = 1_000
 REFUSED = UnavailableError(Reason.SERVICE_UNREACHABLE, "connection refused")
 BROKEN = UnavailableError(Reason.SERVICE_UNREACHABLE, "connection broken")
-TOO_LATE = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
+TOO_LATE = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no response before the deadline")
 
 
 class Network:

@@ -108,9 +108,9 @@ def test_a_token_is_let_in_until_it_is_taken_out(cluster: ComposeCluster, tmp_pa
         done = cluster.try_drover(*words, env=token)
         return f"{done.returncode} {done.stderr}"
 
-    assert "the token is refused" in said("connector", "list")
+    assert "the token is rejected" in said("connector", "list")
     cluster.write_access(before + grant)
     wait_until(lambda: said("connector", "list").startswith("0 "), timeout_s=WAIT_S)
     assert "needs the role operator" in said("connector", "pause", "none-such")
     cluster.write_access(before)
-    wait_until(lambda: "the token is refused" in said("connector", "list"), timeout_s=WAIT_S)
+    wait_until(lambda: "the token is rejected" in said("connector", "list"), timeout_s=WAIT_S)

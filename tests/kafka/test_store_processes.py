@@ -224,7 +224,9 @@ async def test_a_store_goes_on_being_read_while_the_broker_is_away(
         await asyncio.to_thread(store.wait_for_storage, serving=True)
         await client.put_target_state(name="a", target_state=TargetState.PAUSED, timeout_s=60)
         await leader.write("b")
-    assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
+    assert_told_in_turn(
+        store.process.log(), "the storage is unavailable", "the storage is available again"
+    )
     store.assert_unharmed()
 
 
@@ -239,14 +241,16 @@ async def test_a_store_listens_before_its_broker_is_there(
     store.start(serving=False)
     assert store.health() is False
     assert store.health(STORAGE_HEALTH) is False
-    wait_until(lambda: store.said("the storage is away"))
+    wait_until(lambda: store.said("the storage is unavailable"))
     async with at(store) as client:
         await refusal(Reason.LOADING, lambda: client.get_end_offset(timeout_s=2))
         broker.start()
         await wait_until_async(store.health, timeout_s=60, describe=store.process.shown_log)
         assert await client.get_end_offset() == 0
         await Leader(client).write("a")
-    assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
+    assert_told_in_turn(
+        store.process.log(), "the storage is unavailable", "the storage is available again"
+    )
     store.assert_unharmed()
 
 
@@ -303,7 +307,7 @@ async def test_a_store_that_has_missed_records_for_good_ends(
     (line,) = [line for line in store.process.log().splitlines() if not line.startswith("{")]
     assert line.startswith(f"drover {service}: ")
     assert topic in line
-    assert "Start again" in line
+    assert "Restart to read" in line
 
 
 async def test_a_store_whose_topic_was_made_again_ends(

@@ -178,7 +178,9 @@ async def test_a_store_is_unhealthy_while_its_broker_has_a_certificate_that_it_d
             await asyncio.to_thread(mortal_broker.start)
             await asyncio.to_thread(store.wait_for_storage, serving=True)
             await leader.write("after")
-        assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
+        assert_told_in_turn(
+            store.process.log(), "the storage is unavailable", "the storage is available again"
+        )
         assert len(store.process.log().splitlines()) < MAX_LOG_LINES, store.process.log()
         store.assert_unharmed()
     finally:

@@ -12,7 +12,7 @@ from drover.errors import DataLossError, Reason
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.group import OfferedProtocol
 from drover.model.offsets import GroupOffset, TopicPartition
-from drover.rpc.log_service import tell_skipped
+from drover.rpc.log_service import log_skipped_record
 from drover_coordinator.core.groups.records import (
     FloorRecord,
     GroupMetadata,
@@ -86,7 +86,7 @@ def decode_shard_record(stored: StoredRecord) -> LogValue | None:
     except DataLossError as error:
         if stored.place is None:
             raise
-        tell_skipped(stored, "coordinator", error.message)
+        log_skipped_record(stored, "coordinator", error.message)
         return None
 
 

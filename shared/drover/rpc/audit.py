@@ -1,4 +1,4 @@
-"""The audit log: who changed what, as lines of JSON, apart from the other logs."""
+"""The audit log: one JSON line per call that changes something, separate from other logs."""
 
 import json
 import logging
@@ -16,24 +16,24 @@ from google.protobuf.message import Message
 from drover.errors import InvalidArgumentError, Reason
 from drover.model.secrets import MASK, sounds_secret
 
-#: Where lines go that belong into no file.
+#: The place of the log if it is the standard output, not a file.
 STDOUT = "stdout"
 TEXT_MAX_CHARS = 200
 ENTRIES_MAX = 200
-#: Settings of connectors whose values are shown; plugins say of the others which are secret, and
-#: plugins are not known here.
+#: Connector settings with values that are never secret. Only the plugin knows which other settings
+#: are secret, and this process may not have the plugin, so their values are masked.
 _SHOWN_SETTINGS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
 
 _log = structlog.get_logger("drover.rpc")
 
 
 class AuditLog:
-    """Writes one line for each call that changes something, whether it succeeds or not.
+    """Writes one line for each call that changes something, successful or not.
 
-    A line that cannot be written is told of in the service's log; the call goes on.
+    If a line cannot be written, the service logs an error and the call continues.
 
     Args:
-        place: A file, which is made if need be and may be moved away by log rotation, or "stdout".
+        place: A file, or "stdout". The file is created if missing; log rotation may move it.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG: the file cannot be written.
@@ -43,7 +43,7 @@ class AuditLog:
         self._logger = logging.Logger("drover.audit", logging.INFO)
         self._logger.addHandler(_handler(place))
 
-    def tell(
+    def write(
         self,
         *,
         method: str,
@@ -57,13 +57,13 @@ class AuditLog:
         """Write a line.
 
         Args:
-            method: gRPC's name of the call.
-            principal: Who calls; empty if that is not known.
-            peer: Where from.
-            request_id: As in the other logs.
-            request: What was asked for; None when it was not looked at.
-            outcome: gRPC's code.
-            reason: Why it failed; empty for OK.
+            method: gRPC's name of the method.
+            principal: The caller's name; empty if unknown.
+            peer: The caller's address.
+            request_id: The request id, as in the other logs.
+            request: The request; None if it was not decoded.
+            outcome: The gRPC status code.
+            reason: The error's reason; empty for OK.
         """
         service, _, rpc = method.removeprefix("/").rpartition("/")
         line = {
@@ -71,7 +71,7 @@ class AuditLog:
             "principal": principal,
             "call": rpc,
             "service": service,
-            "request": {} if request is None else shown(request),
+            "request": {} if request is None else summarize(request),
             "outcome": outcome,
             **({"reason": reason} if reason else {}),
             "peer": peer,
@@ -80,8 +80,8 @@ class AuditLog:
         self._logger.info(json.dumps(line, ensure_ascii=False))
 
 
-def shown(request: Message) -> dict[str, Any]:
-    """What a request asks for, in short and without secrets."""
+def summarize(request: Message) -> dict[str, Any]:
+    """The fields of a request, shortened and with secrets masked."""
     fields: dict[str, Any] = {}
     for field, value in request.ListFields():
         if field.name == "request_id":
@@ -95,7 +95,7 @@ def shown(request: Message) -> dict[str, Any]:
                 else f"{len(value)} entries"
             )
         elif isinstance(value, Message):
-            fields[field.name] = shown(value)
+            fields[field.name] = summarize(value)
         elif sounds_secret(field.name):
             fields[field.name] = MASK
         else:
@@ -122,7 +122,7 @@ def _handler(place: str) -> logging.Handler:
     if place == STDOUT:
         return _StdoutHandler(sys.stdout)
     try:
-        # what is made here is for the service's own user
+        # readable by the service's user only
         os.close(os.open(place, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return _FileHandler(place, encoding="utf-8")
     except OSError as error:
@@ -132,20 +132,20 @@ def _handler(place: str) -> logging.Handler:
         ) from None
 
 
-class _TellsFailures(logging.Handler):
+class _ErrorLoggingHandler(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Tell where operators look, instead of a trace on stderr."""
+        """Write an error to the service's log instead of a traceback to stderr."""
         del record
         _log.error("a line of the audit log cannot be written", why=str(sys.exc_info()[1]))
 
 
-class _StdoutHandler(_TellsFailures, logging.StreamHandler[Any]):
+class _StdoutHandler(_ErrorLoggingHandler, logging.StreamHandler[Any]):
     pass
 
 
-class _FileHandler(_TellsFailures, logging.handlers.WatchedFileHandler):
+class _FileHandler(_ErrorLoggingHandler, logging.handlers.WatchedFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Drop the line, which else would come again before the next one."""
+        """Drop the line, which would otherwise stay in the buffer and precede the next one."""
         super().handleError(record)
         stream, self.stream = self.stream, None  # the next line opens the file again
         if stream is not None:

@@ -1,4 +1,4 @@
-"""What became of a server's calls: how many, with which code, how long they took."""
+"""Metrics of a server's calls: counts by status code, and durations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from drover.metrics.metric import Sample
 
 
 class MethodFigures:
-    """The calls of one method; ``seconds`` is None for streams, which live as long as they may."""
+    """The calls of one method; ``seconds`` is None for streams, which have no typical duration."""
 
     __slots__ = ("codes", "in_flight", "seconds")
 
@@ -19,14 +19,14 @@ class MethodFigures:
         self.seconds = None if streams else Distribution()
 
     def ended(self, code: str, duration_s: float) -> None:
-        """One of them ended."""
+        """Count a call that has ended."""
         self.codes[code] += 1
         if self.seconds is not None:
             self.seconds.add(duration_s)
 
 
 class CallFigures:
-    """The calls of one server, by method; only methods that it has are told."""
+    """The calls of one server by method, for methods that the server has."""
 
     def __init__(self) -> None:
         self._methods: dict[str, MethodFigures] = {}
@@ -39,7 +39,7 @@ class CallFigures:
         return figures
 
     def samples(self) -> Iterator[Sample]:
-        """For ``Metrics.add``."""
+        """The samples for ``Metrics.add``."""
         for method, figures in self._methods.items():
             full_service, _, name = method.rpartition("/")
             labels = full_service.rpartition(".")[2], name

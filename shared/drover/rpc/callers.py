@@ -1,4 +1,4 @@
-"""Who calls: by token, by certificate, or as it says itself."""
+"""Identifies callers by token or certificate, or by an unverified name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ _SCHEME = "bearer "
 
 
 class CallOrigin(Protocol):
-    """What gRPC's context tells of where a call comes from."""
+    """The part of gRPC's context with the metadata and the address of the caller."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
         """The call's metadata."""
@@ -28,18 +28,18 @@ class CallOrigin(Protocol):
 
 
 class Caller(CallOrigin, Protocol):
-    """What gRPC's context tells of who calls."""
+    """The part of gRPC's context that identifies the caller."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """What TLS knows of the caller."""
+        """The caller's TLS identity."""
 
 
 class Callers:
-    """Knows callers by their tokens and certificates.
+    """Identifies callers by their tokens and certificates.
 
     Args:
-        grants: What the access file says.
-        verifier: Checks JSON Web Tokens; None if none are accepted.
+        grants: The contents of the access file.
+        verifier: Verifies JSON Web Tokens; None if they are not accepted.
     """
 
     def __init__(self, grants: Renewed[Grants], verifier: TokenVerifier | None = None) -> None:
@@ -47,13 +47,13 @@ class Callers:
         self._verifier = verifier
 
     async def identify(self, context: Caller) -> Principal:
-        """Who calls; a token counts more than a certificate.
+        """The caller's principal; a token takes precedence over a certificate.
 
         Raises:
             UnauthenticatedError: MISSING_CREDENTIALS, INVALID_CREDENTIALS.
         """
-        found = await self._find(context)
-        return replace(found, name=_printable(found.name))
+        principal = await self._find(context)
+        return replace(principal, name=_printable(principal.name))
 
     async def _find(self, context: Caller) -> Principal:
         token = _token_of(context)
@@ -63,16 +63,16 @@ class Callers:
         if not names:
             raise UnauthenticatedError(
                 Reason.MISSING_CREDENTIALS,
-                "who calls is not known: send a token (authorization: Bearer ...) or show a"
-                " client's certificate",
+                "the call has no credentials: send a token (authorization: Bearer ...) or use a"
+                " client certificate",
             )
         return self._grants.present().of_certificate(names) or Principal(names[0], ())
 
     async def _of_token(self, token: str) -> Principal:
         grants = self._grants.present()
-        known = grants.of_token(token)
-        if known is not None:
-            return known
+        granted = grants.of_token(token)
+        if granted is not None:
+            return granted
         why = "it is not in the access file"
         if self._verifier is not None and token.count(".") == 2:
             try:
@@ -80,11 +80,11 @@ class Callers:
                 return grants.of_user(user.subject, user.groups)
             except TokenRejectedError as error:
                 why = str(error)
-        raise UnauthenticatedError(Reason.INVALID_CREDENTIALS, f"the token is refused: {why}")
+        raise UnauthenticatedError(Reason.INVALID_CREDENTIALS, f"the token is rejected: {why}")
 
 
-def said_principal(origin: CallOrigin) -> Principal:
-    """Who the caller says it is in its metadata, else the address that it calls from."""
+def unverified_principal(origin: CallOrigin) -> Principal:
+    """The author in the call's metadata, or the caller's address; neither is verified."""
     for key, value in origin.invocation_metadata() or ():
         if key == AUTHOR_KEY and isinstance(value, str) and value.strip():
             return Principal(_printable(value))
@@ -92,7 +92,7 @@ def said_principal(origin: CallOrigin) -> Principal:
 
 
 def _host(peer: str) -> str:
-    """The host of gRPC's ``ipv4:127.0.0.1:53112``; its port says nothing once the call is over."""
+    """The host of gRPC's ``ipv4:127.0.0.1:53112``, without the client's ephemeral port."""
     kind, _, address = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
         return unquote(peer)
@@ -107,12 +107,12 @@ def _token_of(context: CallOrigin) -> str:
 
 
 def _certificate_names(context: Caller) -> list[str]:
-    shown = context.auth_context()
-    found = [
-        *shown.get("x509_subject_alternative_name", ()),
-        *shown.get("x509_common_name", ()),
+    identity = context.auth_context()
+    raw_names = [
+        *identity.get("x509_subject_alternative_name", ()),
+        *identity.get("x509_common_name", ()),
     ]
-    names = [name.decode("utf-8", "replace") for name in found]
+    names = [name.decode("utf-8", "replace") for name in raw_names]
     return list(dict.fromkeys(name for name in names if name))
 
 

@@ -21,16 +21,17 @@ PROGRESS_INTERVAL_S = 10.0
 class ChangeFeed(Generic[EventT, MessageT]):
     """Serves every Watch stream of a store.
 
-    A stream reads the history from its own position and is woken by each append, so what it holds
-    is bounded however slow its client is, and records that change nothing still move its end.
+    Each append wakes the streams, and each stream reads the history from its own position. So the
+    memory of a stream is bounded even if its client is slow, and its end offset advances with
+    records that change nothing too.
 
     Args:
         runtime: Wakes the streams.
         history: The changes.
-        encode: Messages for changes, the offset up to which they go, and whether the first message
-            is the stream's first; at least one message, also without changes.
-        max_appends_behind: A stream whose client is further behind is ended.
-        progress_interval_s: How long a stream is silent at most.
+        encode: Encodes changes, given their end offset and whether the first message is the first
+            of the stream. Returns at least one message, even without changes.
+        max_appends_behind: The maximum lag of a client; a stream with a larger lag is ended.
+        progress_interval_s: The maximum time between two messages of a stream.
     """
 
     def __init__(
@@ -47,58 +48,59 @@ class ChangeFeed(Generic[EventT, MessageT]):
         self._encode = encode
         self._max_appends_behind = max_appends_behind
         self._progress_interval_s = progress_interval_s
-        #: what was encoded last, and for which range: most watchers are at the same place
+        #: the last encoded message and its range of offsets: most watchers read the same range
         self._shared: tuple[tuple[int, int], MessageT] | None = None
 
     async def watch(self, start_offset: int, log_id: str = "") -> AsyncGenerator[MessageT, None]:
-        """The messages of one stream, from the changes at ``start_offset`` on.
+        """Yield the messages of one stream, with the changes from ``start_offset`` on.
 
         Args:
-            start_offset: Where the client is.
-            log_id: Names the sequence that it counts in (``Runtime.log_id``); not checked if empty.
+            start_offset: The client's next offset.
+            log_id: The log to which the offset belongs (``Runtime.log_id``); not checked if empty.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, a negative offset.
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
-                offset counts in another sequence.
-            ResourceExhaustedError: QUEUE_FULL, the client does not keep up.
-            UnavailableError: LOADING or DRAINING; STORAGE_UNAVAILABLE, another server of this log
-                has told more than is known here, and the log cannot be asked.
+            OutOfRangeError: REVISION_COMPACTED, the history starts after the offset, or the offset
+                belongs to another log.
+            ResourceExhaustedError: QUEUE_FULL, the client is too slow.
+            UnavailableError: LOADING or DRAINING. STORAGE_UNAVAILABLE, the offset is beyond this
+                server's end offset, because another server of this log was ahead, and the log
+                cannot be read.
         """
         if start_offset < 0:
             raise invalid_field("start_offset", "must not be negative")
         if log_id and log_id != self._runtime.log_id:
             raise OutOfRangeError(
                 Reason.REVISION_COMPACTED,
-                f"offset {start_offset} is one of the log {log_id!r}, this is"
+                f"offset {start_offset} belongs to the log {log_id!r}, but this server has the log"
                 f" {self._runtime.log_id!r}: read a snapshot and watch from its end",
             )
         if log_id and start_offset > self._history.end_offset:
-            await self._runtime.catch_up()  # another server of the same log was faster
+            await self._runtime.catch_up()  # another server of the same log was ahead
         position, created = start_offset, True
         with self._runtime.watch(APPLIED_CHANNEL, self._max_appends_behind) as watcher:
-            due = True
+            is_progress_due = True
             while True:
                 end_offset = self._history.end_offset
-                if due or end_offset > position:
+                if is_progress_due or end_offset > position:
                     for message in self._messages(position, end_offset, created):
                         yield message
                     position, created = end_offset, False
-                due = await self._silent_for_long(watcher)
+                is_progress_due = not await self._wait_for_append(watcher)
 
-    async def _silent_for_long(self, watcher: Watcher) -> bool:
-        """Wait for the next append; True when a sign of life is due instead."""
+    async def _wait_for_append(self, watcher: Watcher) -> bool:
+        """Wait for the next append; False if there was none in the progress interval."""
         try:
             async with asyncio.timeout(self._progress_interval_s):
                 await anext(watcher)
         except TimeoutError:
-            return True
+            return False
         watcher.take_ready(self._max_appends_behind)
-        return False
+        return True
 
     def _messages(self, position: int, end_offset: int, created: bool) -> Iterable[MessageT]:
-        place = (position, end_offset)
-        if not created and self._shared is not None and self._shared[0] == place:
+        offsets = (position, end_offset)
+        if not created and self._shared is not None and self._shared[0] == offsets:
             return (self._shared[1],)
         messages = iter(self._encode(self._history.read(position), end_offset, created))
         first = next(messages)
@@ -106,5 +108,5 @@ class ChangeFeed(Generic[EventT, MessageT]):
         if second is not None:
             return chain((first, second), messages)
         if not created:
-            self._shared = (place, first)
+            self._shared = (offsets, first)
         return (first,)

@@ -1,4 +1,4 @@
-"""A log that is known before it can be opened."""
+"""A log that a service can use before the brokers are reachable."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
@@ -8,23 +8,23 @@ from drover.model.ids import Term
 
 
 class DeferredLog:
-    """Stands for a ``FollowedLog`` that ``arrived`` gives later, so that a service listens before.
+    """A proxy for a ``FollowedLog`` that is opened later; a service can start before that.
 
     Args:
-        on_append: Called after each append with whether the storage could be written.
+        on_append: Called after each append; false if the storage was unavailable.
     """
 
     def __init__(self, on_append: Callable[[bool], None]) -> None:
         self._on_append = on_append
         self._log: FollowedLog | None = None
 
-    def arrived(self, log: FollowedLog) -> None:
-        """From now on this is ``log``."""
+    def set_log(self, log: FollowedLog) -> None:
+        """Pass all later calls to ``log``."""
         self._log = log
 
     @property
     def log_id(self) -> str:
-        """Empty before it arrived."""
+        """See ``Log.log_id``; empty before ``set_log``."""
         return "" if self._log is None else self._log.log_id
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
@@ -61,13 +61,13 @@ class DeferredLog:
         return await self._opened().compact(keep_offsets=keep_offsets, below_offset=below_offset)
 
     async def close(self) -> None:
-        """Close it if it arrived."""
+        """Close the log if it is open."""
         if self._log is not None:
             await self._log.close()
 
     def _opened(self) -> FollowedLog:
         if self._log is None:
             raise UnavailableError(
-                Reason.STORAGE_UNAVAILABLE, "the log is not open yet; try again in a moment"
+                Reason.STORAGE_UNAVAILABLE, "the log of this service is not open yet: retry"
             )
         return self._log

@@ -1,4 +1,4 @@
-"""Lets calls in: who calls, whether they may, and what the audit log is told of it."""
+"""Authenticates and authorizes calls, and writes the audit log."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from drover.errors import DroverError, PermissionDeniedError, Reason
 from drover.rpc.audit import AuditLog
-from drover.rpc.callers import PRINCIPAL_MAX_CHARS, Callers, said_principal
+from drover.rpc.callers import PRINCIPAL_MAX_CHARS, Callers, unverified_principal
 from drover.rpc.logs import current_request_id
 from drover.rpc.roles import Scope, access_of, connector_of
 from drover.security.principal import Principal
@@ -22,29 +22,29 @@ _principal: ContextVar[Principal | None] = ContextVar("drover_principal", defaul
 
 
 def current_principal() -> Principal:
-    """Who makes the call under way; nobody in particular outside of one."""
+    """The principal of the current call; one with an empty name outside of a call."""
     return _principal.get() or Principal("")
 
 
 class CallGuard:
-    """Decides about each call of a server.
+    """Authenticates and authorizes each call of a server.
 
     Args:
-        callers: Knows who calls; None to let everybody do everything.
-        audit: Told of each call that changes something; None for no audit log.
+        callers: Identifies callers; None to allow all calls.
+        audit: Gets a line for each call that changes something; None for no audit log.
     """
 
     def __init__(self, callers: Callers | None = None, audit: AuditLog | None = None) -> None:
         self._callers = callers
         self._audit = audit
 
-    async def let_in(self, method: str, context: Context, decode: Callable[[], Any]) -> Any:
-        """The request of a call that may go on, under its principal.
+    async def admit(self, method: str, context: Context, decode: Callable[[], Any]) -> Any:
+        """Authorize a call and set ``current_principal``; returns the decoded request.
 
         Raises:
-            UnauthenticatedError: It is not known who calls.
+            UnauthenticatedError: The caller has no valid credentials.
             PermissionDeniedError: MISSING_ROLE.
-            InvalidArgumentError: What was sent is not the request.
+            InvalidArgumentError: The bytes are not a valid request.
         """
         principal, request = Principal(""), None
         try:
@@ -52,30 +52,30 @@ class CallGuard:
             request = decode()
             self._authorize(method, principal, request)
         except DroverError as error:
-            self._tell(method, context, principal, request, error.code, error.reason)
+            self._audit_call(method, context, principal, request, error.code, error.reason)
             raise
         _principal.set(principal)
         return request
 
-    async def still(self, method: str, context: Context, request: Any) -> bool:
-        """Whether the caller of a stream under way has the rights that it began with.
+    async def has_same_rights(self, method: str, context: Context, request: Any) -> bool:
+        """Whether the caller of an open stream has the same rights as at its start.
 
         Raises:
-            UnauthenticatedError: It is not known any more.
-            PermissionDeniedError: MISSING_ROLE: it may not make this call any more.
+            UnauthenticatedError: The credentials are no longer valid.
+            PermissionDeniedError: MISSING_ROLE: the caller no longer has the role.
         """
         principal = await self._identify(context)
         self._authorize(method, principal, request)
         return principal == current_principal()
 
     @property
-    def lets_everybody_in(self) -> bool:
-        """Whether there are no rights to ask for."""
+    def allows_all(self) -> bool:
+        """Whether calls are not authenticated."""
         return self._callers is None
 
     @contextmanager
-    def recorded(self, method: str, context: Context, request: Message) -> Iterator[None]:
-        """Tell the audit log how a call that was let in ends."""
+    def audited(self, method: str, context: Context, request: Message) -> Iterator[None]:
+        """Write the outcome of an admitted call to the audit log."""
         code, reason = "CANCELLED", ""
         try:
             yield
@@ -87,11 +87,11 @@ class CallGuard:
             code = "INTERNAL"
             raise
         finally:
-            self._tell(method, context, current_principal(), request, code, reason)
+            self._audit_call(method, context, current_principal(), request, code, reason)
 
     async def _identify(self, context: Context) -> Principal:
         if self._callers is None:
-            return said_principal(context)
+            return unverified_principal(context)
         return await self._callers.identify(context)
 
     def _authorize(self, method: str, principal: Principal, request: Any) -> None:
@@ -99,7 +99,7 @@ class CallGuard:
         if self._callers is None or access.allows(principal, request):
             return
         name = connector_of(request) if access.scope is Scope.CONNECTOR else ""
-        where = {
+        scope = {
             Scope.CLUSTER: " for the whole cluster",
             Scope.ANY: "",
             Scope.CONNECTOR: f" for connector {name[:PRINCIPAL_MAX_CHARS]!r}" if name else "",
@@ -108,12 +108,12 @@ class CallGuard:
         rpc = method.rpartition("/")[2]
         raise PermissionDeniedError(
             Reason.MISSING_ROLE,
-            f"{rpc} needs the role {role}{where}, which {principal.name!r} does not have: an"
-            " administrator grants it in the access file",
+            f"{rpc} needs the role {role}{scope}, which {principal.name!r} does not have: ask an"
+            " administrator to grant it in the access file",
             metadata={"role": role, "principal": principal.name},
         )
 
-    def _tell(
+    def _audit_call(
         self,
         method: str,
         context: Context,
@@ -123,7 +123,7 @@ class CallGuard:
         reason: str,
     ) -> None:
         if self._audit is not None and access_of(method).changes:
-            self._audit.tell(
+            self._audit.write(
                 method=method,
                 principal=principal.name,
                 peer=unquote(context.peer()),

@@ -1,8 +1,8 @@
-"""What happens around every call: request id, who may call, deadline, errors, access log, the end
-of watches.
+"""The interceptor of all calls: request id, authorization, deadline, errors, access log, and the
+end of watches.
 
-It is one interceptor, not four: each call is wrapped once. gRPC's own services (health,
-reflection) pass as they are, since their callers set no deadlines; only health watches are ended
+It is one interceptor, not one per concern, so each call is wrapped once. It does not wrap gRPC's
+own services (health, reflection), whose callers set no deadlines, except health watches, which end
 when the server drains.
 """
 
@@ -37,42 +37,46 @@ from drover.rpc.guard import CallGuard
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
-#: A server-side answer must leave this long before the caller's deadline to still arrive: a
-#: twentieth of the time left, within these bounds. A busy machine takes its time over an answer,
-#: and a caller whose deadline has passed is not told what its call waited for.
+#: Bounds of the time that a handler leaves between its response and the caller's deadline, which is
+#: a twentieth of the remaining time. A response after the deadline is lost, and with it the reason
+#: why the call had to wait.
 ANSWER_MARGIN_MIN_S, ANSWER_MARGIN_MAX_S = 0.1, 1.0
-#: A stream whose client has not taken a message for this long is ended.
+#: A stream is ended if its client has read no message for this long.
 WRITE_MAX_S = 10.0
-#: How long a failed call waits for its status to be sent. A client that reads again later still
-#: gets it; one that never does holds up nothing.
+#: The maximum wait until the status of a failed call is sent. A client that reads later still gets
+#: it; a client that never reads blocks nothing.
 STATUS_MAX_S = 2.0
-#: What the requests under way may take together. A call holds its request until it is answered, and
-#: a parked one for minutes; small ones, such as heartbeats, are always let in.
+#: The maximum size of all requests in flight. A call holds its request until its end, for minutes
+#: if it is parked. Small requests, such as heartbeats, are always accepted.
 REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 SMALL_REQUEST_BYTES = 16 * 1024
 
 _FOREIGN_PREFIX = "/grpc."
-_LAST_WORD_S = 0.1
+#: The time for health watchers to receive NOT_SERVING before their streams end.
+_LAST_STATUS_S = 0.1
 _log = structlog.get_logger("drover.rpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Decode = Callable[[bytes], Any]
-#: Looks at a unary call that was let in: gRPC's name of it, its request's bytes, its metadata.
+#: Checks an authorized unary call: gRPC's method name, the request's bytes, and its context.
 CheckCall = Callable[[str, bytes, Context], None]
-#: How often a stream under way is looked at, whether its caller still has the rights to it.
+#: How often the rights of an open stream's caller are checked again.
 RIGHTS_CHECK_S = 5.0
 
-#: On the monotonic clock, for calls whose caller set none.
+#: On the monotonic clock, for calls without a deadline of the caller.
 _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
 
 
 def remaining_s(context: Context, margin_s: float | None = None) -> float:
-    """How long a handler may still work so that its answer arrives in time; never negative.
+    """The time a handler has left if its response must arrive before the deadline; at least 0.
 
-    ``margin_s`` is what the answer needs; without it a part of the time left. For an admin call
-    without a deadline it is what is left of the default of 60 s; for a stream without one the whole
-    default, each time it asks.
+    An admin call without a deadline has the default deadline of 60 s. A stream without a deadline
+    always has 60 s left.
+
+    Args:
+        context: The call's context.
+        margin_s: The time reserved for the response; by default a twentieth of the time left.
     """
     left: float | None = context.time_remaining()
     if left is None:
@@ -83,23 +87,20 @@ def remaining_s(context: Context, margin_s: float | None = None) -> float:
 
 
 def ended_by_server() -> bool:
-    """Whether the Watch call whose handler asks is being ended by this server (drain, maximum age).
-
-    For a ``finally`` that has to tell this from a client that went away.
-    """
+    """Whether this server ends the current Watch call (drain, maximum age), not its client."""
     watch = _current_watch.get()
     return watch is not None and watch.ended
 
 
 class WatchCall:
-    """A Watch stream under way, which the server can end at any moment."""
+    """An open Watch stream, which the server can end at any time."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
         self._writing = False
         self.ended = False
-        #: Why its caller may not go on with it; None while it may.
-        self.refusal: DroverError | None = None
+        #: The error if the caller has lost its rights; None while it has them.
+        self.rights_error: DroverError | None = None
 
     def end(self) -> None:
         """End the stream as soon as no message is being written."""
@@ -109,7 +110,7 @@ class WatchCall:
                 self._task.cancel()
 
     async def send(self, responses: AsyncIterable[Any], context: Context) -> None:
-        """Write the handler's responses until it or the server ends the stream."""
+        """Write the handler's responses until the handler or the server ends the stream."""
         try:
             async for response in responses:
                 self._writing = True
@@ -135,10 +136,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server.
 
     Args:
-        internal: Whether unary calls without a deadline are refused; else they get 60 s.
-        watch_max_age_s: Watch streams are ended after this long, give or take a tenth, so that
-            clients spread over the servers again.
-        guard: Lets calls in.
+        internal: Whether to reject unary calls without a deadline; otherwise they get 60 s.
+        watch_max_age_s: The maximum age of Watch streams, +/- 10 %. Clients reconnect after it,
+            which spreads them over the servers again.
+        guard: Authenticates and authorizes calls.
     """
 
     def __init__(self, *, internal: bool, watch_max_age_s: float, guard: CallGuard) -> None:
@@ -151,24 +152,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._requests_bytes = 0
         self.draining = False
         self.figures = CallFigures()
-        #: Raises a DroverError for a unary call that is refused all the same.
+        #: A further check of authorized unary calls; raises a DroverError to reject the call.
         self.check: CheckCall | None = None
 
     def end_watches(self) -> None:
-        """End every Watch stream with UNAVAILABLE (DRAINING), and those that still come."""
+        """End every open and future Watch stream with UNAVAILABLE (DRAINING)."""
         self.draining = True
         for watch in list(self._watches):
             watch.end()
         for task in self._foreign_streams:
-            # health watchers shall still hear NOT_SERVING
-            asyncio.get_running_loop().call_later(_LAST_WORD_S, task.cancel)
+            asyncio.get_running_loop().call_later(_LAST_STATUS_S, task.cancel)
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Give gRPC the wrapped handler of the method that is called."""
+        """Return the wrapped handler of the called method."""
         method = handler_call_details.method
         wrapped = self._wrapped.get(method)
         if wrapped is None:
@@ -181,14 +181,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _wrap(self, handler: Any, method: str) -> Any:
         foreign = method.startswith(_FOREIGN_PREFIX)
         if handler.request_streaming or (foreign and not handler.response_streaming):
-            return handler  # no RPC of Drover's streams its requests
+            return handler  # Drover has no RPC that streams requests
         if foreign:
             return grpc.unary_stream_rpc_method_handler(
                 self._wrap_foreign_stream(handler.unary_stream, method),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
-        # the requests come as bytes: what gRPC cannot decode it takes for a defect of the server
+        # requests are decoded here: gRPC reports a decoding error as an internal error
         decode = _decoder(handler.request_deserializer, method)
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
@@ -207,12 +207,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def handle(data: bytes, context: Context) -> Any:
             async def call() -> Any:
-                with self._let_in(len(data)):
+                with self._reserved_bytes(len(data)):
                     return await serve()
 
             async def serve() -> Any:
-                request = await self._guard.let_in(method, context, lambda: decode(data))
-                with self._guard.recorded(method, context, request):
+                request = await self._guard.admit(method, context, lambda: decode(data))
+                with self._guard.audited(method, context, request):
                     if self.check is not None:
                         self.check(method, data, context)
                     return await work(request)
@@ -250,11 +250,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def handle(data: bytes, context: Context) -> None:
             async def call() -> None:
-                with self._let_in(len(data)):
-                    request = await self._guard.let_in(method, context, lambda: decode(data))
+                with self._reserved_bytes(len(data)):
+                    request = await self._guard.admit(method, context, lambda: decode(data))
                     if watching:
-                        still = partial(self._guard.still, method, context, request)
-                        await self._watch(behavior(request, context), context, still)
+                        has_same_rights = partial(
+                            self._guard.has_same_rights, method, context, request
+                        )
+                        await self._watch(behavior(request, context), context, has_same_rights)
                     else:
                         async for response in behavior(request, context):
                             await _write(context, response)
@@ -264,15 +266,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return handle
 
     @contextmanager
-    def _let_in(self, size_bytes: int) -> Iterator[None]:
-        in_all = self._requests_bytes + size_bytes
-        if size_bytes > SMALL_REQUEST_BYTES and in_all > REQUESTS_MAX_BYTES:
+    def _reserved_bytes(self, size_bytes: int) -> Iterator[None]:
+        total_bytes = self._requests_bytes + size_bytes
+        if size_bytes > SMALL_REQUEST_BYTES and total_bytes > REQUESTS_MAX_BYTES:
             raise ResourceExhaustedError(
                 Reason.QUEUE_FULL,
-                f"{self._requests_bytes} bytes of requests are under way, {REQUESTS_MAX_BYTES} is"
-                f" the limit: one of {size_bytes} bytes has to wait; try again later",
+                f"the server has no room for a request of {size_bytes} bytes:"
+                f" {self._requests_bytes} bytes of requests are in flight, the maximum is"
+                f" {REQUESTS_MAX_BYTES}. Retry later",
             )
-        self._requests_bytes = in_all
+        self._requests_bytes = total_bytes
         try:
             yield
         finally:
@@ -286,7 +289,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 await behavior(request, context)
             except asyncio.CancelledError:
-                # gRPC sends no status for a handler that ends so, unless its client cancelled
+                # a cancelled handler sends no status, unless its client has cancelled the call
                 if not self.draining or context.cancelled():
                     raise
                 task.uncancel()
@@ -299,7 +302,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self,
         responses: AsyncIterable[Any],
         context: Context,
-        still: Callable[[], Awaitable[bool]],
+        has_same_rights: Callable[[], Awaitable[bool]],
     ) -> None:
         watch = WatchCall()
         _current_watch.set(watch)
@@ -307,33 +310,35 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._watches.add(watch)
             age_s = self._watch_max_age_s * random.uniform(0.9, 1.1)
             timer = asyncio.get_running_loop().call_later(age_s, watch.end)
-            rights = None
-            if not self._guard.lets_everybody_in:
-                rights = asyncio.create_task(_end_without_rights(watch, still))
+            rights_check = None
+            if not self._guard.allows_all:
+                rights_check = asyncio.create_task(_end_without_rights(watch, has_same_rights))
             try:
                 await watch.send(responses, context)
             finally:
                 timer.cancel()
-                if rights is not None:
-                    rights.cancel()
+                if rights_check is not None:
+                    rights_check.cancel()
                 self._watches.discard(watch)
-        if watch.refusal is not None:
-            raise watch.refusal
+        if watch.rights_error is not None:
+            raise watch.rights_error
         if self.draining:
             raise UnavailableError(
                 Reason.DRAINING, "the server is shutting down: watch again from the last offset"
             )
 
 
-async def _end_without_rights(watch: WatchCall, still: Callable[[], Awaitable[bool]]) -> None:
-    """End the stream once its caller has not the rights that it began with."""
-    same = True
-    while same and not watch.ended:
+async def _end_without_rights(
+    watch: WatchCall, has_same_rights: Callable[[], Awaitable[bool]]
+) -> None:
+    """End the stream when the rights of its caller differ from its rights at the start."""
+    is_unchanged = True
+    while is_unchanged and not watch.ended:
         await asyncio.sleep(RIGHTS_CHECK_S)
         try:
-            same = await still()
+            is_unchanged = await has_same_rights()
         except DroverError as error:
-            watch.refusal, same = error, False
+            watch.rights_error, is_unchanged = error, False
     watch.end()
 
 
@@ -346,15 +351,15 @@ async def _write(context: Context, response: Any) -> None:
             raise
         raise ResourceExhaustedError(
             Reason.QUEUE_FULL,
-            f"a message of this stream was not read within {WRITE_MAX_S:g} s:"
-            " take a snapshot and watch again from there",
+            f"the client did not read a message of this stream within {WRITE_MAX_S:g} s:"
+            " read a snapshot and watch again from its end",
         ) from None
 
 
 async def _abort(
     context: Context, error: DroverError, method: str, trailers: tuple[tuple[str, str], ...]
 ) -> None:
-    """End the call with ``error``; raises, as gRPC's own abort does."""
+    """End the call with ``error``; always raises, as gRPC's ``abort`` does."""
     try:
         async with asyncio.timeout(STATUS_MAX_S):
             await abort_with(context, error, domain_of(method), trailers)
@@ -365,7 +370,7 @@ async def _abort(
 async def _guarded(
     call: Callable[[], Awaitable[Any]], method: str, context: Context, figures: MethodFigures
 ) -> Any:
-    """Run a call under its request id, turn what it raises into a status, log and count it."""
+    """Run a call under its request id, convert its exception to a status, log and count it."""
     request_id = _request_id(context)
     structlog.contextvars.bind_contextvars(request_id=request_id)
     trailers = ((REQUEST_ID_KEY, request_id),)
@@ -380,9 +385,11 @@ async def _guarded(
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # something that the handler waited for was cancelled; gRPC would leave the caller waiting
-        gone = UnavailableError(Reason.DRAINING, f"{_short(method)} was given up by the server")
-        await _abort(context, gone, method, trailers)
+        # an awaitable in the handler was cancelled, not the call: gRPC would send no status
+        cancelled = UnavailableError(
+            Reason.DRAINING, f"{_short(method)} was cancelled by the server: retry"
+        )
+        await _abort(context, cancelled, method, trailers)
     except DroverError as error:
         code = error.code
         if isinstance(error, InternalError):
@@ -391,15 +398,15 @@ async def _guarded(
     except grpc.aio.AbortError:  # the handler's own abort
         code = "ABORTED_BY_HANDLER"
         raise
-    except grpc.aio.InternalError:  # a message could not be sent: the client has gone
+    except grpc.aio.InternalError:  # a message could not be sent: the client has disconnected
         code = "CANCELLED"
         raise asyncio.CancelledError from None
-    except Exception:  # noqa: BLE001 - no defect's trace may reach a client
+    except Exception:  # noqa: BLE001 - a client must not get the traceback of a defect
         code = "INTERNAL"
         _log.exception("a call failed by a defect", method=method)
         defect = InternalError(
-            f"{_short(method)} failed by a defect of the server; "
-            f"its log holds the trace under request id {request_id}"
+            f"{_short(method)} failed by a defect of the server: see the traceback in its log under"
+            f" request id {request_id}"
         )
         await _abort(context, defect, method, trailers)
     finally:
@@ -417,7 +424,7 @@ def _decoder(deserialize: Decode, method: str) -> Decode:
         except DecodeError as error:
             raise InvalidArgumentError(
                 Reason.INVALID_REQUEST,
-                f"what was sent to {_short(method)} is not its request: {error}",
+                f"the message to {_short(method)} is not a valid request: {error}",
             ) from error
 
     return decode

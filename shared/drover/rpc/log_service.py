@@ -1,4 +1,4 @@
-"""Serving a machine whose log is a file of the embedded storage, or a topic of Kafka."""
+"""Serves a machine with its log in a file of the embedded storage or in a Kafka topic."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ from drover.runtime.runtime import Runtime
 
 RecordT = TypeVar("RecordT")
 
-#: How many unknown kinds of records a service logs.
+#: The maximum number of unknown record kinds that a service logs.
 UNKNOWN_KINDS_MAX = 100
 
 _log = structlog.get_logger("drover.rpc")
@@ -46,19 +46,19 @@ async def serve_log(
     """Serve until ``stopping`` is set, then drain; health is NOT_SERVING while the log is read.
 
     Args:
-        name: The service, such as "config-store"; also names its lock in the directory.
-        storage: Where the cluster keeps everything.
-        file_name: The log's file in an embedded storage.
+        name: The service, such as "config-store"; also the name of its lock in the directory.
+        storage: The cluster's storage.
+        file_name: The log's file in the embedded storage.
         topic: The log's topic on Kafka.
         listen: host:port.
-        security: What is spoken there, and who may call what.
-        metrics_listen: Where the metrics are served; empty for nowhere.
+        security: TLS and authorization.
+        metrics_listen: host:port of the metrics endpoint; empty for none.
         stopping: Set when the process should end.
-        wire: Makes the runtime and adds its servicer to the server.
+        wire: Creates the runtime and adds its servicer to the server.
 
     Raises:
-        DroverError: The storage cannot be used, or belongs to others.
-        ListenError: The address cannot be listened on.
+        DroverError: The storage cannot be used, or belongs to another cluster or process.
+        ListenError: The server cannot listen on the address.
     """
     metrics = Metrics(name)
     server = RpcServer(listen=listen, internal=True, security=security, metrics=metrics)
@@ -96,7 +96,7 @@ async def _serve_file(path: Path, server: RpcServer, stopping: asyncio.Event, wi
 
 
 async def load(runtime: Runtime[Any], stopping: asyncio.Event) -> bool:
-    """Read a runtime's log; False when ``stopping`` was set before that was done.
+    """Read a runtime's log; False if ``stopping`` was set before the end.
 
     Raises:
         DroverError: The log cannot be read.
@@ -105,8 +105,8 @@ async def load(runtime: Runtime[Any], stopping: asyncio.Event) -> bool:
 
 
 async def _load(runtime: Runtime[Any]) -> None:
-    # what is loaded stays: looking through it for garbage costs a quarter of the time here, and
-    # would be a pause at every full collection later
+    # loaded objects live until the process ends: collections would take a quarter of the load time
+    # here, and a full collection would pause the service later
     gc.disable()
     try:
         await runtime.load()
@@ -118,10 +118,10 @@ async def _load(runtime: Runtime[Any]) -> None:
 def skipping_unreadable(
     decode: Callable[[bytes, bytes | None], RecordT], ignored: RecordT, service: str
 ) -> Callable[[StoredRecord], RecordT]:
-    """A decoder that never fails: what ``decode`` cannot read becomes ``ignored``.
+    """Wrap ``decode`` to return ``ignored`` for records that it cannot read.
 
-    The service's log has a warning for each such record, with its place; of a kind of record that
-    this version does not know, for the first record only.
+    The service logs a warning with the place of each such record; for a record kind that this
+    version does not know, only for the first record.
     """
     kinds: set[str] = set()
 
@@ -131,17 +131,19 @@ def skipping_unreadable(
         except UnreadableRecordError as error:
             kind = error.kind if isinstance(error, UnknownKindError) else ""
             if not kind:
-                tell_skipped(stored, service, str(error))
+                log_skipped_record(stored, service, str(error))
             elif kind not in kinds and len(kinds) < UNKNOWN_KINDS_MAX:
                 kinds.add(kind)
-                tell_skipped(stored, service, f"{error}; no more such records are reported")
+                log_skipped_record(
+                    stored, service, f"{error}; further records of this kind are not logged"
+                )
             return ignored
 
     return decode_stored
 
 
-def tell_skipped(stored: StoredRecord, service: str, why: str) -> None:
-    """Tell in the service's own log, with its place, of a record that cannot be read."""
+def log_skipped_record(stored: StoredRecord, service: str, why: str) -> None:
+    """Log a warning about a record that cannot be read, with its place."""
     topic, partition, offset = stored.place or (None, None, stored.offset)
     on_kafka = {} if topic is None else {"topic": topic, "partition": partition}
     _log.warning(

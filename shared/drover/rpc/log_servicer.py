@@ -1,4 +1,4 @@
-"""Bases of servicers whose state is a log: how requests, snapshots and watches are served."""
+"""Base classes of servicers with a log: they serve requests, snapshots and watches."""
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ MessageT_co = TypeVar("MessageT_co", covariant=True)
 
 
 class Request(Protocol):
-    """A request to a machine, which answers it by its ``call_id``."""
+    """A request to a machine, which responds to its ``call_id``."""
 
     @property
     def call_id(self) -> str:
@@ -33,15 +33,15 @@ class WatchRequest(Protocol):
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is wanted."""
+        """The first requested offset."""
 
     @property
     def log_id(self) -> str:
-        """Names the sequence that the offset counts in; may be empty."""
+        """The log to which the offset belongs; may be empty."""
 
 
 class Mirrored(Protocol[SnapshotT_co, ChangeT]):
-    """A machine whose whole state clients mirror."""
+    """A machine with snapshots and changes, from which clients mirror its whole state."""
 
     @property
     def history(self) -> ChangeBuffer[ChangeT]:
@@ -52,33 +52,33 @@ class Mirrored(Protocol[SnapshotT_co, ChangeT]):
 
 
 class EncodeWatch(Protocol[ChangeT_contra, MessageT_co]):
-    """Makes the messages of a watch stream; see ``drover.codec``."""
+    """Encodes the messages of a watch stream; see ``drover.codec``."""
 
     def __call__(
         self, events: Iterable[ChangeT_contra], end_offset: int, *, created: bool, log_id: str
     ) -> Iterable[MessageT_co]:
-        """At least one message, also without changes."""
+        """The messages of ``events``; at least one, even without changes."""
 
 
 class LogServicer:
-    """Base of a servicer that submits its requests to machines and waits for their answers."""
+    """Base class of a servicer that submits requests to machines and awaits the responses."""
 
     def __init__(self) -> None:
         self._call_ids = map(str, itertools.count(1))
 
     def next_call_id(self) -> str:
-        """An id for one call."""
+        """A new id for one call."""
         return next(self._call_ids)
 
     async def submit_to(
         self, runtime: Runtime[RecordT], request: Request, *, on_cancel: object | None = None
     ) -> object:
-        """The machine's answer, once the records that it depends on are durable and applied.
+        """Submit a request; returns the response once its records are durable and applied.
 
         Args:
             runtime: Runs the machine.
-            request: Given to the machine.
-            on_cancel: Given to the machine when the caller goes away while the request waits.
+            request: The request to the machine.
+            on_cancel: The event to the machine if the caller cancels the call while it waits.
 
         Raises:
             DroverError: As ``Runtime.submit``.
@@ -87,13 +87,13 @@ class LogServicer:
 
 
 class StoreServicer(LogServicer, Generic[SnapshotT, ChangeT, MessageT]):
-    """Base of a store's servicer: one machine, whose state clients mirror.
+    """Base class of a store's servicer: it has one machine, and clients mirror the machine's state.
 
     Args:
         machine: Read for snapshots and watches; written only through ``runtime``.
         runtime: Runs the machine.
-        encode_watch: Makes the messages of watch streams.
-        feed: The watch streams; made here unless given.
+        encode_watch: Encodes the messages of watch streams.
+        feed: Serves the watch streams; created here if None.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Structured logs on stderr: one JSON object or one line of text an event.
+"""Structured logs on stderr: one JSON object or one line of text per event.
 
-Every part logs through ``structlog.get_logger()`` or the standard library; both end here. What is
-bound with ``log_context`` (connector, task, generation, request_id) is in every line logged inside
-it, also across awaits.
+It handles events of ``structlog.get_logger()`` and of the standard library. Values bound with
+``log_context`` (connector, task, generation, request_id) are added to every event logged inside the
+block, also across awaits.
 """
 
 import logging
@@ -18,16 +18,16 @@ from drover.model.secrets import MASK, sounds_secret
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
-#: Tokens that are positions, not secrets.
+#: Tokens that encode positions, not secrets.
 _HARMLESS_KEYS = frozenset({"page_token", "next_page_token"})
 
 
 def configure_logging(
     service: str, level: LogLevel = "INFO", log_format: LogFormat = "json"
 ) -> None:
-    """Send every log of this process to stderr, with ``service`` in each event.
+    """Write all logs of this process to stderr, with ``service`` in each event.
 
-    Calling it again replaces the earlier configuration.
+    A second call replaces the configuration.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -44,7 +44,7 @@ def configure_logging(
             structlog.processors.JSONRenderer(default=str),
         ]
     else:
-        # the plain traceback: a rich one shows local variables, and with them secrets
+        # the plain traceback: a rich one shows local variables, which may be secrets
         renderer = [
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
@@ -71,25 +71,26 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    # libraries that tell more than an operator of Drover wants to read
+    # these libraries log at INFO what an operator does not need
     for name in ("asyncio", "grpc", "py4j"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 def log_context(**values: str | int) -> AbstractContextManager[None]:
-    """Bind values (connector, task, generation, request_id) to every event logged inside the block,
-    and by tasks and calls of plugins that are begun there.
+    """Bind values (connector, task, generation, request_id) to every event logged inside the block.
+
+    Tasks and plugin calls that start inside the block inherit the values.
     """
     return structlog.contextvars.bound_contextvars(**values)
 
 
 def current_request_id() -> str:
-    """The request id that the current call runs under; empty outside of one."""
+    """The request id of the current call; empty outside of a call."""
     return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
 def mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
-    """Hide values whose keys sound secret, also in mappings inside the event."""
+    """Mask values with keys that sound secret, also in nested mappings."""
     return _masked(event, 0)
 
 

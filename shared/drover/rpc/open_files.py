@@ -1,24 +1,24 @@
-"""How many files a process may have open, and how many of them are its clients' connections."""
+"""The process's limit of open files, and the number of client connections within it."""
 
 import resource
 
-#: More than a service has a use for, and a bound for what connections take; some systems allow a
-#: billion.
+#: More than a service needs. Bounds the number of connections, since some systems allow a billion
+#: open files.
 OPEN_FILES_MAX = 32_768
 
 
 def raise_open_files() -> None:
-    """Use what the system allows this process at most: often it begins with 1,024."""
+    """Raise the soft limit, often 1,024, to the hard limit, but to at most ``OPEN_FILES_MAX``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def connections_max(share_percent: int) -> int:
-    """How many connections a server takes that may use this share of the process's open files.
+    """The maximum number of client connections, as a share of the process's open files.
 
-    The rest is for its own: its calls of others, logs, files.
+    The process needs the rest for its own calls, logs and files.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     usable = OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""Which role each RPC needs: one table, which a test compares with the contract."""
+"""The role that each RPC requires, in one table; a test compares it with the proto contract."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from drover.security.principal import Principal, Role
 
 
 class Scope(StrEnum):
-    """What the role is needed for."""
+    """The scope in which the caller must have the role."""
 
-    #: The whole cluster: a grant that is limited to connectors does not do.
+    #: The whole cluster: a role granted for some connectors only is not enough.
     CLUSTER = auto()
-    #: Any connector: whoever has the role for one may ask. What is shown of connectors is filtered.
+    #: At least one connector. The response contains only connectors that the caller may see.
     ANY = auto()
-    #: The connector that the request's ``name`` names, or its config where it has no such field;
-    #: as ANY when it names none and the call only reads.
+    #: The connector in the request's ``name``, or in the ``name`` of its config. As ANY if the
+    #: request names no connector and the call only reads.
     CONNECTOR = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a call needs.
+    """The rights that a call requires.
 
     Attributes:
-        role: The least role.
-        scope: What for.
-        changes: Whether the call changes something, so that it belongs into the audit log.
+        role: The minimum role.
+        scope: The scope of the role.
+        changes: Whether the call changes something and belongs in the audit log.
     """
 
     role: Role
@@ -47,7 +47,7 @@ class Access:
 
 
 def connector_of(request: Any) -> str:
-    """The connector that a request is about; empty when it names none."""
+    """The connector that a request names; empty if it names none."""
     name = str(getattr(request, "name", "")).strip()
     if not name and isinstance(config := getattr(request, "config", None), Mapping):
         name = str(config.get("name", "")).strip()
@@ -65,9 +65,9 @@ _READ_RECORDS = Access(Role.OPERATOR)
 _OPERATE_CLUSTER = Access(Role.OPERATOR, changes=True)
 _ADMINISTER_CLUSTER = Access(Role.ADMIN, changes=True)
 
-#: By service and RPC. A preview reads real records with the rights of the cluster, as a running
-#: connector would: it and a plan need what creating one needs. Topics are nobody's own: who reads
-#: their records operates the whole cluster.
+#: By service and RPC. A preview reads real records with the cluster's credentials, as a running
+#: connector does; so a preview or a plan requires the same role as creating a connector. Topics
+#: belong to no connector, so reading their records requires the operator role for the cluster.
 ACCESS: dict[str, dict[str, Access]] = {
     "drover.api.connect.v1.ConnectService": {
         "GetClusterInfo": _READ_ANY,
@@ -159,9 +159,9 @@ ACCESS: dict[str, dict[str, Access]] = {
 
 
 def access_of(method: str) -> Access:
-    """What a call needs, by gRPC's name for it: ``/package.Service/Rpc``.
+    """The rights that a method requires, by its gRPC name ``/package.Service/Rpc``.
 
-    A call that the table lacks is only for the services themselves.
+    A method that is not in the table requires the internal role.
     """
     service, _, rpc = method.removeprefix("/").rpartition("/")
     return ACCESS.get(service, {}).get(rpc, _INTERNAL)

@@ -1,4 +1,4 @@
-"""What a server speaks, and who may call what: made of a service's settings."""
+"""TLS and authorization of a process, created from its settings."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,42 +12,42 @@ from drover.security.renewed import Renewed
 
 @dataclass(frozen=True)
 class Security:
-    """How a process is protected.
+    """TLS and authorization of a process.
 
     Attributes:
-        certificate: Its own, for both what it serves and what it calls; None for plaintext.
-        guard: Lets calls in.
+        certificate: The process's own certificate, as a server and as a client; None for plaintext.
+        guard: Authenticates and authorizes calls.
     """
 
     certificate: Renewed[Certificate] | None = None
     guard: CallGuard = field(default_factory=CallGuard)
 
     def server_credentials(self, *, client_certificates: bool) -> grpc.ServerCredentials | None:
-        """What a listener shows; a renewed certificate is shown to whoever connects after that.
+        """The credentials of a listener; None for plaintext.
 
-        None for plaintext.
+        New connections get a renewed certificate.
         """
         certificate = self.certificate
         if certificate is None:
             return None
 
-        shown = certificate.present()
+        served = certificate.present()
 
         def fetch() -> Any:
-            """A configuration to change to; None for no change.
+            """The configuration of a renewed certificate; None if it is unchanged.
 
-            Only then: gRPC's core changes it while other connections may be using the one before,
-            so changing it for each of them crashes a process that many connect to.
+            gRPC's core replaces a configuration while other connections may use it. So replacing
+            it for each connection crashes a process with many connections.
             """
-            nonlocal shown
+            nonlocal served
             present = certificate.present()
-            if present is shown:
+            if present is served:
                 return None
-            shown = present
+            served = present
             return _configuration(present)
 
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(shown), fetch, require_client_authentication=client_certificates
+            _configuration(served), fetch, require_client_authentication=client_certificates
         )
 
 
@@ -57,5 +57,5 @@ def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfigurat
     )
 
 
-#: No TLS, and everybody may do everything: on loopback, and in tests.
+#: No TLS and no authorization: on loopback, and in tests.
 PLAINTEXT = Security()

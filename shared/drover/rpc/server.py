@@ -1,4 +1,4 @@
-"""A gRPC server with what every service needs: health, reflection, interceptors, drain."""
+"""The gRPC server of all services, with health, reflection, interceptors and drain."""
 
 import errno
 import socket
@@ -24,66 +24,67 @@ ServicerT = TypeVar("ServicerT")
 
 CONCURRENT_CALLS_MAX = 20_000
 WATCH_MAX_AGE_S = 1800.0
-#: What health checks ask for to hear whether the storage can be used; served where it is Kafka.
+#: The service name in health checks of the storage; only served if the storage is Kafka.
 STORAGE_HEALTH = "drover.storage"
 
 _OPTIONS = (
     # a second server on the same port must fail, not share it
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
-    # a burst waits its turn; by itself gRPC cancels some calls when 1,000 wait, all above 3,000
+    # queue bursts of calls: by default gRPC cancels some above 1,000 pending, and all above 3,000
     ("grpc.server.max_pending_requests", CONCURRENT_CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", CONCURRENT_CALLS_MAX),
-    # find dead clients behind a silent network; let clients probe as often
+    # detect dead clients behind a silent network, and allow clients to probe as often
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # who connects and does not finish the handshake is cut off
+    # close connections that do not finish the handshake
     ("grpc.server_handshake_timeout_ms", 10_000),
 )
 _log = structlog.get_logger("drover.rpc")
 
 
 class ListenError(OSError):
-    """The server cannot listen on its address; the message says why and what to do."""
+    """The server cannot listen on its address; the message has the cause and the remedy."""
 
 
 class _Handlers:
-    """Takes a servicer's handlers for a server, and does not register its methods one by one.
+    """Adds a servicer's generic handlers to a server, without registering each method.
 
-    For every registered method grpc.aio keeps a wait of its own, and goes through all of them
-    whenever a call comes in.
+    grpc.aio keeps one pending wait per registered method, and iterates over all of them at each
+    call.
     """
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """As the server's."""
+        """See ``grpc.aio.Server``."""
         self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service_name: str, handlers: Any) -> None:
-        """The generic handlers hold these methods too."""
+        """Do nothing: the generic handlers contain these methods too."""
 
 
 class RpcServer:
     """A grpc.aio server. ``add`` servicers, ``start``, ``set_serving``, at the end ``drain``.
 
-    Health answers NOT_SERVING until ``set_serving(True)``, for "" and for every service.
+    Health is NOT_SERVING until ``set_serving(True)``, for "" and for every service.
 
     Args:
-        listen: host:port; port 0 takes a free one.
-        internal: Unary calls need a deadline (services of the cluster); else they get 60 s (admin).
-        watch_max_age_s: How long a Watch stream lives at most.
-        security: What is spoken, and who may call what.
-        client_certificates: Over TLS, whether clients must show a certificate; else they need a
-            token.
-        metrics: Where its calls and its health are told.
-        open_files_percent: Of the files that this process may have open, how many its connections
-            may be; who connects beyond that is turned away.
+        listen: host:port; port 0 selects a free port.
+        internal: Whether unary calls must have a deadline (services of the cluster); otherwise they
+            get 60 s (admin).
+        watch_max_age_s: The maximum age of a Watch stream.
+        security: TLS and authorization.
+        client_certificates: Over TLS, whether clients must have a certificate; otherwise they may
+            use a token instead.
+        metrics: The registry for the metrics of calls and health.
+        open_files_percent: The maximum number of client connections, as a percentage of the
+            process's open files. The server rejects further connections.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class RpcServer:
             ),
             maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
         )
-        #: What the servicers tell of themselves goes here as well.
+        #: The registry; servicers add their own metrics.
         self.metrics = metrics or Metrics()
         self.metrics.add(self._interceptor.figures.samples)
         self._serving = False
@@ -128,34 +129,35 @@ class RpcServer:
         servicer: ServicerT,
         full_service_name: str,
     ) -> None:
-        """Serve a servicer; before ``start``.
+        """Add a servicer; call before ``start``.
 
         Args:
             add_servicer_to_server: The generated function.
             servicer: The implementation.
-            full_service_name: Such as ``drover.api.coordinator.v1.CoordinatorService``.
+            full_service_name: The service's name with its package, such as
+                ``drover.api.coordinator.v1.CoordinatorService``.
         """
         add_servicer_to_server(servicer, self._handlers)
         self._names.append(full_service_name)
 
     def check_calls(self, check: CheckCall) -> None:
-        """Have each unary call looked at whose caller has the role for it; before ``start``.
+        """Set a further check of authorized unary calls; call before ``start``.
 
-        ``check`` gets gRPC's name of the call, its request's bytes and its context, and raises the
-        DroverError of a call that is refused.
+        ``check`` gets gRPC's method name, the request's bytes and the call's context. It raises a
+        DroverError to reject the call.
         """
         self._interceptor.check = check
 
     @property
     def draining(self) -> bool:
-        """Whether ``drain`` has begun."""
+        """Whether ``drain`` was called."""
         return self._interceptor.draining
 
     def bind(self) -> str:
-        """Take the address, for those who have to know it before ``start``; returns host:port.
+        """Bind the address; returns host:port. Optional, for callers that need it before ``start``.
 
         Raises:
-            ListenError: The port is in use, or the address is not one of this machine.
+            ListenError: The port is in use, or the address does not belong to this machine.
         """
         host, port = split_address(self._listen)
         try:
@@ -172,7 +174,7 @@ class RpcServer:
         return self._address
 
     async def start(self) -> str:
-        """Answer calls, once ``bind`` was called or here; returns the bound host:port.
+        """Bind the address if ``bind`` was not called, and serve calls; returns host:port.
 
         Raises:
             ListenError: As ``bind``.
@@ -185,17 +187,17 @@ class RpcServer:
         return address
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell health checks whether calls can be answered now."""
+        """Set the health status of all services."""
         self._serving = serving
         for name in ("", *self._names):
             await self._health.set(name, _status(serving))
 
     def explain_health(self, why_not: Callable[[], str]) -> None:
-        """Have health checks that are answered NOT_SERVING hear from ``why_not`` what for."""
+        """Set the function that returns the reason of NOT_SERVING for health checks."""
         self._health.why_not = why_not
 
     def health_samples(self) -> Iterator[Sample]:
-        """What health checks hear, for ``Metrics.add``; of one server of a process."""
+        """The health status as samples for ``Metrics.add``; call for one server per process."""
         serving = self._serving and not self.draining
         storage = serving if self._storage_serving is None else self._storage_serving
         yield table.SERVING.at(serving)
@@ -204,15 +206,15 @@ class RpcServer:
             yield table.CERTIFICATE_END.at(ends.timestamp())
 
     async def set_storage_serving(self, serving: bool) -> None:
-        """Tell health checks of ``drover.storage`` whether it can be reached and written."""
+        """Set the health status of ``drover.storage``: whether it can be reached and written."""
         self._storage_serving = serving
         await self._health.set(STORAGE_HEALTH, _status(serving))
 
     async def drain(self, grace_s: float) -> None:
-        """Stop in order; idempotent.
+        """Stop the server gracefully; idempotent.
 
-        Health answers NOT_SERVING, Watch streams end with UNAVAILABLE (DRAINING), new calls are
-        refused, calls under way get ``grace_s`` to finish and are then cancelled.
+        Sets health to NOT_SERVING, ends Watch streams with UNAVAILABLE (DRAINING) and rejects new
+        calls. Calls in flight have ``grace_s`` to finish, then they are cancelled.
         """
         if not self._interceptor.draining:
             _log.info("draining", grace_s=grace_s)
@@ -227,7 +229,7 @@ def _status(serving: bool) -> Any:
 
 
 def _listen_error(listen: str, host: str, port: int) -> ListenError:
-    """Ask the system itself why; gRPC does not say."""
+    """Find the cause by binding a socket, since gRPC does not report it."""
     fault: OSError | None = None
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -239,7 +241,7 @@ def _listen_error(listen: str, host: str, port: int) -> ListenError:
     if fault is None:
         why, code = "gRPC could not bind to it", errno.EIO
     elif fault.errno == errno.EADDRINUSE:
-        why = "the port is in use: stop the process that holds it or choose another one"
+        why = "the port is in use: stop the process that uses it, or choose another port"
         code = errno.EADDRINUSE
     else:
         why, code = fault.strerror or str(fault), fault.errno or errno.EIO

@@ -1,4 +1,4 @@
-"""Running a service as a process: settings, logs, signals, and one clear line when it fails."""
+"""Runs a service as a process: settings, logs, signals, and one error line if it fails."""
 
 import asyncio
 import faulthandler
@@ -20,9 +20,9 @@ SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 EXIT_FAILED = 1
 EXIT_BAD_SETTINGS = 2
-#: Longer than a store needs to end in order, brokers that are away included.
+#: Longer than the graceful stop of a store takes, even if no broker responds.
 STOP_MAX_S = 45.0
-TELL_TASKS_S = 1.0
+LOG_TASKS_S = 1.0
 _log = structlog.get_logger("drover.rpc")
 
 
@@ -33,32 +33,32 @@ def run_service(
     *,
     stop_max_s: float = STOP_MAX_S,
 ) -> NoReturn:
-    """Run a service until SIGTERM or SIGINT; the whole of a ``__main__``.
+    """Run a service until SIGTERM or SIGINT, and exit; the body of a ``__main__`` module.
 
-    ``serve(settings, stopping)`` opens what it needs, starts its server, waits for ``stopping``,
-    drains and returns; the process then exits with 0. A second signal exits at once. One that does
-    not end in ``stop_max_s`` never would: it tells where its tasks and threads are, and exits with
-    1. What goes wrong is one line on stderr: exit 2 for settings and other bad input, 1 for the
-    rest. Only a defect is logged with its trace.
+    ``serve(settings, stopping)`` opens its resources, starts its server, waits for ``stopping``,
+    drains and returns; the process then exits with 0. A second signal exits immediately. If the
+    process does not end within ``stop_max_s``, it logs the stacks of its tasks and threads and
+    exits with 1. An error is one line on stderr, with exit code 2 for settings and other invalid
+    input, otherwise 1. Only a defect is logged with a traceback.
 
     Args:
-        service: Such as "config-store"; in every log event and error line.
-        settings_type: Read from the environment.
-        serve: The service.
-        stop_max_s: Longer than it needs to end in order.
+        service: The name in every log event and error line, such as "config-store".
+        settings_type: The type of settings to read from the environment.
+        serve: Runs the service.
+        stop_max_s: The time limit of a graceful stop.
     """
     try:
         settings = load_settings(settings_type)
     except InvalidArgumentError as error:
         for violation in error.violations:
-            _complain(service, f"{violation.field}: {violation.description}")
+            _print_error(service, f"{violation.field}: {violation.description}")
         sys.exit(EXIT_BAD_SETTINGS)
     configure_logging(service, settings.log_level, settings.log_format)
     raise_open_files()
     try:
         asyncio.run(_run(settings, serve, stop_max_s))
     except BaseException as error:  # noqa: BLE001 - the process ends here either way
-        sys.exit(_explain(service, error))
+        sys.exit(_report(service, error))
     sys.exit(0)
 
 
@@ -75,8 +75,8 @@ async def _run(
             os._exit(128 + number)
         _log.info("stopping", signal=number.name)
         stopping.set()
-        loop.call_later(stop_max_s - TELL_TASKS_S, _tell_tasks, loop)
-        # also where the loop stands still, or has ended
+        loop.call_later(stop_max_s - LOG_TASKS_S, _log_tasks, loop)
+        # runs in a separate thread, so it works if the event loop is blocked or has ended
         faulthandler.dump_traceback_later(stop_max_s, exit=True)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,45 +84,46 @@ async def _run(
     await serve(settings, stopping)
 
 
-def _tell_tasks(loop: asyncio.AbstractEventLoop) -> None:
+def _log_tasks(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
-        _log.error("a task does not end", task=task.get_name(), at=_places(task.get_coro()))
+        _log.error("a task does not end", task=task.get_name(), at=_await_stack(task.get_coro()))
 
 
-def _places(waiting: object) -> list[str]:
-    """Where a coroutine waits, and where what it waits for does."""
-    places = []
-    while waiting is not None:
-        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+def _await_stack(coroutine: object) -> list[str]:
+    """The code locations of a coroutine and of the chain of coroutines that it awaits."""
+    locations = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
         if frame is not None:
-            places.append(
+            locations.append(
                 f"{frame.f_code.co_qualname} in {frame.f_code.co_filename}:{frame.f_lineno}"
             )
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
-    return places
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+    return locations
 
 
-def _explain(service: str, error: BaseException) -> int:
+def _report(service: str, error: BaseException) -> int:
+    """Print the error line of a failed service; returns the exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else EXIT_FAILED
-    if isinstance(error, KeyboardInterrupt):  # before the signal handlers were there
+    if isinstance(error, KeyboardInterrupt):  # before the signal handlers were set
         return 128 + signal.SIGINT
     if isinstance(error, InvalidArgumentError):
-        _complain(service, error.message)
+        _print_error(service, error.message)
         return EXIT_BAD_SETTINGS
     if isinstance(error, DroverError) and not isinstance(error, InternalError):
-        _complain(service, error.message)
+        _print_error(service, error.message)
         return EXIT_FAILED
     if isinstance(error, OSError):
-        _complain(service, _os_error_text(error))
+        _print_error(service, _os_error_text(error))
         return EXIT_FAILED
     if isinstance(error, sqlite3.Error):
-        _complain(service, f"SQLite: {error}")
+        _print_error(service, f"SQLite: {error}")
         return EXIT_FAILED
     _log.error("the service failed by a defect", exc_info=error)
-    _complain(service, f"failed by a defect: {type(error).__name__}: {error}")
+    _print_error(service, f"failed by a defect: {type(error).__name__}: {error}")
     return EXIT_FAILED
 
 
@@ -131,6 +132,6 @@ def _os_error_text(error: OSError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-def _complain(service: str, text: str) -> None:
+def _print_error(service: str, text: str) -> None:
     line = " ".join(text.split())
     print(f"drover {service}: {line}", file=sys.stderr, flush=True)  # noqa: T201

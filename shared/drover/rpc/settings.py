@@ -1,4 +1,4 @@
-"""Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
+"""Settings from environment variables ``DROVER_<FIELD>``, validated when a process starts."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ from drover.security.hosts import is_loopback_host
 from drover.security.tokens import TokenRules, TokenVerifier, key_source
 
 ENV_PREFIX = "DROVER_"
-#: Stands for this machine's or container's own name in an advertised address.
+#: Placeholder in an advertised address for the name of this machine or container.
 HOSTNAME = "{hostname}"
 
 _NOT_JSON = "not_json"
@@ -39,7 +39,11 @@ SettingsT = TypeVar("SettingsT", bound="ServiceSettings")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[ipv6]:port``; raises ValueError with what is wrong."""
+    """Split ``host:port`` or ``[ipv6]:port``.
+
+    Raises:
+        ValueError: The address is invalid; the message has the violation.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not host:
         raise ValueError("must be host:port, such as 127.0.0.1:7401")
@@ -53,7 +57,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only processes on this machine reach a host:port."""
+    """Whether only processes on this machine can reach a host:port."""
     host, _ = split_address(address)
     return is_loopback_host(host)
 
@@ -73,18 +77,18 @@ def _advertised_address(value: str) -> str:
 
 def _target_address(value: str) -> str:
     if split_address(value)[1] == 0:
-        raise ValueError("port 0 cannot be connected to")
+        raise ValueError("the port must not be 0, since clients connect to it")
     return value
 
 
 def split_addresses(addresses: str) -> list[str]:
-    """The addresses of a list with commas, each once."""
+    """The addresses of a comma-separated list, without duplicates."""
     return list(dict.fromkeys(part.strip() for part in addresses.split(",") if part.strip()))
 
 
 def _target_addresses(value: str) -> str:
     if value and not split_addresses(value):
-        raise ValueError("must be host:port, or several with commas between")
+        raise ValueError("must be host:port, or a comma-separated list of them")
     for address in split_addresses(value):
         try:
             _target_address(address)
@@ -99,7 +103,7 @@ def _parsed(value: Any) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        # a type of its own: the text is not repeated, since settings of this kind hold secrets
+        # a separate error type, since the message must not repeat a value that may have secrets
         raise PydanticCustomError(
             _NOT_JSON, "must be a JSON object: {why}", {"why": str(error)}
         ) from None
@@ -111,60 +115,63 @@ def _not_0(value: int) -> int:
     return value
 
 
-#: Where a server listens; port 0 takes a free one.
+#: The host:port on which a server listens; port 0 selects a free port.
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
-#: Where a client connects to.
+#: The host:port to which a client connects.
 TargetAddress = Annotated[str, AfterValidator(_target_address)]
-#: Where others connect to the service itself; ``HOSTNAME`` in it stands for the machine's own name.
+#: The host:port at which clients reach this service; ``HOSTNAME`` is replaced in it.
 AdvertisedAddress = Annotated[str, AfterValidator(_advertised_address)]
-#: Several of them, with commas between; see ``split_addresses``.
+#: A comma-separated list of target addresses; see ``split_addresses``.
 TargetAddresses = Annotated[str, AfterValidator(_target_addresses)]
 RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 #: A time span in milliseconds, from 1 ms to a day.
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
-#: A JSON object whose values are texts.
+#: A JSON object with strings as values.
 JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
-#: A JSON object whose values are objects whose values are texts.
+#: A JSON object with objects as values, which have strings as values.
 JsonObjects = Annotated[dict[str, dict[str, str]], BeforeValidator(_parsed)]
-#: A topic of Kafka.
+#: The name of a Kafka topic.
 TopicName = Annotated[str, Field(pattern=f"^{TOPIC_NAME.pattern}$")]
 PartitionCount = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class ServiceSettings(BaseSettings):
-    """What every service can be told; a service adds its own fields.
+    """The settings of every service; each service adds its own fields.
 
-    An empty variable counts as not set.
+    An empty variable is treated as unset.
 
     Attributes:
         storage_url: ``sqlite:///absolute/path`` or ``kafka://host:port,host:port``.
-        group_id: Names the cluster: all services and workers of one have the same. It is Kafka
+        group_id: The cluster's name, the same for all its services and workers. It is Kafka
             Connect's group.id.
-        kafka_config: Further settings of Kafka's clients, as a JSON object.
-        config_storage_topic: The topic of connectors' and tasks' configs.
+        kafka_config: Further settings of Kafka clients, as a JSON object.
+        config_storage_topic: The topic of connector and task configs.
         offset_storage_topic: The topic of source offsets.
         status_storage_topic: The topic of statuses.
-        control_storage_topic: The topic of what only Drover knows: groups, claims, leases.
-        offset_storage_partitions: For a topic that is made here.
-        status_storage_partitions: For a topic that is made here.
-        storage_replication_factor: For topics that are made here; -1 for the brokers' default.
+        control_storage_topic: The topic of groups, claims and leases, which Kafka Connect does not
+            have.
+        offset_storage_partitions: The number of partitions of a new offset topic.
+        status_storage_partitions: The number of partitions of a new status topic.
+        storage_replication_factor: The replication factor of new topics; -1 for the brokers'
+            default.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
-        metrics_listen: Where Prometheus gets the metrics, over HTTP and by whoever asks; empty for
-            nowhere.
-        tls_cert: The service's own certificate, a PEM file: it shows it to clients and to the other
-            services. With it every listener speaks TLS. It may be replaced at any time.
+        metrics_listen: host:port of the Prometheus endpoint, over HTTP and without authentication;
+            empty for none.
+        tls_cert: The service's certificate, a PEM file, as a server and as a client. If set, all
+            listeners use TLS. The file may be replaced at any time.
         tls_key: The certificate's private key, a PEM file.
-        tls_ca: The authorities that the certificates of clients and services must be signed by.
-        allow_plaintext: Listen without TLS where other machines can connect.
-        access_file: Which certificates, tokens and users may do what; needed with TLS.
-        jwks: The keys that JSON Web Tokens are checked by, a file or an https URL; without it none
+        tls_ca: The authorities that sign the certificates of clients and services, a PEM file.
+        allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
+            can reach.
+        access_file: The roles of certificates, tokens and users; required with TLS.
+        jwks: The keys that verify JSON Web Tokens, a file or an https URL; if empty, no such tokens
             are accepted.
-        jwt_audience: What tokens must have as their audience.
-        jwt_issuer: What tokens must have as their issuer; any by default.
+        jwt_audience: The required audience of tokens.
+        jwt_issuer: The required issuer of tokens; empty to accept all issuers.
         jwt_groups_claim: The claim of a token that lists the user's groups.
-        audit_log: Where each call that changes something is told of: a file, or ``stdout``. By
-            default stdout with an access file, else nowhere.
+        audit_log: The audit log of calls that change something: a file, or ``stdout``. The default
+            is ``stdout`` with an access file, otherwise no audit log.
     """
 
     model_config = SettingsConfigDict(
@@ -172,7 +179,7 @@ class ServiceSettings(BaseSettings):
         extra="forbid",
         frozen=True,
         env_ignore_empty=True,
-        # it would stop at the first JSON that is broken and not name the variable: ``JsonTexts``
+        # ``JsonTexts`` decodes: pydantic would stop at the first invalid JSON without its variable
         enable_decoding=False,
     )
 
@@ -201,32 +208,33 @@ class ServiceSettings(BaseSettings):
     audit_log: str = ""
 
     @model_validator(mode="after")
-    def _tls_is_whole(self) -> Self:
-        given = [bool(each) for each in (self.tls_cert, self.tls_key, self.tls_ca)]
-        if any(given) and not all(given):
+    def _tls_is_complete(self) -> Self:
+        are_set = [bool(each) for each in (self.tls_cert, self.tls_key, self.tls_ca)]
+        if any(are_set) and not all(are_set):
             raise ValueError(
-                "DROVER_TLS_CERT, DROVER_TLS_KEY and DROVER_TLS_CA go together: give all three"
+                "DROVER_TLS_CERT, DROVER_TLS_KEY and DROVER_TLS_CA must be set together: set all"
+                " three"
             )
         if bool(self.tls_cert) != bool(self.access_file):
             raise ValueError(
-                "DROVER_ACCESS_FILE and DROVER_TLS_CERT go together: over TLS the file says who"
-                " may do what; `drover certs init` makes both"
+                "DROVER_ACCESS_FILE and DROVER_TLS_CERT must be set together, since TLS needs the"
+                " file's roles: create both with `drover certs init`"
             )
         if self.jwks and not (self.access_file and self.jwt_audience):
             raise ValueError("DROVER_JWKS needs DROVER_ACCESS_FILE and DROVER_JWT_AUDIENCE")
         return self
 
     @model_validator(mode="after")
-    def _plaintext_stays_here(self) -> Self:
+    def _plaintext_is_local(self) -> Self:
         if self.tls_cert or self.allow_plaintext:
             return self
         for name, value in self:
-            asks = name.endswith("_listen") and name != "metrics_listen"
-            if asks and not is_loopback(value):
+            is_grpc = name.endswith("_listen") and name != "metrics_listen"
+            if is_grpc and not is_loopback(value):
                 raise ValueError(
-                    f"DROVER_{name.upper()}={value} can be reached from other machines: give"
-                    " DROVER_TLS_CERT (`drover certs init` makes certificates), or allow it"
-                    " unprotected by DROVER_ALLOW_PLAINTEXT=true"
+                    f"DROVER_{name.upper()}={value} can be reached from other machines: set"
+                    " DROVER_TLS_CERT (`drover certs init` creates certificates), or allow"
+                    " plaintext with DROVER_ALLOW_PLAINTEXT=true"
                 )
         return self
 
@@ -241,10 +249,10 @@ class ServiceSettings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     def storage(self) -> Storage:
-        """Where the cluster keeps everything.
+        """The cluster's storage.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG, ``storage_url`` is not one.
+            InvalidArgumentError: INVALID_CONFIG, ``storage_url`` is invalid.
         """
         return parse_storage(
             self.storage_url,
@@ -262,18 +270,18 @@ class ServiceSettings(BaseSettings):
         )
 
     def advertised(self) -> Mapping[str, str]:
-        """Where others look for the service: host:port by the setting that says so.
+        """The advertised addresses, host:port by the name of the setting.
 
-        Its certificate must be for these hosts. Empty for a service that only its clients' own
-        settings tell of.
+        The certificate must be valid for these hosts. Empty for a service that clients know only
+        from their own settings.
         """
         return {}
 
     def open_security(self) -> Security:
-        """Read what protects the service.
+        """Read the certificate and the access file, and open the audit log.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG: a file cannot be used; the message says which.
+            InvalidArgumentError: INVALID_CONFIG: a file cannot be used; the message names it.
         """
         place = self.audit_log or (STDOUT if self.access_file else "")
         audit = AuditLog(place) if place else None
@@ -281,7 +289,9 @@ class ServiceSettings(BaseSettings):
             return Security(guard=CallGuard(audit=audit))
         certificate = renewed_certificate(
             TlsFiles(self.tls_ca, self.tls_cert, self.tls_key),
-            advertised={by: split_address(at)[0] for by, at in self.advertised().items()},
+            advertised={
+                setting: split_address(address)[0] for setting, address in self.advertised().items()
+            },
         )
         verifier = None
         if self.jwks:
@@ -292,10 +302,10 @@ class ServiceSettings(BaseSettings):
 
 
 def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT:
-    """Read settings from the environment; ``overrides`` win over it.
+    """Read settings from the environment; ``overrides`` take precedence.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG with one violation for each wrong variable.
+        InvalidArgumentError: INVALID_CONFIG with one violation for each invalid variable.
     """
     try:
         return settings_type(**overrides)
@@ -305,7 +315,7 @@ def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT
 
 
 def _violation(fault: Any) -> Violation:
-    """Names the variable; a fault inside a JSON object also says under which key."""
+    """The violation with the variable's name, and the key if the fault is inside a JSON object."""
     variable, *keys = (str(part) for part in fault["loc"] or ("",))
     text = _one_line(str(fault["msg"])).removeprefix("Value error, ")
     if keys:

@@ -1,8 +1,8 @@
-"""DroverError to google.rpc.Status and back.
+"""Converts DroverError to google.rpc.Status and back.
 
-A status travels in the trailers of a call, which break above 8 KiB at clients that use base64. So
-it is capped: the message at 1 KiB, the whole status at 5 KiB (6.7 KiB in base64). Violations that
-do not fit are counted in a last one ("+37 more").
+A status is sent in the trailers of a call. Some clients encode trailers in base64 and fail above
+8 KiB. So the message is limited to 1 KiB and the whole status to 5 KiB (6.7 KiB in base64). If some
+violations do not fit, the last one has their number ("+37 more").
 """
 
 import re
@@ -42,7 +42,7 @@ METADATA_VALUE_MAX_BYTES = 256
 METADATA_MAX_COUNT = 8
 VIOLATION_FIELD_MAX_BYTES = 256
 VIOLATION_DESCRIPTION_MAX_BYTES = 768
-#: What RetryInfo tells a caller.
+#: The delay in RetryInfo.
 RETRY_DELAY_MS = 200
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -68,7 +68,7 @@ _PLAIN_CLASSES: dict[str, type[DroverError]] = {
     )
 }
 
-#: The reason of an error that came without ErrorInfo: from the transport, not from Drover's code.
+#: The reason of an error without ErrorInfo, which is from the transport, not from Drover.
 _TRANSPORT_REASONS = {
     "INVALID_ARGUMENT": Reason.INVALID_REQUEST,
     "UNAVAILABLE": Reason.SERVICE_UNREACHABLE,
@@ -78,7 +78,7 @@ _TRANSPORT_REASONS = {
     "UNAUTHENTICATED": Reason.INVALID_CREDENTIALS,
     "PERMISSION_DENIED": Reason.MISSING_ROLE,
 }
-#: What a grpc.aio server says above ``maximum_concurrent_rpcs``, which has no code of its own.
+#: grpc.aio's message for calls above ``maximum_concurrent_rpcs``; it has no separate code.
 _TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
 
 
@@ -93,11 +93,11 @@ def domain_of(method: str) -> str:
 
 
 def to_rpc_status(error: DroverError, domain: str) -> Status:
-    """The google.rpc.Status of an error, within the size caps.
+    """The google.rpc.Status of an error, within the size limits.
 
     Args:
-        error: What went wrong.
-        domain: Who says so, ``<service>.drover``.
+        error: The error.
+        domain: The service that reports it, ``<service>.drover``.
     """
     status = Status(code=Code.Value(error.code), message=_cut_message(error.message))
     info = ErrorInfo(reason=error.reason.value, domain=domain)
@@ -119,18 +119,18 @@ async def abort_with(
     domain: str,
     trailers: tuple[tuple[str, str], ...] = (),
 ) -> NoReturn:
-    """End the call of ``context`` with ``error``; raises, as gRPC's own abort does."""
+    """End the call of ``context`` with ``error``; always raises, as gRPC's ``abort`` does."""
     status = rpc_status.to_status(to_rpc_status(error, domain))
     await context.abort(status.code, status.details, (*status.trailing_metadata, *trailers))
     raise AssertionError("abort returned")
 
 
 def from_rpc_error(error: grpc.RpcError) -> DroverError:
-    """The error that a failed call carries; the transport's own become the class of their code.
+    """The error of a failed call; an error of the transport gets the class of its code.
 
-    A refused or broken connection is UnavailableError (SERVICE_UNREACHABLE), a passed deadline
-    DeadlineExceededError; a message over the transport's limit and more calls at once than a server
-    takes are ResourceExhaustedError (TOO_LARGE, QUEUE_FULL).
+    A refused or broken connection is UnavailableError (SERVICE_UNREACHABLE), a missed deadline is
+    DeadlineExceededError. A message above the transport's limit and a call above the server's limit
+    of concurrent calls are ResourceExhaustedError (TOO_LARGE, QUEUE_FULL).
     """
     if not isinstance(error, grpc.aio.AioRpcError):
         return InternalError(f"gRPC failed: {error}")
@@ -142,7 +142,7 @@ def from_rpc_error(error: grpc.RpcError) -> DroverError:
 
 
 def from_rpc_status(data: bytes) -> DroverError:
-    """The error of a serialized google.rpc.Status, of ``to_rpc_status``."""
+    """The error of a serialized google.rpc.Status that ``to_rpc_status`` created."""
     status = Status.FromString(data)
     return _from_status(Code.Name(status.code), status, status.message)
 
@@ -164,14 +164,14 @@ def _from_status(code: str, status: Status, message: str) -> DroverError:
 
 
 def _from_transport(code: str, message: str) -> DroverError:
-    if code == "CANCELLED":  # by the server or the transport: our own raises CancelledError
+    if code == "CANCELLED":  # by the server or transport: a local cancel raises CancelledError
         code = "UNAVAILABLE"
     reason = _TRANSPORT_REASONS.get(code, Reason.INTERNAL)
     if code == "RESOURCE_EXHAUSTED" and message.startswith(_TOO_MANY_CALLS):
         reason = Reason.QUEUE_FULL
     text = {
         "UNAVAILABLE": f"the server cannot be reached: {message}",
-        "DEADLINE_EXCEEDED": f"no answer in time: {message}",
+        "DEADLINE_EXCEEDED": f"no response before the deadline: {message}",
     }.get(code, message)
     return _build(code, reason, text, {}, [])
 
@@ -208,38 +208,38 @@ def _details(trailers: object) -> Status | None:
         if key == DETAILS_KEY:
             try:
                 return Status.FromString(value)
-            except Exception:  # noqa: BLE001 - a foreign server's bytes; the code still counts
+            except Exception:  # noqa: BLE001 - bytes of a foreign server; its code is still used
                 return None
     return None
 
 
 def _add_violations(status: Status, violations: Iterable[Violation]) -> None:
-    """Pack as many violations as fit; a last one counts the rest."""
-    wanted = list(violations)
-    earlier = _MORE.match(wanted[-1].description) if not wanted[-1].field else None
-    if earlier:  # the answer of another server that was cut there
-        wanted.pop()
-    hidden = int(earlier.group(1)) if earlier else 0
+    """Pack as many violations as fit; the last entry has the number of the omitted ones."""
+    remaining = list(violations)
+    earlier = _MORE.match(remaining[-1].description) if not remaining[-1].field else None
+    if earlier:  # another server has already cut the list of a forwarded error
+        remaining.pop()
+    omitted_count = int(earlier.group(1)) if earlier else 0
     faults = BadRequest()
-    # the Any's type URL, its lengths and the "+N more" entry
+    # minus the Any's type URL, its lengths and the "+N more" entry
     left = STATUS_MAX_BYTES - status.ByteSize() - 96
-    for index, violation in enumerate(wanted):
+    for index, violation in enumerate(remaining):
         entry = BadRequest.FieldViolation(
             field=_cut(violation.field, VIOLATION_FIELD_MAX_BYTES),
             description=_cut(violation.description, VIOLATION_DESCRIPTION_MAX_BYTES),
         )
         left -= entry.ByteSize() + 4
         if left < 0:
-            hidden += len(wanted) - index
+            omitted_count += len(remaining) - index
             break
         faults.field_violations.append(entry)
-    if hidden:
-        faults.field_violations.add(description=f"+{hidden} more")
+    if omitted_count:
+        faults.field_violations.add(description=f"+{omitted_count} more")
     status.details.add().Pack(faults)
 
 
 def _cut_message(text: str) -> str:
-    """Cut so that its percent-encoded form in the grpc-message trailer stays small."""
+    """Limit the size of the message, percent-encoded as in the grpc-message trailer."""
     cost = 0
     for index, char in enumerate(text):
         cost += 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode(errors="replace"))
@@ -256,5 +256,5 @@ def _cut(text: str, max_bytes: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which protobuf refuses."""
+    """Replace lone surrogates, which protobuf rejects."""
     return text.encode(errors="replace").decode()

@@ -1,14 +1,14 @@
-"""Work that is given up when its process should end."""
+"""Cancels work when the process should end."""
 
 import asyncio
 from collections.abc import Awaitable
 
 
 async def unless_stopped(work: Awaitable[None], stopping: asyncio.Event) -> bool:
-    """Wait until ``work`` is done; False when ``stopping`` was set before, and it was cancelled.
+    """Run ``work``; if ``stopping`` is set before its end, cancel it and return False.
 
     Raises:
-        DroverError: What ``work`` raised.
+        DroverError: The exception of ``work``.
     """
     task = asyncio.ensure_future(work)
     stopped = asyncio.create_task(stopping.wait())

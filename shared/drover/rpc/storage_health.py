@@ -1,4 +1,4 @@
-"""Telling health checks and the service's own log whether its storage on Kafka can be used."""
+"""Reports the health of the storage on Kafka, as a health status and as log events."""
 
 import asyncio
 import time
@@ -11,21 +11,20 @@ from drover.log.kafka.client import KafkaClient
 from drover.rpc.server import RpcServer
 
 PROBE_EVERY_S = 2.0
-#: A write that failed counts for so long: brokers may answer and yet not be enough to write.
+#: The storage is unhealthy for this long after a failed write, since brokers may respond to reads
+#: while a write has too few in-sync replicas.
 WRITE_FAILURE_COUNTS_S = 10.0
 
 _log = structlog.get_logger("drover.rpc")
 
 
 class StorageHealth:
-    """Asks the brokers for a topic again and again.
-
-    That they are away is told once, and once that they are back.
+    """Probes the brokers periodically; logs an event only when the result changes.
 
     Args:
-        server: Whose health tells it, as ``STORAGE_HEALTH``.
-        client: The way to the brokers.
-        topic: What is asked for.
+        server: The server with the health status ``STORAGE_HEALTH``.
+        client: Reaches the brokers.
+        topic: The topic that each probe describes.
     """
 
     def __init__(self, server: RpcServer, client: KafkaClient, topic: str) -> None:
@@ -34,27 +33,27 @@ class StorageHealth:
         self._topic = topic
         self._serving: bool | None = None
         self._write_failed_s: float | None = None
-        self._look = asyncio.Event()
+        self._probe_now = asyncio.Event()
 
     async def watch(self) -> None:
         """Run until cancelled."""
         while True:
-            self._look.clear()
-            await self._tell(await self._fault())
+            self._probe_now.clear()
+            await self._report(await self._fault())
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_EVERY_S):
-                    await self._look.wait()
+                    await self._probe_now.wait()
 
-    def written(self, ok: bool) -> None:
-        """A write was answered, or could not be made."""
+    def write_ended(self, ok: bool) -> None:
+        """Note the result of a write; a change triggers the next probe immediately."""
         failed_before = self._write_failed_s is not None
         self._write_failed_s = None if ok else time.monotonic()
         if ok == failed_before:
-            self._look.set()
+            self._probe_now.set()
 
-    async def away(self, error: DroverError) -> None:
-        """The storage could not be used just now."""
-        await self._tell(error)
+    async def report_failure(self, error: DroverError) -> None:
+        """Report that the storage could not be used."""
+        await self._report(error)
 
     async def _fault(self) -> DroverError | None:
         try:
@@ -65,15 +64,15 @@ class StorageHealth:
         if failed_s is None or time.monotonic() - failed_s > WRITE_FAILURE_COUNTS_S:
             return None
         return UnavailableError(
-            Reason.STORAGE_UNAVAILABLE, f"topic {self._topic!r} could not be written just now"
+            Reason.STORAGE_UNAVAILABLE, f"the last write to topic {self._topic!r} failed"
         )
 
-    async def _tell(self, fault: DroverError | None) -> None:
+    async def _report(self, fault: DroverError | None) -> None:
         if (fault is None) == self._serving:
             return
         if fault is not None:
-            _log.warning("the storage is away", topic=self._topic, why=fault.message)
+            _log.warning("the storage is unavailable", topic=self._topic, why=fault.message)
         elif self._serving is not None:
-            _log.info("the storage is back", topic=self._topic)
+            _log.info("the storage is available again", topic=self._topic)
         self._serving = fault is None
         await self._server.set_storage_serving(self._serving)

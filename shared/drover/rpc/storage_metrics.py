@@ -1,4 +1,4 @@
-"""What a service tells of the volume that holds its embedded storage."""
+"""Metrics of the volume with the embedded storage."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from drover.metrics.metric import Sample
 
 
 def volume_samples(directory: Path) -> Iterator[Sample]:
-    """Its size and what is free of it; nothing when the system does not say."""
+    """The volume's size and free space; no samples if the system does not report them."""
     with suppress(OSError):
         usage = shutil.disk_usage(directory)
         yield table.STORAGE_FREE.at(usage.free)

@@ -1,8 +1,8 @@
-"""Serving a machine whose log is a topic of Kafka: before its brokers are there, and without them.
+"""Serves a machine with its log in a Kafka topic, also while the brokers are unreachable.
 
-The service listens from its start. While it cannot reach its topics, or reads its log, calls get
-LOADING; later reads and watches go on being answered whether the brokers are there or not, and
-writes fail with STORAGE_UNAVAILABLE.
+The service listens from its start. Calls fail with LOADING until it has reached its topics and read
+its log. If the brokers are unreachable later, reads and watches continue from memory, and writes
+fail with STORAGE_UNAVAILABLE.
 """
 
 import asyncio
@@ -59,26 +59,26 @@ async def serve_topic(
     """Serve until ``stopping`` is set, then drain.
 
     Args:
-        storage: Which brokers and topics.
-        place: Where the log is.
-        server: Not started yet.
+        storage: The brokers and topics.
+        place: The log's topic.
+        server: The server, not yet started.
         stopping: Set when the process should end.
-        wire: Makes the runtime and adds its servicer to the server.
+        wire: Creates the runtime and adds its servicer to the server.
         load: Loads the runtime.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG, the settings of Kafka's clients are wrong.
-        DroverError: A topic is wrong or belongs to another cluster, the log cannot be read or
-            followed.
-        ListenError: The address cannot be listened on.
+        InvalidArgumentError: INVALID_CONFIG, the settings of Kafka clients are invalid.
+        DroverError: A topic has wrong settings or belongs to another cluster, or the log cannot be
+            read or followed.
+        ListenError: The server cannot listen on the address.
     """
     topic = place.topic(storage)
     async with AsyncExitStack() as stack:
         client = KafkaClient(storage)
         stack.push_async_callback(client.close)
-        late = await stack.enter_async_context(AsyncExitStack())
+        control_stack = await stack.enter_async_context(AsyncExitStack())
         health = StorageHealth(server, client, topic.name)
-        log = DeferredLog(health.written)
+        log = DeferredLog(health.write_ended)
         stack.push_async_callback(log.close)
         clock = SystemClock()
         runtime = wire(log, clock, server)
@@ -90,15 +90,13 @@ async def serve_topic(
         spec = KafkaLogSpec(topic=topic.name, transactional_id=place.transactional_id(storage))
 
         async def serve() -> None:
-            control = await _once_reached(lambda: ControlTopic.open(client), health)
-            late.push_async_callback(control.close)
-            await _once_reached(lambda: control.check_cluster(storage.group_id, None), health)
-            await _once_reached(lambda: ensure_topics(client, [topic]), health)
-            opened = await _once_reached(
-                lambda: KafkaLog.open(client, control, spec, clock), health
-            )
-            log.arrived(_followed(opened))
-            await _once_reached(lambda: load(runtime), health)
+            control = await _retry(lambda: ControlTopic.open(client), health)
+            control_stack.push_async_callback(control.close)
+            await _retry(lambda: control.check_cluster(storage.group_id, None), health)
+            await _retry(lambda: ensure_topics(client, [topic]), health)
+            opened = await _retry(lambda: KafkaLog.open(client, control, spec, clock), health)
+            log.set_log(_followed(opened))
+            await _retry(lambda: load(runtime), health)
             await server.set_serving(True)
             _log.info("serving")
             watching = asyncio.create_task(health.watch())
@@ -111,8 +109,8 @@ async def serve_topic(
         await unless_stopped(serve(), stopping)
 
 
-async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth) -> T:
-    """The result of ``step``, which is tried until the brokers are there for it."""
+async def _retry(step: Callable[[], Awaitable[T]], health: StorageHealth) -> T:
+    """The result of ``step``, which is retried with back-off while the storage is unavailable."""
     backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S)
     while True:
         try:
@@ -120,11 +118,11 @@ async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth)
         except DroverError as error:
             if error.reason is not Reason.STORAGE_UNAVAILABLE:
                 raise
-            await health.away(error)
+            await health.report_failure(error)
         await asyncio.sleep(backoff.next_pause_s())
 
 
 def _followed(log: KafkaLog) -> FollowedKafkaLog:
     if not isinstance(log, FollowedKafkaLog):
-        raise InternalError("a store's log has to be followed")
+        raise InternalError("the log of a store must be a FollowedKafkaLog")
     return log

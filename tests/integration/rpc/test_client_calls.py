@@ -86,7 +86,9 @@ async def test_what_the_server_said_before_it_fell_silent_is_told(internal: Any)
 
     internal.store.behaviors["PutStatuses"] = refuse_then_wait
     client = StatusStoreClient(internal.channel)
-    with pytest.raises(DeadlineExceededError, match=r"no answer in time.*the file is locked"):
+    with pytest.raises(
+        DeadlineExceededError, match=r"no response before the deadline.*the file is locked"
+    ):
         await client.put_statuses([WRITE], timeout_s=5)
 
 

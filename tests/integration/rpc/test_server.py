@@ -162,7 +162,7 @@ async def test_bytes_that_are_no_request_are_refused_without_an_error_in_the_log
     for each in (error, from_rpc_error(caught.value)):
         assert isinstance(each, InvalidArgumentError)
         assert each.reason is Reason.INVALID_REQUEST
-        assert "is not its request" in each.message
+        assert "is not a valid request" in each.message
     assert internal.store.calls == []
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -387,4 +387,4 @@ async def test_a_call_whose_work_was_given_up_is_answered(internal: Any) -> None
     internal.store.behaviors["PutStatuses"] = give_up
     error = await error_of(internal.stub.PutStatuses(pb.PutStatusesRequest(), timeout=30))
     assert isinstance(error, UnavailableError)
-    assert "given up" in error.message
+    assert "was cancelled" in error.message

@@ -100,7 +100,7 @@ async def test_large_requests_under_way_are_bounded_and_small_ones_are_let_in(
         error = await error_of(put(large, timeout=30))
         assert isinstance(error, ResourceExhaustedError)
         assert error.reason is Reason.QUEUE_FULL
-        assert "try again" in error.message
+        assert "Retry later" in error.message
         waiting.append(asyncio.ensure_future(put(pb.PutStatusesRequest(), timeout=30)))
         await wait_until_async(lambda: len(internal.store.calls) == 3)
         waiting[0].cancel()  # a caller that goes away gives its room back

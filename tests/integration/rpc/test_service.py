@@ -121,7 +121,7 @@ def test_a_port_in_use_is_one_line(taken_address: str) -> None:
     assert (code, out) == (1, "")
     assert err == (
         f"drover test-service: cannot listen on {taken_address}: the port is in use: "
-        "stop the process that holds it or choose another one\n"
+        "stop the process that uses it, or choose another port\n"
     )
 
 

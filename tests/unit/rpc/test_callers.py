@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover.rpc.callers import PRINCIPAL_MAX_CHARS, said_principal
+from drover.rpc.callers import PRINCIPAL_MAX_CHARS, unverified_principal
 
 
 class Call:
@@ -21,7 +21,8 @@ class Call:
 
 def test_the_caller_says_who_it_is() -> None:
     assert (
-        said_principal(Call("ipv4:10.0.0.1:5", ("drover-author", " ann@host "))).name == "ann@host"
+        unverified_principal(Call("ipv4:10.0.0.1:5", ("drover-author", " ann@host "))).name
+        == "ann@host"
     )
 
 
@@ -35,10 +36,13 @@ def test_the_caller_says_who_it_is() -> None:
     ],
 )
 def test_else_it_is_its_address_without_the_port(peer: str, author: str) -> None:
-    assert said_principal(Call(peer, ("other", "x"))).name == author
-    assert said_principal(Call(peer, ("drover-author", "  "))).name == author
+    assert unverified_principal(Call(peer, ("other", "x"))).name == author
+    assert unverified_principal(Call(peer, ("drover-author", "  "))).name == author
 
 
 def test_what_cannot_be_shown_or_is_too_long_is_left_out() -> None:
-    assert said_principal(Call("", ("drover-author", "a\x1b[31mb"))).name == "a[31mb"
-    assert len(said_principal(Call("", ("drover-author", "x" * 1_000))).name) == PRINCIPAL_MAX_CHARS
+    assert unverified_principal(Call("", ("drover-author", "a\x1b[31mb"))).name == "a[31mb"
+    assert (
+        len(unverified_principal(Call("", ("drover-author", "x" * 1_000))).name)
+        == PRINCIPAL_MAX_CHARS
+    )

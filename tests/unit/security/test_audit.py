@@ -7,11 +7,11 @@ import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.secrets import MASK
-from drover.rpc.audit import AuditLog, shown
+from drover.rpc.audit import AuditLog, summarize
 
 
 def tell(audit: AuditLog, request: pb.CreateConnectorRequest | None = None) -> None:
-    audit.tell(
+    audit.write(
         method="/drover.api.connect.v1.ConnectService/CreateConnector",
         principal="ann",
         peer="ipv4:127.0.0.1:1",
@@ -48,7 +48,7 @@ def test_settings_are_named_and_their_values_are_not_told() -> None:
         name="c",
         config={"connector.class": "A", "topics": "t", "url": "x://u:hunter2@h", "password": "p"},
     )
-    assert shown(request) == {
+    assert summarize(request) == {
         "name": "c",
         "config": {"connector.class": "A", "topics": "t", "url": MASK, "password": MASK},
     }
@@ -56,10 +56,10 @@ def test_settings_are_named_and_their_values_are_not_told() -> None:
 
 def test_what_is_long_is_cut_and_counted() -> None:
     request = pb.PatchConnectorConfigRequest(name="x" * 5_000, remove=["a", "b"])
-    assert shown(request) == {"name": "x" * 200 + "…", "remove": ["a", "b"]}
+    assert summarize(request) == {"name": "x" * 200 + "…", "remove": ["a", "b"]}
     offsets = pb.AlterConnectorOffsetsRequest(name="c")
     offsets.offsets.add(partition_json='{"token": "hunter2"}')
-    assert shown(offsets) == {"name": "c", "offsets": "1 entries"}
+    assert summarize(offsets) == {"name": "c", "offsets": "1 entries"}
 
 
 def test_a_line_that_cannot_be_written_is_told_of_and_does_no_harm() -> None:
