@@ -4,11 +4,11 @@
         client = CoordinatorClient(coordinator)
         waiting = await client.heartbeat(group_id="drover", member_id=me, generation=3)
 
-Every call takes ``timeout_s``, a limit for the call with all its retries, and raises only
-``drover.errors``. Calls that are safe to repeat are retried while the server is unavailable.
+Every call takes ``timeout_s``, the time limit for the call and all its retries, and raises only
+``drover.errors``. Idempotent calls are retried while the server is unavailable.
 """
 
-import drover.rpc  # noqa: F401 - its settings for gRPC come before gRPC itself
+import drover.rpc  # noqa: F401 - sets environment variables that gRPC reads at its import
 from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
 from drover.client.connect import ConnectClient

@@ -1,4 +1,4 @@
-"""How every client calls: deadline, retries, request id, errors."""
+"""The calls of all clients: deadline, retries, request id, errors."""
 
 import asyncio
 import uuid
@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 
 class Chunk(Protocol):
-    """A part of a streamed answer; the last one is ``complete``."""
+    """A part of a streamed response; the last part is ``complete``."""
 
     @property
     def complete(self) -> bool:
-        """Whether the answer ends here."""
+        """Whether this is the last part."""
 
 
 ChunkT = TypeVar("ChunkT", bound=Chunk)
 
 
 class Page(Protocol):
-    """A part of a list that is asked for bit by bit."""
+    """One page of a list."""
 
     @property
     def next_page_token(self) -> str:
-        """Asks for the part that follows; empty in the last one."""
+        """The token of the next page; empty in the last page."""
 
 
 PageT = TypeVar("PageT", bound=Page)
@@ -54,32 +54,32 @@ RETRY_MAX_S = 2.0
 PAGES_MAX = 100_000
 
 _OPTIONS = (
-    # a server that comes back is found again within a second
+    # reconnect to a restarted server within a second
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # the time limit of one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # a peer behind a silent network is given up after 15 s
+    # close a connection after 15 s without a response to a ping
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
-    ("grpc.enable_retries", 0),  # retries are decided below, by what each call allows
-    ("grpc.enable_http_proxy", 0),  # a proxy for web pages is no way to a cluster
+    ("grpc.enable_retries", 0),  # retried below, since only some calls are idempotent
+    ("grpc.enable_http_proxy", 0),  # clusters are not behind the proxy for web pages
 )
 
 
 def channel(
     address: str, credentials: grpc.ChannelCredentials | None = None, *, server_name: str = ""
 ) -> grpc.aio.Channel:
-    """A channel to host:port; it connects with the first call and reconnects by itself.
+    """Create a channel to host:port. It connects at the first call and reconnects automatically.
 
     Close it (``async with``) when its clients are no longer used.
 
     Args:
         address: host:port.
-        credentials: What TLS and the server need; None for plaintext.
-        server_name: What the server's certificate is for, where that is not the host.
+        credentials: The credentials for TLS and the server; None for plaintext.
+        server_name: The name in the server's certificate, if it is not the host.
     """
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -90,7 +90,7 @@ def channel(
 
 
 def new_request_id() -> str:
-    """An id by which a server recognises a repeated request."""
+    """A new request id, by which a server recognises a retry."""
     return uuid.uuid4().hex
 
 
@@ -102,23 +102,23 @@ async def unary(
     retry: bool,
     author: str = "",
 ) -> ResponseT:
-    """Call ``method`` once, or until it is answered if ``retry``.
+    """Call ``method`` once, or with ``retry`` until the server responds.
 
     Args:
-        method: Of a generated stub.
-        request: Sent unchanged by every attempt, so a request id in it stays the same.
-        timeout_s: For all attempts and the pauses between them.
-        retry: Whether a call that the server did not answer may be repeated.
-        author: Who asks for a change, in ASCII; empty to have the server take the address.
+        method: A method of a generated stub.
+        request: The request; all attempts send the same one, with the same request id.
+        timeout_s: The time limit for all attempts and the pauses between them.
+        retry: Whether to retry while the server is unavailable.
+        author: The author of a change, in ASCII; if empty, the server uses the caller's address.
 
     Raises:
-        DroverError: What the server answered; UnavailableError when it could not be reached in
-            time, DeadlineExceededError when it did not answer in time.
+        DroverError: The error in the server's response. UnavailableError if the server could not be
+            reached in time, DeadlineExceededError if it did not respond in time.
     """
     metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
     if not retry:
         return await _attempt(method, request, timeout_s, metadata)
-    return await _until_answered(
+    return await _retry_unavailable(
         timeout_s, lambda left_s: _attempt(method, request, left_s, metadata)
     )
 
@@ -127,11 +127,10 @@ def server_stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
 ) -> AsyncGenerator[ResponseT, None]:
-    """The messages of a stream without a deadline, until it breaks; closing the iterator ends the
-    call.
+    """Yield the messages of a stream without a deadline. Closing the iterator ends the call.
 
     Raises:
-        DroverError: How the stream broke.
+        DroverError: The error that ended the stream.
     """
     return _stream(method, request, None, _metadata())
 
@@ -142,7 +141,7 @@ async def snapshot(
     *,
     timeout_s: float,
 ) -> list[ChunkT]:
-    """All chunks of a streamed answer; begun again when it breaks off before the complete one.
+    """All chunks of a streamed response; it is retried if it ends before the complete chunk.
 
     Raises:
         DroverError: As ``unary``.
@@ -156,16 +155,18 @@ async def snapshot(
                 chunks.append(chunk)
                 if chunk.complete:
                     return chunks
-        raise UnavailableError(Reason.SERVICE_UNREACHABLE, "the answer broke off")
+        raise UnavailableError(
+            Reason.SERVICE_UNREACHABLE, "the server ended the snapshot before its last chunk"
+        )
 
-    return await _until_answered(timeout_s, read)
+    return await _retry_unavailable(timeout_s, read)
 
 
 async def pages(fetch: Callable[[str], Awaitable[PageT]]) -> AsyncIterator[PageT]:
-    """Every page of a list; ``fetch`` gets the page of a token, "" for the first.
+    """Yield all pages of a list; ``fetch`` returns the page of a token, "" for the first page.
 
     Raises:
-        InternalError: The server gives pages without end, such as the same one again and again.
+        InternalError: The server repeats a page token, or returns too many pages.
     """
     token = ""
     seen = {token}
@@ -178,7 +179,10 @@ async def pages(fetch: Callable[[str], Awaitable[PageT]]) -> AsyncIterator[PageT
         if token in seen:
             break
         seen.add(token)
-    raise InternalError(f"the server's list does not end: page token {token!r} after {len(seen)}")
+    raise InternalError(
+        f"the list of the server does not end: it returned page token {token!r} after"
+        f" {len(seen)} pages"
+    )
 
 
 async def _attempt(
@@ -188,7 +192,7 @@ async def _attempt(
     metadata: tuple[tuple[str, str], ...],
 ) -> ResponseT:
     try:
-        return _whole(await method(request, timeout=timeout_s, metadata=metadata))
+        return _decoded(await method(request, timeout=timeout_s, metadata=metadata))
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
 
@@ -202,22 +206,24 @@ async def _stream(
     call = method(request, timeout=timeout_s, metadata=metadata)
     try:
         async for message in call:
-            yield _whole(message)
+            yield _decoded(message)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     finally:
         call.cancel()
 
 
-def _whole(message: ResponseT | None) -> ResponseT:
-    """GRPC gives None for bytes that it could not decode."""
+def _decoded(message: ResponseT | None) -> ResponseT:
+    """Check the response: gRPC returns None for bytes that it cannot decode."""
     if message is None:
-        raise InternalError("the server's answer cannot be decoded: it is of another version")
+        raise InternalError(
+            "the response cannot be decoded: check that client and server have the same version"
+        )
     return message
 
 
-async def _until_answered(timeout_s: float, call: Callable[[float], Awaitable[T]]) -> T:
-    """Call, with the seconds that are left, until the answer is another than "unavailable"."""
+async def _retry_unavailable(timeout_s: float, call: Callable[[float], Awaitable[T]]) -> T:
+    """Retry while the server is unavailable; ``call`` gets the seconds left."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     unavailable: UnavailableError | None = None
@@ -233,7 +239,9 @@ async def _until_answered(timeout_s: float, call: Callable[[float], Awaitable[T]
             try:
                 left_s = deadline - loop.time()
                 if left_s <= 0:
-                    raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
+                    raise DeadlineExceededError(
+                        Reason.DEADLINE_EXCEEDED, "no response before the deadline"
+                    )
                 return await call(left_s)
             except UnavailableError as error:
                 unavailable = error
@@ -241,14 +249,14 @@ async def _until_answered(timeout_s: float, call: Callable[[float], Awaitable[T]
             except DeadlineExceededError as error:
                 if unavailable is None:
                     raise
-                # what keeps the server from answering, as far as it said so
-                why = f"{error.message}; the answer before: {unavailable.message}"
+                # the earlier error usually has the reason why the server does not respond
+                why = f"{error.message}; the previous attempt failed: {unavailable.message}"
                 raise DeadlineExceededError(error.reason, why, metadata=error.metadata) from None
     raise AssertionError("unreachable: the last attempt raises")
 
 
 def _metadata() -> tuple[tuple[str, str], ...]:
-    """The request id under which the caller itself works goes on to whom it calls."""
+    """The metadata of a call: it propagates the request id of the current call."""
     current = current_request_id()
     return (
         (REQUEST_ID_KEY, current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()),

@@ -1,4 +1,4 @@
-"""The config store: what should run."""
+"""The client of the config store: connector and task configs, target states."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -39,7 +39,7 @@ from drover.model.ids import TaskId, Term
 
 @dataclass(frozen=True, slots=True)
 class WriterClaim:
-    """The right to write: its epoch, and the log's end when it was granted."""
+    """A writer's claim: its epoch, and the log's end offset when it was granted."""
 
     writer_epoch: int
     end_offset: int
@@ -47,18 +47,18 @@ class WriterClaim:
 
 @dataclass(frozen=True, slots=True)
 class ConfigWritten:
-    """A durable config: its revision, and the log's end after the write."""
+    """A durable config: its revision, and the log's end offset after the write."""
 
     revision: int
     end_offset: int
 
 
 class ConfigStoreClient:
-    """Calls a config store over one channel; see ``drover.client`` for what all calls share.
+    """Calls a config store over one channel; see ``drover.client`` for timeouts and retries.
 
-    Writes return the log's end after them. A write's ``request_id`` is made here unless given, and
-    stays the same over retries, so that each write happens once. ``author`` is who asked for it,
-    for the history; empty if unknown.
+    Writes return the log's end offset after the write. All retries of a write have the same
+    ``request_id``, so the store executes it once; by default it is generated here. ``author`` is
+    the author of the change for the history; empty if unknown.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -73,15 +73,15 @@ class ConfigStoreClient:
     async def watch(
         self, start_offset: int, log_id: str = ""
     ) -> AsyncGenerator[EventsRead[ConfigEvent], None]:
-        """The changes from an offset on, until the stream breaks; ``follow`` resumes it.
+        """Yield the changes from an offset on, until the stream breaks; ``follow`` resumes it.
 
         Args:
-            start_offset: A snapshot's ``end_offset``, or that of the last read.
-            log_id: The snapshot's; not checked if empty.
+            start_offset: The ``end_offset`` of the snapshot or of the last read.
+            log_id: The log id of the snapshot; not checked if empty.
 
         Raises:
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
-                store that is asked now counts in another sequence.
+            OutOfRangeError: REVISION_COMPACTED, the history starts after the offset, or the store
+                has another log.
         """
         request = pb.WatchConfigsRequest(start_offset=start_offset, log_id=log_id)
         pending: list[pb.ConfigEvent] = []
@@ -94,7 +94,7 @@ class ConfigStoreClient:
                     yield EventsRead(events, message.end_offset)
 
     async def get_end_offset(self, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
-        """The log's end."""
+        """The log's end offset."""
         response = await unary(
             self._stub.GetEndOffset, pb.GetEndOffsetRequest(), timeout_s=timeout_s, retry=True
         )
@@ -103,8 +103,8 @@ class ConfigStoreClient:
     async def connector_history(
         self, name: str, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> list[HistoryEntry]:
-        """What was written about a connector, oldest first: its last configs and removals, and as
-        many target states and restarts; empty when nothing is known of it. Nothing is masked.
+        """The history of a connector, oldest first: its last configs and removals, and its last
+        target states and restarts. Empty for an unknown connector; secrets are not masked.
         """
 
         async def fetch(token: str) -> pb.GetConnectorHistoryResponse:
@@ -113,15 +113,15 @@ class ConfigStoreClient:
                 self._stub.GetConnectorHistory, request, timeout_s=timeout_s, retry=True
             )
 
-        found = [
+        decoded = [
             decode_history_entry(entry) async for page in pages(fetch) for entry in page.entries
         ]
-        return [entry for entry in found if entry is not None]
+        return [entry for entry in decoded if entry is not None]
 
     async def claim_writer(
         self, *, owner: str, term: Term, timeout_s: float = CALL_TIMEOUT_S
     ) -> WriterClaim:
-        """Become the one privileged writer."""
+        """Claim the log as its only privileged writer."""
         request = pb.ClaimWriterRequest(owner=owner, term=encode_term(term))
         response = await unary(self._stub.ClaimWriter, request, timeout_s=timeout_s, retry=True)
         return WriterClaim(response.writer_epoch, response.end_offset)
@@ -138,7 +138,7 @@ class ConfigStoreClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> ConfigWritten:
-        """Write a connector's whole config; ``expected_revision`` 0 is "must not exist"."""
+        """Write a connector's config; ``expected_revision`` 0 means that it must not exist yet."""
         request = pb.PutConnectorConfigRequest(
             name=name,
             config=config,
@@ -182,12 +182,12 @@ class ConfigStoreClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
-        """Write a connector's whole set of task configs; task i gets the config at index i.
+        """Write the complete set of task configs of a connector; task i gets the config at index i.
 
-        A large set goes in several messages, and is there as a whole or not at all.
+        A large set is sent in several messages; the store writes all of it or nothing.
 
         Raises:
-            AbortedError: PART_MISSING, the store lost what was sent again and again.
+            AbortedError: PART_MISSING, the store lost parts of the set at every attempt.
         """
         entries = [
             encode_task_config(TaskId(connector, index), config)
@@ -217,7 +217,7 @@ class ConfigStoreClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
-        """Write what a connector should be doing; needs no writer epoch."""
+        """Write a connector's target state; needs no writer epoch."""
         request = pb.PutTargetStateRequest(
             name=name,
             target_state=TARGET_STATES.encode(target_state),
@@ -238,7 +238,7 @@ class ConfigStoreClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
-        """Write a restart request that every worker acts on."""
+        """Write a restart request, which every worker executes for its own tasks."""
         request = pb.PutRestartRequestRequest(
             name=name,
             only_failed=only_failed,
@@ -262,7 +262,7 @@ class ConfigStoreClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
-        """Record how many tasks may hold transactional ids, once the earlier ones were fenced."""
+        """Write the number of tasks with transactional ids, after the earlier ones are fenced."""
         request = pb.PutTaskCountRequest(
             name=name,
             task_count=task_count,

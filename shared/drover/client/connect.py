@@ -1,4 +1,4 @@
-"""The admin API, for tools: names and settings in, the API's own messages out."""
+"""The client of the admin API, for tools: it returns the messages of the API."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -26,16 +26,16 @@ _PAGE_SIZE = 1000
 
 
 class ConnectClient:
-    """Calls the admin API of any worker; see ``drover.client`` for what all calls share.
+    """Calls the admin API of any worker; see ``drover.client`` for timeouts and retries.
 
-    ``timeout_s`` of a list is for each page. Calls that may be repeated are retried while the
-    cluster cannot answer; restarts are not, since a repeated one restarts again.
+    ``timeout_s`` of a list applies to each page. Idempotent calls are retried while the cluster is
+    unavailable; restarts are not, since a retry would restart again.
 
     Args:
-        channel: To any worker.
-        retry: False for a tool that would rather tell at once that nobody answers.
-        author: Who asks, such as user@host: the history of connectors tells it. By default it is
-            the address that the call comes from.
+        channel: The channel to any worker.
+        retry: Whether to retry idempotent calls; false for a tool that must fail immediately.
+        author: The author of changes for the history of connectors, such as user@host. By default
+            the server uses the caller's address.
     """
 
     def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True, author: str = "") -> None:
@@ -47,18 +47,18 @@ class ConnectClient:
     async def get_cluster_info(
         self, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.GetClusterInfoResponse:
-        """The cluster as the called worker sees it."""
+        """The cluster, as known to the called worker."""
         return await self._call(
             self._stub.GetClusterInfo, pb.GetClusterInfoRequest(), timeout_s=timeout_s
         )
 
     async def drain_worker(self, worker_id: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """Have a worker hand its work over; returns once the others know."""
+        """Drain a worker; returns once the other workers know about it."""
         request = pb.DrainWorkerRequest(worker_id=worker_id)
         await self._call(self._stub.DrainWorker, request, timeout_s=timeout_s)
 
     async def resume_worker(self, worker_id: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """Have a worker that was drained take work again."""
+        """Let a drained worker take work again."""
         request = pb.ResumeWorkerRequest(worker_id=worker_id)
         await self._call(self._stub.ResumeWorker, request, timeout_s=timeout_s)
 
@@ -98,7 +98,7 @@ class ConnectClient:
         include_status: bool = False,
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> list[pb.ListConnectorsResponse.Entry]:
-        """Every connector by name, of all pages."""
+        """All connectors by name, from all pages."""
 
         async def fetch(token: str) -> pb.ListConnectorsResponse:
             request = pb.ListConnectorsRequest(
@@ -123,10 +123,11 @@ class ConnectClient:
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.PutConnectorConfigResponse:
-        """Create a connector or replace its whole config.
+        """Create a connector or replace its config.
 
-        With ``skip_unchanged`` not when it has that config already, with ``dry_run`` not at all:
-        the answer says what would change. With ``plan_hash`` only if the plan is still that one.
+        With ``skip_unchanged``, an equal config is not written. With ``dry_run``, nothing is
+        written and the response has the changes. With ``plan_hash``, the config is written only if
+        the plan still has this hash.
         """
         request = pb.PutConnectorConfigRequest(
             name=name,
@@ -142,7 +143,7 @@ class ConnectClient:
     async def plan_connector_config(
         self, name: str, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.PlanConnectorConfigResponse:
-        """What putting a config would change; nothing is written."""
+        """Plan the changes of ``put_connector_config``; nothing is written."""
         request = pb.PlanConnectorConfigRequest(name=name, config=config)
         return await self._call(self._stub.PlanConnectorConfig, request, timeout_s=timeout_s)
 
@@ -165,7 +166,7 @@ class ConnectClient:
     async def get_connector_history(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[pb.ConnectorChange]:
-        """What was done to a connector and by whom, the newest first, of all pages."""
+        """The changes of a connector with their authors, newest first, from all pages."""
 
         async def fetch(token: str) -> pb.GetConnectorHistoryResponse:
             request = pb.GetConnectorHistoryRequest(name=name, page_token=token)
@@ -181,7 +182,7 @@ class ConnectClient:
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.RollbackConnectorResponse:
-        """Write a config that the connector had before as its new one."""
+        """Write an earlier config of the connector as its new config."""
         request = pb.RollbackConnectorRequest(
             name=name, revision=revision, request_id=request_id or new_request_id()
         )
@@ -197,23 +198,23 @@ class ConnectClient:
     async def get_connector_status(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.ConnectorStatus:
-        """What a connector and its tasks are doing."""
+        """The status of a connector and its tasks."""
         request = pb.GetConnectorStatusRequest(name=name)
         response = await self._call(self._stub.GetConnectorStatus, request, timeout_s=timeout_s)
         return response.status
 
     async def pause_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """Keep a connector's tasks assigned but idle."""
+        """Pause a connector: its tasks stay assigned but idle."""
         request = pb.PauseConnectorRequest(name=name)
         await self._call(self._stub.PauseConnector, request, timeout_s=timeout_s)
 
     async def resume_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """End a pause or a stop."""
+        """Resume a paused or stopped connector."""
         request = pb.ResumeConnectorRequest(name=name)
         await self._call(self._stub.ResumeConnector, request, timeout_s=timeout_s)
 
     async def stop_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """Remove a connector's tasks; its config and offsets stay."""
+        """Stop a connector: its tasks are removed, its config and offsets stay."""
         request = pb.StopConnectorRequest(name=name)
         await self._call(self._stub.StopConnector, request, timeout_s=timeout_s)
 
@@ -225,7 +226,7 @@ class ConnectClient:
         only_failed: bool = False,
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.ConnectorStatus:
-        """Restart a connector object, perhaps its tasks; returns the planned status. No retries."""
+        """Restart a connector, optionally with tasks; returns the planned status. No retries."""
         request = pb.RestartConnectorRequest(
             name=name, include_tasks=include_tasks, only_failed=only_failed
         )
@@ -242,7 +243,7 @@ class ConnectClient:
     async def list_tasks(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[pb.TaskInfo]:
-        """A connector's tasks with their configs, of all pages."""
+        """A connector's tasks with their configs, from all pages."""
 
         async def fetch(token: str) -> pb.ListTasksResponse:
             request = pb.ListTasksRequest(name=name, page_token=token)
@@ -251,7 +252,7 @@ class ConnectClient:
         return [task async for page in pages(fetch) for task in page.tasks]
 
     async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> pb.ListPluginsResponse:
-        """The plugins installed on the workers, and which workers answered."""
+        """The plugins installed on the workers, and the workers that responded."""
         return await self._call(
             self._stub.ListPlugins, pb.ListPluginsRequest(), timeout_s=timeout_s
         )
@@ -259,7 +260,7 @@ class ConnectClient:
     async def reload_plugins(
         self, worker_id: str = "", *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.ReloadPluginsResponse:
-        """Have a worker, by default the called one, load its plugins anew in a new engine."""
+        """Reload the plugins of a worker, by default the called one, in a new engine process."""
         request = pb.ReloadPluginsRequest(worker_id=worker_id)
         return await self._call_once(self._stub.ReloadPlugins, request, timeout_s=timeout_s)
 
@@ -273,37 +274,37 @@ class ConnectClient:
     async def validate_config(
         self, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.ValidateConfigResponse:
-        """A config's faults, all of them, without writing anything."""
+        """Validate a config and return all violations; nothing is written."""
         request = pb.ValidateConfigRequest(config=config)
         return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
 
     async def preview_connector(
         self, config: ConfigMap, *, row_count: int = 0, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> Preview:
-        """What a connector would do to some records (10 unless told), writing nothing."""
+        """Preview a connector on ``row_count`` records, 10 by default; nothing is written."""
         request = pb.PreviewConnectorRequest(config=config, row_count=row_count)
-        answer = await self._call(self._stub.PreviewConnector, request, timeout_s=timeout_s)
-        return answer.preview
+        response = await self._call(self._stub.PreviewConnector, request, timeout_s=timeout_s)
+        return response.preview
 
     def watch_statuses(self, name: str = "") -> AsyncGenerator[pb.WatchStatusesResponse, None]:
-        """Statuses as they change, the present ones first, until the stream breaks."""
+        """Yield the current statuses, then each change, until the stream breaks."""
         return server_stream(self._stub.WatchStatuses, pb.WatchStatusesRequest(name=name))
 
     def watch_connectors(self) -> AsyncGenerator[pb.WatchConnectorsResponse, None]:
-        """Connectors as they change, the present ones first, until the stream breaks."""
+        """Yield the current connectors, then each change, until the stream breaks."""
         return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
 
     async def replay_dead_letters(
         self, request: pb.ReplayDeadLettersRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.ReplayDeadLettersResponse:
-        """Have a connector take its dead letters once more, or show what would become of them."""
-        asked = pb.ReplayDeadLettersRequest()
-        asked.CopyFrom(request)
-        asked.request_id = request.request_id or new_request_id()
-        return await self._call(self._stub.ReplayDeadLetters, asked, timeout_s=timeout_s)
+        """Replay dead letters of a connector, or preview the replay."""
+        sent = pb.ReplayDeadLettersRequest()
+        sent.CopyFrom(request)
+        sent.request_id = request.request_id or new_request_id()
+        return await self._call(self._stub.ReplayDeadLetters, sent, timeout_s=timeout_s)
 
     async def list_topics(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[Topic]:
-        """Every topic that connectors may use, by name, of all pages."""
+        """All topics that connectors may use, by name, from all pages."""
 
         async def fetch(token: str) -> pb.ListTopicsResponse:
             request = pb.ListTopicsRequest(page_size=_PAGE_SIZE, page_token=token)
@@ -314,55 +315,56 @@ class ConnectClient:
     async def describe_topic(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> TopicDescription:
-        """A topic's partitions, and how long its records stay."""
+        """A topic's partitions and retention."""
         request = pb.DescribeTopicRequest(name=name)
-        answer = await self._call(self._stub.DescribeTopic, request, timeout_s=timeout_s)
-        return answer.topic
+        response = await self._call(self._stub.DescribeTopic, request, timeout_s=timeout_s)
+        return response.topic
 
     async def watch_topic(
         self, request: pb.WatchTopicRequest
     ) -> AsyncGenerator[pb.WatchTopicResponse, None]:
-        """Records of a topic, without ``follow`` up to the response that is ``synced``.
+        """Yield records of a topic; without ``follow`` only to the response with ``synced``.
 
-        A stream that the server ends, to be taken up on another worker, is taken up where it was.
+        If the server ends the stream, for example because it drains, the client resumes it at the
+        last positions.
 
         Raises:
-            DroverError: How the stream broke otherwise.
+            DroverError: The error that broke the stream.
         """
-        present = pb.WatchTopicRequest()
-        present.CopyFrom(request)
+        resumed = pb.WatchTopicRequest()
+        resumed.CopyFrom(request)
         while True:
             progress = False
-            async with aclosing(server_stream(self._stub.WatchTopic, present)) as stream:
+            async with aclosing(server_stream(self._stub.WatchTopic, resumed)) as stream:
                 async for response in stream:
                     progress = True
                     if response.positions:
-                        present.ClearField("positions")
-                        present.positions.extend(response.positions)
-                    if present.record_count_max:
-                        present.record_count_max -= len(response.records)
+                        resumed.ClearField("positions")
+                        resumed.positions.extend(response.positions)
+                    if resumed.record_count_max:
+                        resumed.record_count_max -= len(response.records)
                     yield response
                     if response.synced and (
                         not request.follow
-                        or (request.record_count_max and not present.record_count_max)
+                        or (request.record_count_max and not resumed.record_count_max)
                     ):
                         return
             if not progress:
                 raise UnavailableError(
-                    Reason.SERVICE_UNREACHABLE, "the stream ended before it was complete"
+                    Reason.SERVICE_UNREACHABLE, "the worker ended the stream of records: retry"
                 )
 
     async def get_topic_record_count(
         self, query: RecordQuery, *, connector: str = "", timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.GetTopicRecordCountResponse:
-        """How many records meet conditions, as far as ``timeout_s`` lets them be looked at."""
+        """Count the records that match a query, as far as possible within ``timeout_s``."""
         request = pb.GetTopicRecordCountRequest(query=query, connector=connector)
         return await self._call(self._stub.GetTopicRecordCount, request, timeout_s=timeout_s)
 
     async def get_connector_offsets(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[pb.ConnectorOffset]:
-        """A connector's committed offsets, of all pages."""
+        """A connector's committed offsets, from all pages."""
 
         async def fetch(token: str) -> pb.GetConnectorOffsetsResponse:
             request = pb.GetConnectorOffsetsRequest(name=name, page_token=token)
@@ -377,7 +379,7 @@ class ConnectClient:
         *,
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> str:
-        """Change a stopped connector's offsets; returns what was done."""
+        """Change a stopped connector's offsets; returns a message about the change."""
         request = pb.AlterConnectorOffsetsRequest(name=name, offsets=offsets)
         response = await self._call(self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s)
         return response.message
@@ -385,7 +387,7 @@ class ConnectClient:
     async def reset_connector_offsets(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> str:
-        """Remove a stopped connector's offsets; returns what was done."""
+        """Remove a stopped connector's offsets; returns a message about the change."""
         request = pb.ResetConnectorOffsetsRequest(name=name)
         response = await self._call(self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s)
         return response.message
@@ -393,7 +395,7 @@ class ConnectClient:
     async def get_connector_topics(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[str]:
-        """The topics a connector was seen to use."""
+        """The active topics of a connector."""
         request = pb.GetConnectorTopicsRequest(name=name)
         response = await self._call(self._stub.GetConnectorTopics, request, timeout_s=timeout_s)
         return list(response.topics)
@@ -401,7 +403,7 @@ class ConnectClient:
     async def reset_connector_topics(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> None:
-        """Forget the topics a connector was seen to use."""
+        """Clear the active topics of a connector."""
         request = pb.ResetConnectorTopicsRequest(name=name)
         await self._call(self._stub.ResetConnectorTopics, request, timeout_s=timeout_s)
 
@@ -432,7 +434,7 @@ class ConnectClient:
         *,
         timeout_s: float,
     ) -> ResponseT:
-        """A call that is safe to repeat."""
+        """Call an idempotent method."""
         return await unary(
             method, request, timeout_s=timeout_s, retry=self._retry, author=self._author
         )
@@ -444,5 +446,5 @@ class ConnectClient:
         *,
         timeout_s: float,
     ) -> ResponseT:
-        """A call that a repetition would do twice."""
+        """Call a method that is not idempotent, without retries."""
         return await unary(method, request, timeout_s=timeout_s, retry=False, author=self._author)

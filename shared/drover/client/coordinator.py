@@ -1,4 +1,4 @@
-"""The coordinator: membership, claims, committed offsets."""
+"""The clients of coordinators: membership, task claims, committed offsets."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
@@ -63,12 +63,12 @@ from drover.model.offsets import (
 )
 
 _PAGE_SIZE = 1000
-#: How much longer than the first coordinator the others may take to list their groups.
+#: The maximum wait for further coordinators' groups after the first response.
 _SLOW_COORDINATOR_S = 2.0
 
 
 class CoordinatorClient:
-    """Calls a coordinator over one channel; see ``drover.client`` for what all calls share."""
+    """Calls a coordinator over one channel; see ``drover.client`` for timeouts and retries."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = pb_grpc.CoordinatorServiceStub(channel)
@@ -93,15 +93,14 @@ class CoordinatorClient:
         reason: str = "",
         timeout_s: float,
     ) -> JoinOutcome:
-        """Enter a group or its next generation; parked until the rebalance completes.
+        """Join a group or its next generation; parked until the rebalance completes.
 
-        With an ``instance_id`` the member is static: a process that joins without a member id takes
-        the place of the one before, which is then refused with FENCED_INSTANCE_ID and has to end.
+        With an ``instance_id`` the member is static: a process that joins without a member id
+        replaces the previous process of this instance, which gets FENCED_INSTANCE_ID and must end.
 
-        Retried only with one of the ids: any other first join that is repeated would leave a ghost
-        behind.
-        ``timeout_s`` should be above the rebalance timeout; shortly before it the answer is
-        RetryJoin.
+        The call is retried only with a member id or an instance id, since a retried first join of a
+        dynamic member could leave a stale member in the group. ``timeout_s`` should be above the
+        rebalance timeout; shortly before it the response is RetryJoin.
         """
         request = pb.JoinGroupRequest(
             group_id=group_id,
@@ -134,7 +133,9 @@ class CoordinatorClient:
         instance_id: str | None = None,
         timeout_s: float,
     ) -> SyncOutcome:
-        """Hand in (leader) and receive the assignments; parked until the leader has synced."""
+        """Get the member's assignment; the leader also sends all assignments. Parked until the
+        leader has synced.
+        """
         request = pb.SyncGroupRequest(
             group_id=group_id,
             member_id=member_id,
@@ -156,7 +157,7 @@ class CoordinatorClient:
         instance_id: str | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> bool:
-        """Keep the session alive; returns whether a rebalance is under way (join again)."""
+        """Keep the session alive; returns whether a rebalance is in progress (join again)."""
         request = pb.HeartbeatRequest(
             group_id=group_id,
             member_id=member_id,
@@ -173,7 +174,7 @@ class CoordinatorClient:
         members: Sequence[LeavingMember],
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[LeaveResult]:
-        """Remove members; a result for each, in order."""
+        """Remove members; returns a result for each, in order."""
         request = pb.LeaveGroupRequest(
             group_id=group_id, members=[encode_leaving_member(member) for member in members]
         )
@@ -183,9 +184,9 @@ class CoordinatorClient:
     async def watch_group(
         self, *, group_id: str, member_id: str
     ) -> AsyncGenerator[WatchedGroup, None]:
-        """A group's changes as they happen, until the stream breaks; close it to stop.
+        """Yield a group's changes until the stream breaks; close it to stop.
 
-        The coordinator takes the member's process to be alive while this is open.
+        The coordinator considers the member's process alive while the stream is open.
         """
         request = pb.WatchGroupRequest(group_id=group_id, member_id=member_id)
         async with aclosing(server_stream(self._stub.WatchGroup, request)) as messages:
@@ -207,22 +208,22 @@ class CoordinatorClient:
         protocol_types: Sequence[str] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupListing]:
-        """The groups that match, by group id, of all pages; ``timeout_s`` is for each page.
+        """The matching groups by group id, from all pages; ``timeout_s`` applies to each page.
 
-        Several coordinators are asked for theirs. One that cannot be reached is left out, for the
-        others take its groups over.
+        With several coordinators, the list has the groups of all of them. Unreachable coordinators
+        are skipped, since the others take over their groups.
 
         Raises:
-            DroverError: What one of them refused; or none of them can be reached.
+            DroverError: A coordinator rejected the call, or no coordinator can be reached.
         """
-        found = await self.group_pages(states, protocol_types, timeout_s)
-        groups = {group.group_id: group for page in found for group in page.groups}
+        group_pages = await self.group_pages(states, protocol_types, timeout_s)
+        groups = {group.group_id: group for page in group_pages for group in page.groups}
         return [groups[group_id] for group_id in sorted(groups)]
 
     async def group_pages(
         self, states: Sequence[GroupState], protocol_types: Sequence[str], timeout_s: float
     ) -> list[GroupPage]:
-        """What ``list_groups`` is made of: at least one page."""
+        """The pages of ``list_groups``; at least one."""
 
         async def fetch(token: str) -> pb.ListGroupsResponse:
             request = pb.ListGroupsRequest(
@@ -250,7 +251,7 @@ class CoordinatorClient:
         instance_id: str | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> GroupCommit:
-        """Commit a group's positions: as a member, or to a group that has none."""
+        """Commit a group's positions, as a member or to a group without members."""
         request = pb.CommitGroupOffsetsRequest(
             group_id=group_id,
             member_id=member_id,
@@ -270,8 +271,9 @@ class CoordinatorClient:
         partitions: Sequence[TopicPartition] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupOffset]:
-        """A group's positions in ``partitions``, -1 for what is not committed; all that are
-        committed if none are given. ``timeout_s`` is for each page.
+        """A group's positions in ``partitions``, -1 for partitions without a committed position.
+
+        Without ``partitions``, all committed positions. ``timeout_s`` applies to each page.
         """
 
         async def fetch(token: str) -> pb.FetchGroupOffsetsResponse:
@@ -295,7 +297,9 @@ class CoordinatorClient:
         partitions: Sequence[TopicPartition],
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupOffsetDeleted]:
-        """Remove a group's positions that nobody reads on from; a result for each, in order."""
+        """Remove a group's positions in partitions that no member consumes; returns a result for
+        each, in order.
+        """
         request = pb.DeleteGroupOffsetsRequest(
             group_id=group_id, partitions=[encode_partition(each) for each in partitions]
         )
@@ -315,10 +319,10 @@ class CoordinatorClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Term:
-        """Become a task's one committer; earlier claims are fenced.
+        """Claim a task as its only committer; earlier claims are fenced.
 
-        ``request_id`` is made here unless given; give the same to repeat a claim whose answer was
-        lost.
+        Use the same ``request_id`` to repeat a claim after a lost response; by default it is
+        generated here.
         """
         request = pb.ClaimTaskRequest(
             group_id=group_id,
@@ -338,7 +342,7 @@ class CoordinatorClient:
         tasks: Sequence[TaskOffsets],
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[CommitResult]:
-        """Commit offsets of tasks, each under its claim; a result for each, in order."""
+        """Commit offsets of tasks, each under its claim; returns a result for each, in order."""
         request = pb.CommitOffsetsRequest(
             group_id=group_id, tasks=[encode_task_offsets(offsets) for offsets in tasks]
         )
@@ -354,10 +358,10 @@ class CoordinatorClient:
         consumer_group: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[CommittedOffset]:
-        """A connector's committed offsets, of all pages; ``timeout_s`` is for each page.
+        """A connector's committed offsets, from all pages; ``timeout_s`` applies to each page.
 
-        ``without_positions`` leaves out what only sinks on Kafka have; ``consumer_group`` has that,
-        the one that is named after the connector when empty.
+        On Kafka they include a sink's positions in its consumer group, unless
+        ``without_positions``. The default of ``consumer_group`` is the connector's default group.
         """
 
         async def fetch(token: str) -> pb.FetchOffsetsResponse:
@@ -380,7 +384,7 @@ class CoordinatorClient:
         change: OffsetsChange,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
-        """Write or remove offsets of a connector without tasks; its claims fall with it."""
+        """Write or remove offsets of a connector without tasks; revokes its tasks' claims."""
         generation, number = change.task_set
         if change.offsets is None:
             deletion = pb.DeleteOffsetsRequest(
@@ -409,18 +413,18 @@ class CoordinatorClient:
 
 
 class CoordinatorsClient(CoordinatorClient):
-    """Calls the coordinators that share the groups: each call goes to its group's owner.
+    """Calls several coordinators that share the groups: each call goes to the group's owner.
 
-    Follows when a group moves; see ``OwnerRoutingChannel``. An async context manager.
+    It follows a group to its new owner; see ``OwnerRoutingChannel``. An async context manager.
 
     Args:
-        addresses: host:port of some or all of them, at least one.
-        connect: Opens a channel to one of them.
+        addresses: host:port of some or all coordinators, at least one.
+        connect: Opens a channel to a coordinator.
     """
 
     def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
-        self._following = OwnerRoutingChannel(addresses, connect=connect)
-        super().__init__(cast("grpc.aio.Channel", self._following))
+        self._routing = OwnerRoutingChannel(addresses, connect=connect)
+        super().__init__(cast("grpc.aio.Channel", self._routing))
 
     async def __aenter__(self) -> Self:
         return self
@@ -430,55 +434,57 @@ class CoordinatorsClient(CoordinatorClient):
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._following.close()
+        await self._routing.close()
 
     def direct(self, address: str) -> grpc.aio.Channel:
-        """The channel to one of them, for calls that are about itself."""
-        return self._following.direct(address)
+        """The channel to one coordinator, for calls about the coordinator itself."""
+        return self._routing.direct(address)
 
     async def group_pages(
         self, states: Sequence[GroupState], protocol_types: Sequence[str], timeout_s: float
     ) -> list[GroupPage]:
-        """Of all coordinators, also of those that only others know."""
+        """The pages of all coordinators, including coordinators that only the others know."""
 
         def fetch(address: str) -> Coroutine[None, None, list[GroupPage]]:
             client = CoordinatorClient(self.direct(address))
             return client.group_pages(states, protocol_types, timeout_s)
 
-        asked = set(self._following.addresses)
-        found = await _answers([fetch(address) for address in asked], timeout_s)
-        others = {address for page in found for address in page.coordinators} - asked
+        configured = set(self._routing.addresses)
+        group_pages = await _first_responses([fetch(address) for address in configured], timeout_s)
+        others = {address for page in group_pages for address in page.coordinators} - configured
         if others:
             with suppress(UnavailableError):
-                found += await _answers([fetch(address) for address in others], timeout_s)
-        return found
+                group_pages += await _first_responses(
+                    [fetch(address) for address in others], timeout_s
+                )
+        return group_pages
 
 
-async def _answers(
+async def _first_responses(
     calls: Iterable[Coroutine[None, None, list[GroupPage]]], timeout_s: float
 ) -> list[GroupPage]:
-    """Of those that answer no more than a little later than the first."""
+    """The pages of calls that end within ``_SLOW_COORDINATOR_S`` after the first one."""
     lists = [asyncio.ensure_future(call) for call in calls]
     try:
         await asyncio.wait(lists, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(lists, timeout=min(_SLOW_COORDINATOR_S, timeout_s))
-        found: list[GroupPage] = []
-        unreached: UnavailableError | None = None
+        group_pages: list[GroupPage] = []
+        unavailable: UnavailableError | None = None
         for each in lists:
             try:
-                found += _answer_of(each)
+                group_pages += _result_of(each)
             except UnavailableError as error:
-                unreached = error
-        if unreached is not None and not found:
-            raise unreached
-        return found
+                unavailable = error
+        if unavailable is not None and not group_pages:
+            raise unavailable
+        return group_pages
     finally:
         for each in lists:
             each.cancel()
         await asyncio.gather(*lists, return_exceptions=True)
 
 
-def _answer_of(task: "asyncio.Future[list[GroupPage]]") -> list[GroupPage]:
+def _result_of(task: "asyncio.Future[list[GroupPage]]") -> list[GroupPage]:
     if not task.done():
-        raise UnavailableError(Reason.SERVICE_UNREACHABLE, "a coordinator did not answer in time")
+        raise UnavailableError(Reason.SERVICE_UNREACHABLE, "a coordinator did not respond in time")
     return task.result()

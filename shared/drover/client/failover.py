@@ -1,7 +1,6 @@
-"""A channel to one of several servers that are equal, and to the next one when that one is away.
+"""A channel to one of several equal servers, with failover to the next one.
 
-Nothing here knows single calls, and nothing is repeated here: whoever calls, or watches, again is
-led to the server that has the turn.
+It works for all methods. It retries no call: the caller's retry goes to the next server.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -16,20 +15,20 @@ from drover.rpc.status import from_rpc_error
 
 
 class FailoverChannel:
-    """What a generated stub needs of a channel; connects with the first call.
+    """A channel for generated stubs; connects at the first call.
 
-    All calls go to one server, so that what it knows of its callers stays in one place. When it
-    cannot answer (UNAVAILABLE, or in time), the next one has the turn, for everybody.
+    All calls go to one server, because it keeps state about its callers. If it is unavailable or
+    does not respond in time, all later calls go to the next server.
 
     Args:
-        addresses: host:port of servers; at least one.
-        connect: Opens a channel to one of them.
+        addresses: host:port of the servers; at least one.
+        connect: Opens a channel to a server.
     """
 
     def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
         self.addresses = tuple(addresses)
         self._connect = connect
-        self._turn = 0
+        self._attempt = 0
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Self:
@@ -46,62 +45,62 @@ class FailoverChannel:
 
     @property
     def address(self) -> str:
-        """The server that has the turn."""
-        return self.addresses[self._turn % len(self.addresses)]
+        """The address of the current server."""
+        return self.addresses[self._attempt % len(self.addresses)]
 
     def as_channel(self) -> grpc.aio.Channel:
-        """Itself, as the clients' types have it."""
+        """This object with the type that clients expect."""
         return cast("grpc.aio.Channel", self)
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A call of the server that has the turn; see ``grpc.aio.Channel``."""
+        """A method of the current server; see ``grpc.aio.Channel``."""
 
         def call(request: Any, *, timeout: float, metadata: Any) -> Coroutine[Any, Any, Any]:
-            turn, here = self._turn, self._here()
-            begin = here.unary_unary(method, *codecs, **options)
-            return self._answer(turn, begin(request, timeout=timeout, metadata=metadata))
+            attempt, channel = self._attempt, self._current_channel()
+            start = channel.unary_unary(method, *codecs, **options)
+            return self._await(attempt, start(request, timeout=timeout, metadata=metadata))
 
         return call
 
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A stream from the server that has the turn; see ``grpc.aio.Channel``."""
+        """A streaming method of the current server; see ``grpc.aio.Channel``."""
 
         def call(request: Any, *, timeout: float | None, metadata: Any) -> "_Stream":
-            turn, here = self._turn, self._here()
-            begin = here.unary_stream(method, *codecs, **options)
-            return _Stream(self, turn, begin(request, timeout=timeout, metadata=metadata))
+            attempt, channel = self._attempt, self._current_channel()
+            start = channel.unary_stream(method, *codecs, **options)
+            return _Stream(self, attempt, start(request, timeout=timeout, metadata=metadata))
 
         return call
 
-    def failed(self, turn: int, error: DroverError) -> None:
-        """Whoever had the turn as number ``turn`` answered with ``error``."""
-        away = isinstance(error, UnavailableError | DeadlineExceededError)
-        if away and turn == self._turn:
-            self._turn += 1
+    def note_failure(self, attempt: int, error: DroverError) -> None:
+        """Switch to the next server if the server of ``attempt`` is current and unavailable."""
+        is_unavailable = isinstance(error, UnavailableError | DeadlineExceededError)
+        if is_unavailable and attempt == self._attempt:
+            self._attempt += 1
 
-    def _here(self) -> grpc.aio.Channel:
+    def _current_channel(self) -> grpc.aio.Channel:
         if self.address not in self._channels:
             self._channels[self.address] = self._connect(self.address)
         return self._channels[self.address]
 
-    async def _answer(self, turn: int, call: Any) -> Any:
+    async def _await(self, attempt: int, call: Any) -> Any:
         try:
             return await call
         except grpc.RpcError as error:
-            self.failed(turn, from_rpc_error(error))
+            self.note_failure(attempt, from_rpc_error(error))
             raise
 
 
 class _Stream:
-    """A stream, as far as ``drover.client.calls`` uses one."""
+    """The part of gRPC's stream that ``drover.client.calls`` uses."""
 
-    def __init__(self, replicas: FailoverChannel, turn: int, call: Any) -> None:
+    def __init__(self, replicas: FailoverChannel, attempt: int, call: Any) -> None:
         self._replicas = replicas
-        self._turn = turn
+        self._attempt = attempt
         self._call = call
 
     def cancel(self) -> None:
-        """End it."""
+        """End the stream."""
         self._call.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -109,5 +108,5 @@ class _Stream:
             async for message in self._call:
                 yield message
         except grpc.RpcError as error:
-            self._replicas.failed(self._turn, from_rpc_error(error))
+            self._replicas.note_failure(self._attempt, from_rpc_error(error))
             raise

@@ -1,6 +1,6 @@
-"""Sets of task configs, which may be larger than a message: sent in parts, taken as one.
+"""Sends sets of task configs that exceed a message's maximum size in several parts.
 
-``drover.rpc.multipart`` puts them together.
+``drover.rpc.multipart`` reassembles them.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ import grpc.aio
 from drover.client.calls import unary
 from drover.errors import AbortedError, Reason
 
-#: A set goes in messages of about this size.
+#: The maximum size of a part.
 PART_MAX_BYTES = 2 * 1024 * 1024
-#: How often a set is sent again whose earlier parts the server has lost.
+#: The maximum number of attempts if the server loses earlier parts.
 PARTS_ATTEMPTS = 3
 
 
 class Entry(Protocol):
-    """One of a set."""
+    """An entry of a set."""
 
     def ByteSize(self) -> int:  # noqa: N802
-        """How large it is in a message."""
+        """The size of the entry in a message."""
 
 
 class Part(Protocol):
-    """A message with some of a set."""
+    """A message with some entries of a set."""
 
     part: int
     more: bool
@@ -38,7 +38,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 def _in_parts(entries: Sequence[EntryT]) -> Iterator[list[EntryT]]:
-    """At least one part; each within the limit unless one entry is larger alone."""
+    """Split a set into at least one part; a part above the limit has a single entry."""
     part: list[EntryT] = []
     size = 0
     for entry in entries:
@@ -58,20 +58,20 @@ async def put_parts(
     *,
     timeout_s: float,
 ) -> ResponseT:
-    """Send a set in as many messages as it takes; returns the answer to the last one.
+    """Send a set in one or more messages; returns the response to the last one.
 
-    The whole set is sent again when the server has lost what came before a part: when it was
-    started anew, or the answer to the last part did not arrive.
+    The client sends the set again if the server has lost earlier parts, because it restarted or
+    because the response to the last part was lost.
 
     Args:
-        method: The call.
+        method: The method to call.
         entries: The set.
-        request_of: Makes the message for some of them; it is numbered here. All have one request
-            id.
-        timeout_s: For all of it.
+        request_of: Creates the message for some entries, without the part's index. All messages
+            must have the same request id.
+        timeout_s: The time limit for all messages.
 
     Raises:
-        AbortedError: PART_MISSING, it lost them again and again.
+        AbortedError: PART_MISSING, the server lost parts at every attempt.
         DroverError: As ``unary``.
     """
     requests = [request_of(part) for part in _in_parts(entries)]

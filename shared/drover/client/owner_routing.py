@@ -1,8 +1,8 @@
-"""A channel that leads each call to the coordinator that owns its group, and follows when it moves.
+"""A channel that routes each call to the coordinator that owns the call's group.
 
-Several coordinators share the groups. A call goes to the owner that is known of its group; when
-that one says NOT_COORDINATOR, cannot be reached or does not answer, the others are asked who owns
-it now. Nothing here knows single calls: whatever has a ``group_id`` is led.
+Several coordinators share the groups. A call goes to the known owner of its group. If this
+coordinator responds with NOT_COORDINATOR, cannot be reached or does not respond, the channel asks
+the others for the current owner. It works for all methods with a ``group_id`` in the request.
 """
 
 import asyncio
@@ -27,34 +27,38 @@ from drover.errors import (
 )
 from drover.rpc.status import from_rpc_error
 
-#: How long a coordinator may take to say who owns a group.
+#: The time limit of a FindCoordinator call.
 FIND_TIMEOUT_S = 1.0
-#: A call that is not answered for so long may wait at one that is frozen: the others are asked.
+#: After this time without a response, ask the others for the owner: the coordinator may be frozen.
 PROBE_EVERY_S = 1.0
-#: The pause doubles up to this: of all members of a rebalance each has a call that waits.
+#: The interval doubles up to this, since each member of a rebalance has a waiting call.
 PROBE_MAX_S = 4.0
 FOLLOW_FIRST_S = 0.02
 FOLLOW_MAX_S = 0.5
 GROUPS_MAX = 1_000
 CHANNELS_MAX = 64
 
-#: NOT_COORDINATOR names the owner under this key, if it is known.
+#: The metadata key of NOT_COORDINATOR for the owner's address, if it is known.
 OWNER_KEY = "coordinator"
 _END = object()
-#: What an owner says that is about to be none.
-_LEAVING = {Reason.SERVICE_UNREACHABLE, Reason.DRAINING, Reason.COORDINATOR_NOT_AVAILABLE}
+#: The reasons of errors after which the group probably gets a new owner.
+_OWNER_UNAVAILABLE = {
+    Reason.SERVICE_UNREACHABLE,
+    Reason.DRAINING,
+    Reason.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 class OwnerRoutingChannel:
-    """What a generated stub needs of a channel; connects with the first call.
+    """A channel for generated stubs; connects at the first call.
 
-    A call that another coordinator has to answer is repeated there within its deadline: the first
-    one did nothing with it, or what it did is gone with it.
+    If a group has moved, the call is repeated at the new owner within its deadline. This is safe:
+    the previous owner did not execute the call, or its effect was lost with the owner.
 
     Args:
-        addresses: host:port of coordinators that share the groups; at least one. Of one that is
-            alone nobody asks who owns a group.
-        connect: Opens a channel to one of them.
+        addresses: host:port of coordinators that share the groups; at least one. With one address,
+            that coordinator is the owner of all groups until it responds with NOT_COORDINATOR.
+        connect: Opens a channel to a coordinator.
     """
 
     def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
@@ -91,112 +95,116 @@ class OwnerRoutingChannel:
         return self._channels[address]
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A led call; see ``grpc.aio.Channel``."""
+        """A method of the group's owner; see ``grpc.aio.Channel``."""
 
         def call(request: Any, *, timeout: float, metadata: Any) -> Coroutine[Any, Any, Any]:
-            def at(address: str, left_s: float) -> Any:
-                begin = self.direct(address).unary_unary(method, *codecs, **options)
-                return begin(request, timeout=left_s, metadata=metadata)
+            def call_at(address: str, left_s: float) -> Any:
+                start = self.direct(address).unary_unary(method, *codecs, **options)
+                return start(request, timeout=left_s, metadata=metadata)
 
-            return self._lead(request.group_id, timeout, at)
+            return self._route(request.group_id, timeout, call_at)
 
         return call
 
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A stream from the owner; it breaks when the owner is another one."""
+        """A stream from the group's owner; it breaks when the owner changes."""
 
         def call(request: Any, *, timeout: float | None, metadata: Any) -> "_Stream":
-            def at(address: str) -> Any:
-                begin = self.direct(address).unary_stream(method, *codecs, **options)
-                return begin(request, timeout=timeout, metadata=metadata)
+            def call_at(address: str) -> Any:
+                start = self.direct(address).unary_stream(method, *codecs, **options)
+                return start(request, timeout=timeout, metadata=metadata)
 
-            return _Stream(self, request.group_id, at)
+            return _Stream(self, request.group_id, call_at)
 
         return call
 
     # --- calls -------------------------------------------------------------------------------
 
-    async def _lead(self, group_id: str, timeout_s: float, at: Callable[[str, float], Any]) -> Any:
+    async def _route(
+        self, group_id: str, timeout_s: float, call_at: Callable[[str, float], Any]
+    ) -> Any:
+        """Call the group's owner; follow the group while coordinators say NOT_COORDINATOR."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         backoff = Backoff(FOLLOW_FIRST_S, FOLLOW_MAX_S)
         while True:
             owner = await self.owner(group_id, deadline - loop.time())
             try:
-                return await self._answer(group_id, owner, at(owner, deadline - loop.time()))
+                call = call_at(owner, deadline - loop.time())
+                return await self._response(group_id, owner, call)
             except grpc.RpcError as raw:
                 error = from_rpc_error(raw)
             except _MovedError as moved:
                 error = moved
-            self.failed_at(owner, group_id, error)
+            self.note_failure(owner, group_id, error)
             left_s = deadline - loop.time()
             if error.reason is not Reason.NOT_COORDINATOR:
                 raise error
             pause_s = backoff.next_pause_s()
-            if left_s <= pause_s:  # which is no verdict on the call: it was not looked at
+            if left_s <= pause_s:  # UNAVAILABLE, since no coordinator has executed the call
                 raise UnavailableError(
                     Reason.COORDINATOR_NOT_AVAILABLE,
-                    f"no coordinator that serves group {group_id!r} was found in time: retry",
+                    f"the owner of group {group_id!r} was not found before the deadline: retry",
                     metadata={"groupId": group_id},
                 )
             await asyncio.sleep(pause_s)
 
-    async def _answer(self, group_id: str, owner: str, call: Any) -> Any:
-        """Wait for the answer; while there is none, ask the others whether the owner changed."""
-        answer = asyncio.ensure_future(_awaited(call))
+    async def _response(self, group_id: str, owner: str, call: Any) -> Any:
+        """Wait for the response; until then, ask the others periodically for the owner."""
+        response = asyncio.ensure_future(_awaited(call))
         others = [address for address in self.addresses if address != owner]
         probes = Backoff(PROBE_EVERY_S, PROBE_MAX_S)
         try:
             while True:
-                await asyncio.wait([answer], timeout=probes.next_pause_s() if others else None)
-                if answer.done():
-                    return answer.result()
-                found = owner
+                await asyncio.wait([response], timeout=probes.next_pause_s() if others else None)
+                if response.done():
+                    return response.result()
+                current_owner = owner
                 with suppress(DroverError):
-                    found = await self._find(group_id, others, FIND_TIMEOUT_S)
-                if found != owner and not answer.done():
-                    raise _MovedError(found)
+                    current_owner = await self._find(group_id, others, FIND_TIMEOUT_S)
+                if current_owner != owner and not response.done():
+                    raise _MovedError(current_owner)
         finally:
-            answer.cancel()
+            response.cancel()
 
     # --- owners ------------------------------------------------------------------------------
 
     async def owner(self, group_id: str, timeout_s: float) -> str:
-        """The owner that is known of a group, or else whoever a coordinator says it is.
+        """The known owner of a group; if unknown, ask the coordinators.
 
         Raises:
-            DroverError: None of them knows in time.
+            DroverError: No coordinator returned the owner in time.
         """
-        known = self.known_owner(group_id)
-        if known is None:
-            known = await self._find(group_id, self.addresses, min(FIND_TIMEOUT_S, timeout_s))
-            self._learn(group_id, known)
-        return known
+        address = self.known_owner(group_id)
+        if address is None:
+            address = await self._find(group_id, self.addresses, min(FIND_TIMEOUT_S, timeout_s))
+            self._set_owner(group_id, address)
+        return address
 
     def known_owner(self, group_id: str) -> str | None:
-        """Where calls of a group go at present; None when it has to be found first."""
+        """The known owner of a group; None if it is unknown."""
         if group_id in self._owners:
             self._owners.move_to_end(group_id)
             return self._owners[group_id]
         return None if self._shared else self.addresses[0]
 
-    def failed_at(self, owner: str, group_id: str, error: DroverError) -> None:
-        """Draw the consequence of an error that ``owner`` answered."""
+    def note_failure(self, owner: str, group_id: str, error: DroverError) -> None:
+        """Update the known owner of a group after an error of ``owner``."""
         if error.reason is Reason.NOT_COORDINATOR:
             self._shared = True
             hint = error.metadata.get(OWNER_KEY, "")
             if hint and hint != owner:
-                self._learn(group_id, hint)
+                self._set_owner(group_id, hint)
             else:
-                self._forget(group_id, owner)
-        elif error.reason in _LEAVING or isinstance(error, DeadlineExceededError):
-            self._forget(group_id, owner)
+                self._drop_owner(group_id, owner)
+        elif error.reason in _OWNER_UNAVAILABLE or isinstance(error, DeadlineExceededError):
+            self._drop_owner(group_id, owner)
 
     def moved_event(self) -> asyncio.Event:
-        """Set when the owner of some group has changed."""
+        """The event that is set when the known owner of any group changes."""
         return self._moved
 
-    def _learn(self, group_id: str, owner: str) -> None:
+    def _set_owner(self, group_id: str, owner: str) -> None:
         if self._owners.get(group_id) == owner:
             return
         self._owners[group_id] = owner
@@ -205,95 +213,98 @@ class OwnerRoutingChannel:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    def _forget(self, group_id: str, owner: str) -> None:
+    def _drop_owner(self, group_id: str, owner: str) -> None:
         if self._owners.get(group_id) == owner:
             del self._owners[group_id]
 
     async def _find(self, group_id: str, addresses: Sequence[str], timeout_s: float) -> str:
-        """Ask all at once; the first who knows is believed."""
+        """Call FindCoordinator at all addresses concurrently; returns the first result."""
         if timeout_s <= 0:
-            raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
-        asked = [
-            asyncio.ensure_future(self._ask(address, group_id, timeout_s)) for address in addresses
+            raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no response before the deadline")
+        lookups = [
+            asyncio.ensure_future(self._find_at(address, group_id, timeout_s))
+            for address in addresses
         ]
         error: DroverError = UnavailableError(
-            Reason.COORDINATOR_NOT_AVAILABLE, f"nobody knows who owns group {group_id!r}: retry"
+            Reason.COORDINATOR_NOT_AVAILABLE,
+            f"no coordinator knows the owner of group {group_id!r}: retry",
         )
         try:
-            for each in asyncio.as_completed(asked):
+            for each in asyncio.as_completed(lookups):
                 try:
                     return await each
                 except DeadlineExceededError:
-                    pass  # the call itself may have time left: it has to be repeatable
-                except DroverError as refused:
-                    error = refused
+                    pass  # UNAVAILABLE instead: the caller's deadline may be later, so it may retry
+                except DroverError as lookup_error:
+                    error = lookup_error
             raise error
         finally:
-            for task in asked:
+            for task in lookups:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*lookups, return_exceptions=True)
 
-    async def _ask(self, address: str, group_id: str, timeout_s: float) -> str:
+    async def _find_at(self, address: str, group_id: str, timeout_s: float) -> str:
         stub: Any = pb_grpc.CoordinatorServiceStub(self.direct(address))
         try:
-            answer = await stub.FindCoordinator(
+            response = await stub.FindCoordinator(
                 pb.FindCoordinatorRequest(group_id=group_id), timeout=timeout_s
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
-        return str(answer.address)
+        return str(response.address)
 
 
 class _MovedError(FailedPreconditionError):
-    """Another coordinator says that the group is not at the one that was called."""
+    """Another coordinator is the owner of the group now."""
 
     def __init__(self, owner: str) -> None:
         super().__init__(
-            Reason.NOT_COORDINATOR, f"the group moved to {owner}", metadata={OWNER_KEY: owner}
+            Reason.NOT_COORDINATOR, f"the group has moved to {owner}", metadata={OWNER_KEY: owner}
         )
 
 
 class _Stream:
-    """A stream from a group's owner, as far as ``drover.client.calls`` uses one."""
+    """A stream from a group's owner, with the methods that ``drover.client.calls`` uses."""
 
     def __init__(
-        self, following: OwnerRoutingChannel, group_id: str, begin: Callable[[str], Any]
+        self, routing: OwnerRoutingChannel, group_id: str, start: Callable[[str], Any]
     ) -> None:
-        self._following = following
+        self._routing = routing
         self._group_id = group_id
-        self._begin = begin
+        self._start = start
         self._call: Any = None
 
     def cancel(self) -> None:
-        """End it."""
+        """End the stream."""
         if self._call is not None:
             self._call.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        following, group_id = self._following, self._group_id
-        owner = await following.owner(group_id, FIND_TIMEOUT_S)
-        self._call = self._begin(owner)
+        routing, group_id = self._routing, self._group_id
+        owner = await routing.owner(group_id, FIND_TIMEOUT_S)
+        self._call = self._start(owner)
         messages = aiter(self._call)
         while True:
             try:
                 message = await self._next(messages, owner)
             except grpc.RpcError as error:
-                following.failed_at(owner, group_id, from_rpc_error(error))
+                routing.note_failure(owner, group_id, from_rpc_error(error))
                 raise
             if message is _END:
                 return
             yield message
 
     async def _next(self, messages: AsyncIterator[Any], owner: str) -> Any:
-        following = self._following
+        routing = self._routing
         message = asyncio.ensure_future(_next(messages))
         try:
             while not message.done():
-                if following.known_owner(self._group_id) not in (owner, None):
+                if routing.known_owner(self._group_id) not in (owner, None):
                     raise UnavailableError(
-                        Reason.SERVICE_UNREACHABLE, f"the group is not at {owner} any more"
+                        Reason.SERVICE_UNREACHABLE,
+                        f"the group has moved away from the coordinator {owner}: retry",
                     )
-                moved = asyncio.ensure_future(following.moved_event().wait())
+                moved = asyncio.ensure_future(routing.moved_event().wait())
                 try:
                     await asyncio.wait({message, moved}, return_when=asyncio.FIRST_COMPLETED)
                 finally:

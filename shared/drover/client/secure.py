@@ -1,4 +1,4 @@
-"""Channels over TLS, which use a renewed certificate for the calls that come after it."""
+"""Channels over TLS; new calls use a renewed certificate."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self, cast
@@ -20,9 +20,11 @@ def plaintext(address: str) -> grpc.aio.Channel:
 
 
 def connect_by(certificate: Renewed[Certificate] | None, *, server_name: str = "") -> Connect:
-    """How a service connects: over TLS by its own certificate, in plaintext if it has none.
+    """The function that opens a service's channels: over TLS with its certificate, else plaintext.
 
-    ``server_name`` is what the servers' certificates are for, where that is not their host.
+    Args:
+        certificate: The service's certificate; None for plaintext.
+        server_name: The name in the servers' certificates, if it is not their host.
     """
     if certificate is None:
         return plaintext
@@ -34,7 +36,7 @@ def connect_by(certificate: Renewed[Certificate] | None, *, server_name: str = "
 
 
 def channel_credentials(certificate: Certificate, token: str = "") -> grpc.ChannelCredentials:
-    """What a client shows: its certificate if it has one, and with each call a token if given."""
+    """The credentials of a client: its certificate, if any, and a token for each call, if any."""
     credentials = grpc.ssl_channel_credentials(
         certificate.ca_pem, certificate.key_pem or None, certificate.cert_pem or None
     )
@@ -46,7 +48,7 @@ def channel_credentials(certificate: Certificate, token: str = "") -> grpc.Chann
 
 
 class _Connection:
-    """A channel, and how many calls it has under way."""
+    """A channel and the number of its calls in flight."""
 
     def __init__(self, opened: grpc.aio.Channel) -> None:
         self.channel = opened
@@ -64,15 +66,15 @@ class _Connection:
 
 
 class RenewingChannel:
-    """What a generated stub needs of a channel; connects with the first call.
+    """A channel for generated stubs; connects at the first call.
 
-    When the certificate is renewed, new calls get a connection of their own; the one before is
+    After a renewal of the certificate, new calls use a new connection. The previous connection is
     closed when its last call has ended.
 
     Args:
         address: host:port.
-        certificate: The client's.
-        server_name: What the server's certificate is for, where that is not the host.
+        certificate: The client's certificate.
+        server_name: The name in the server's certificate, if it is not the host.
     """
 
     def __init__(
@@ -99,29 +101,29 @@ class RenewingChannel:
             await each.channel.close(grace)
 
     def as_channel(self) -> grpc.aio.Channel:
-        """Itself, as the clients' types have it."""
+        """This object with the type that clients expect."""
         return cast("grpc.aio.Channel", self)
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A call; see ``grpc.aio.Channel``."""
+        """See ``grpc.aio.Channel``."""
 
         def call(request: Any, *, timeout: float, metadata: Any = None) -> Coroutine[Any, Any, Any]:
-            async def answer() -> Any:
-                async with self._connection() as here:
-                    begin = here.unary_unary(method, *codecs, **options)
-                    return await begin(request, timeout=timeout, metadata=metadata)
+            async def response() -> Any:
+                async with self._connection() as opened:
+                    start = opened.unary_unary(method, *codecs, **options)
+                    return await start(request, timeout=timeout, metadata=metadata)
 
-            return answer()
+            return response()
 
         return call
 
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """A stream; see ``grpc.aio.Channel``."""
+        """See ``grpc.aio.Channel``."""
 
         def call(request: Any, *, timeout: float | None, metadata: Any = None) -> "_Stream":
             connection = self._connection()
-            begin = connection.channel.unary_stream(method, *codecs, **options)
-            return _Stream(connection, begin(request, timeout=timeout, metadata=metadata))
+            start = connection.channel.unary_stream(method, *codecs, **options)
+            return _Stream(connection, start(request, timeout=timeout, metadata=metadata))
 
         return call
 
@@ -136,7 +138,7 @@ class RenewingChannel:
         return self._present
 
     def _retire(self, connection: _Connection) -> None:
-        """Leave a connection to its calls; without any it closes with its last reference."""
+        """Keep a connection until its calls end; without calls, dropping it closes it."""
         self._retired = [each for each in self._retired if each.call_count]
         connection.retired = True
         if connection.call_count:
@@ -144,14 +146,14 @@ class RenewingChannel:
 
 
 class _Stream:
-    """A stream, as far as ``drover.client.calls`` uses one."""
+    """The part of gRPC's stream that ``drover.client.calls`` uses."""
 
     def __init__(self, connection: _Connection, call: Any) -> None:
         self._connection = connection
         self._call = call
 
     def cancel(self) -> None:
-        """End it."""
+        """End the stream."""
         self._call.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Any]:

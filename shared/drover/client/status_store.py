@@ -1,4 +1,4 @@
-"""The status store: what is running."""
+"""The client of the status store: statuses of connectors and tasks, active topics."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -17,14 +17,16 @@ from drover.model.status import StatusChange, StatusSnapshot, StatusWrite
 
 @dataclass(frozen=True, slots=True)
 class StatusesWritten:
-    """For each write, in order, whether it was written (else superseded); the log's end after."""
+    """The result of a request: for each write, in order, whether it was written or superseded; and
+    the log's end offset after the request.
+    """
 
     written: Sequence[bool]
     end_offset: int
 
 
 class StatusStoreClient:
-    """Calls a status store over one channel; see ``drover.client`` for what all calls share."""
+    """Calls a status store over one channel; see ``drover.client`` for timeouts and retries."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = pb_grpc.StatusStoreServiceStub(channel)
@@ -37,15 +39,14 @@ class StatusStoreClient:
         number: int = 0,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> StatusesWritten:
-        """Write statuses in one append; at least one.
+        """Write statuses in one append.
 
         Args:
-            writes: In order.
-            writer: A name that this life of this process has alone; empty for a write without
-                number.
-            number: Higher than that of the writer's request before, so that the store knows late
-                copies of that.
-            timeout_s: For the whole call.
+            writes: The writes, in order; at least one.
+            writer: A unique name of this run of the process; empty for a request without a number.
+            number: The writer's sequence number, higher than in its previous request. The store
+                rejects delayed retries of earlier requests by it.
+            timeout_s: The time limit for the call with its retries.
         """
         request = pb.PutStatusesRequest(
             writes=[encode_write(write) for write in writes], writer=writer, number=number
@@ -65,15 +66,15 @@ class StatusStoreClient:
         discovered_ms: int = 0,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
-        """Say that a task of a connector was seen to use topics; at least one.
+        """Write that a task of a connector uses topics.
 
         Args:
-            connector: Its name.
-            topics: Their names.
+            connector: The connector's name.
+            topics: The topics' names; at least one.
             task: The task's index.
-            discovered_ms: When, in milliseconds since 1970; 0 for now, which leaves topics that are
-                known already as they are.
-            timeout_s: For the whole call.
+            discovered_ms: The time of discovery, in milliseconds since 1970. 0 for the current
+                time, which is written only for topics that the store does not know yet.
+            timeout_s: The time limit for the call with its retries.
         """
         request = pb.PutTopicStatusesRequest(
             connector=connector,
@@ -86,16 +87,16 @@ class StatusStoreClient:
     async def delete_topic_statuses(
         self, connector: str, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> None:
-        """Forget the topics that a connector was seen to use."""
+        """Remove the active topics of a connector."""
         request = pb.DeleteTopicStatusesRequest(connector=connector)
         await unary(self._stub.DeleteTopicStatuses, request, timeout_s=timeout_s, retry=True)
 
     async def flush(self, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
-        """Wait until everything that the store received before is durable and seen by readers."""
+        """Wait until all earlier writes are durable and visible to readers."""
         await unary(self._stub.Flush, pb.FlushRequest(), timeout_s=timeout_s, retry=True)
 
     async def get_snapshot(self, *, timeout_s: float = CALL_TIMEOUT_S) -> StatusSnapshot:
-        """Every status and topic."""
+        """All statuses and active topics."""
         return decode_snapshot(
             await snapshot(self._stub.GetSnapshot, pb.GetSnapshotRequest(), timeout_s=timeout_s)
         )
@@ -103,14 +104,15 @@ class StatusStoreClient:
     async def watch(
         self, start_offset: int, log_id: str = ""
     ) -> AsyncGenerator[EventsRead[StatusChange], None]:
-        """The changes from an offset on, until the stream breaks; ``follow`` resumes it.
+        """Yield the changes from an offset on, until the stream breaks; ``follow`` resumes it.
 
         Raises:
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
-                offset is not one of the log ``log_id``.
+            OutOfRangeError: REVISION_COMPACTED, the history starts after the offset, or the store
+                has another log than ``log_id``.
         """
         request = pb.WatchStatusesRequest(start_offset=start_offset, log_id=log_id)
         async with aclosing(server_stream(self._stub.WatchStatuses, request)) as messages:
             async for message in messages:
-                found = [decode_event(event) for event in message.events]
-                yield EventsRead([e for e in found if e is not None], message.end_offset)
+                decoded = [decode_event(event) for event in message.events]
+                events = [event for event in decoded if event is not None]
+                yield EventsRead(events, message.end_offset)

@@ -1,4 +1,4 @@
-"""Workers among each other."""
+"""The client for calls between workers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -17,21 +17,26 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["WorkerService"].full_name
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 Metadata = tuple[tuple[str, str], ...]
-#: Makes the metadata that signs a call, of gRPC's name of it and its request's bytes.
+#: Creates a call's signature metadata from gRPC's method name and the request's bytes.
 Sign = Callable[[str, bytes], Metadata]
 
 
 def unsigned(method: str, body: bytes) -> Metadata:
-    """For callers that are no worker of a group."""
+    """No signature, for callers outside of the group."""
     del method, body
     return ()
 
 
 class WorkerClient:
-    """Calls another worker over one channel; see ``drover.client`` for what all calls share."""
+    """Calls another worker over one channel; see ``drover.client`` for timeouts and retries.
+
+    Args:
+        channel: The channel to the worker.
+        sign: Signs calls. If it raises UnavailableError, the call is retried like a call to an
+            unavailable worker.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, sign: Sign = unsigned) -> None:
-        """``sign`` may raise UnavailableError, which is retried as if the worker had said so."""
         self._forward: grpc.aio.UnaryUnaryMultiCallable[pb.ForwardRequest, pb.ForwardResponse] = (
             _signed_call(channel, "Forward", pb.ForwardResponse, sign)
         )
@@ -60,10 +65,10 @@ class WorkerClient:
         Args:
             method: The RPC's name, such as "CreateConnector".
             request: The serialized request.
-            hop_count: How often it was forwarded, this time included.
-            author: Who asked for the call; empty if unknown.
-            retry: Whether the forwarded call is safe to repeat.
-            timeout_s: For the call with its retries.
+            hop_count: The number of times the call was forwarded, including this one.
+            author: The author of the original call; empty if unknown.
+            retry: Whether the forwarded call is idempotent.
+            timeout_s: The time limit for the call with its retries.
         """
         message = pb.ForwardRequest(
             method=method, request=request, hop_count=hop_count, author=author
@@ -72,14 +77,14 @@ class WorkerClient:
         return response.response
 
     async def serves(self, *, timeout_s: float) -> bool:
-        """Whether the worker says that it can answer calls.
+        """Whether the worker's health is SERVING.
 
         Raises:
-            DroverError: It does not answer in time.
+            DroverError: The worker does not respond in time.
         """
         request = health_pb2.HealthCheckRequest(service="")
-        answer = await unary(self._check_health, request, timeout_s=timeout_s, retry=False)
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        response = await unary(self._check_health, request, timeout_s=timeout_s, retry=False)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def submit_task_configs(
         self,
@@ -89,12 +94,12 @@ class WorkerClient:
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
-        """Hand the leader a connector's task configs; returns when they are durable.
+        """Send a connector's task configs to the leader; returns when they are durable.
 
-        A large set goes in several messages.
+        A large set is sent in several messages.
 
         Raises:
-            AbortedError: PART_MISSING, the leader lost what was sent again and again.
+            AbortedError: PART_MISSING, the leader lost parts of the set at every attempt.
         """
         request_id = request_id or new_request_id()
         await put_parts(
@@ -110,7 +115,7 @@ class WorkerClient:
 def _signed_call(
     channel: grpc.aio.Channel, rpc: str, response_type: type[ResponseT], sign: Sign
 ) -> "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]":
-    """As a stub's method; what is signed are the very bytes that are sent."""
+    """A method like a stub's; it signs exactly the bytes that it sends."""
     method = f"/{_SERVICE}/{rpc}"
     call: Any = channel.unary_unary(
         method, request_serializer=bytes, response_deserializer=response_type.FromString
