@@ -1,7 +1,7 @@
-"""Proto messages to model values and back: ``encode_x`` and ``decode_x``, no decisions.
+"""Converts model values to proto messages and back: ``encode_x`` and ``decode_x``, without logic.
 
-Spans and times are milliseconds in the model. An enum value that is unspecified or unknown has no
-counterpart there: in a request, decoding it raises InvalidArgumentError with the field's name. What
-a server says of its state is read as far as it is known, since a newer one must not end the mirror
-of an older client.
+Durations and times are milliseconds in the model. An unspecified or unknown enum value has no
+counterpart in the model: in a request, decoding it raises InvalidArgumentError with the field's
+name. In a server's response, unknown values are replaced or skipped, so an older client can still
+read from a newer server.
 """

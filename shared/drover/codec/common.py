@@ -1,4 +1,4 @@
-"""What every codec uses: ids, terms, spans, times, enums."""
+"""Shared codecs: ids, terms, durations, times, enums."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ from drover.model.status import RecordCounts
 EnumT = TypeVar("EnumT", bound=StrEnum)
 OtherwiseT = TypeVar("OtherwiseT")
 
-#: How many unknown enum values and kinds a process logs.
+#: The maximum number of unknown enum values and message kinds that a process logs.
 REPORTED_MAX = 100
 
 _log = structlog.get_logger("drover.codec")
@@ -26,12 +26,12 @@ _reported: set[str] = set()
 
 
 class EnumCodec(Generic[EnumT]):
-    """A proto enum and a StrEnum whose values are its names without the prefix.
+    """Converts between a proto enum and a StrEnum with the same names without a prefix.
 
     Args:
         proto_enum: The generated enum.
-        prefix: Such as ``TARGET_STATE_``.
-        model: The StrEnum; values that the other side lacks have no counterpart.
+        prefix: The prefix of the proto names, such as ``TARGET_STATE_``.
+        model: The StrEnum. Values that only one side has cannot be converted.
     """
 
     def __init__(self, proto_enum: Any, prefix: str, model: type[EnumT]) -> None:
@@ -60,11 +60,11 @@ class EnumCodec(Generic[EnumT]):
             raise invalid_field(field, f"{number} is not one of {self._allowed}")
         return member
 
-    def decode_answer(self, number: int, otherwise: OtherwiseT) -> EnumT | OtherwiseT:
-        """The model's value in a server's answer, which a client cannot refuse.
+    def decode_response(self, number: int, otherwise: OtherwiseT) -> EnumT | OtherwiseT:
+        """The model's value in a server's response, or ``otherwise`` for an unknown value.
 
-        A newer server may send values that this version lacks. They are read as ``otherwise``;
-        the log has one warning for each value.
+        A newer server may send values that this version does not have. The process logs one
+        warning for each value.
         """
         member = self._members.get(number)
         if member is not None:
@@ -80,37 +80,38 @@ class EnumCodec(Generic[EnumT]):
         return otherwise
 
     def find(self, number: int) -> EnumT | None:
-        """The model's value; None for UNSPECIFIED and unknown ones."""
+        """The model's value; None for UNSPECIFIED and unknown values."""
         return self._members.get(number)
 
 
 def report_unknown_kind(message: Message) -> None:
-    """Log that ``message``, whose oneof is not set, is skipped; once for each kind.
+    """Log that a message of an unknown kind is skipped; once per kind.
 
-    A newer server may send kinds that this version lacks. Only their field numbers are known here.
+    A newer server may send kinds that this version does not have. The log event identifies them by
+    their field numbers.
     """
     unknown = UnknownFieldSet(message)
     fields = sorted({unknown[index].field_number for index in range(len(unknown))})
     name = message.DESCRIPTOR.full_name
     if _is_first(f"{name} {fields}"):
         _log.warning(
-            "a server sends a kind of message that this version does not know, and it is skipped:"
-            " upgrade this process",
+            "a server sends a kind of message that this version does not know: the message is"
+            " skipped, upgrade this process",
             message=name,
             fields=fields,
         )
 
 
-def _is_first(what: str) -> bool:
-    """Whether ``what`` was not reported before in this process; False after too many reports."""
-    if what in _reported or len(_reported) >= REPORTED_MAX:
+def _is_first(value: str) -> bool:
+    """Whether this process has not reported ``value`` yet; False after too many reports."""
+    if value in _reported or len(_reported) >= REPORTED_MAX:
         return False
-    _reported.add(what)
+    _reported.add(value)
     return True
 
 
 def invalid_field(field: str, description: str) -> InvalidArgumentError:
-    """The error of a request with one wrong field."""
+    """The error for a request with one invalid field."""
     return InvalidArgumentError.listing([Violation(field, description)])
 
 
@@ -166,10 +167,10 @@ def decode_figures(messages: Iterable[figures_pb2.Figure]) -> dict[str, int]:
     return {each.name: each.value for each in messages}
 
 
-def encode_duration(span_ms: int) -> Duration:
-    """A span in ms as Duration."""
+def encode_duration(duration_ms: int) -> Duration:
+    """A duration in ms as Duration."""
     duration = Duration()
-    duration.FromMilliseconds(span_ms)
+    duration.FromMilliseconds(duration_ms)
     return duration
 
 
@@ -192,5 +193,5 @@ def decode_timestamp(message: Timestamp) -> int:
 
 
 def decode_config(message: Mapping[str, str]) -> dict[str, str]:
-    """A settings map, detached from its message."""
+    """A copy of a settings map."""
     return dict(message)

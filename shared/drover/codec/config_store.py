@@ -1,4 +1,4 @@
-"""What should run."""
+"""Codecs of the config store: connectors, task configs, snapshots, watches, history."""
 
 from collections.abc import Iterable, Mapping
 
@@ -100,7 +100,7 @@ def decode_task_configs(messages: Iterable[pb.TaskConfigEntry]) -> dict[TaskId, 
 
 
 def encode_event(event: ConfigEvent) -> pb.ConfigEvent:
-    """As proto, in one piece."""
+    """As proto, in one message."""
     message = pb.ConfigEvent(offset=event.offset)
     match event.change:
         case ConnectorConfigUpdated(connector):
@@ -159,8 +159,9 @@ def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
 def encode_snapshot(
     snapshot: ConfigSnapshot, chunk_max_bytes: int = PAGE_BYTES_MAX
 ) -> Iterable[pb.GetSnapshotResponse]:
-    """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
-    larger alone.
+    """The chunks of a snapshot; the last one is ``complete``.
+
+    A chunk exceeds the limit only if it has a single entry.
     """
 
     def new_chunk() -> pb.GetSnapshotResponse:
@@ -193,7 +194,7 @@ def encode_snapshot(
 
 
 def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> ConfigSnapshot:
-    """The snapshot that the chunks make together."""
+    """Combine the chunks of a snapshot."""
     end_offset = 0
     log_id = ""
     session_key: SessionKey | None = None
@@ -218,10 +219,10 @@ def encode_watch_responses(
     log_id: str = "",
     message_max_bytes: int = PAGE_BYTES_MAX,
 ) -> Iterable[pb.WatchConfigsResponse]:
-    """The messages that carry events; at least one.
+    """The messages of a watch for some events; at least one.
 
-    Every message but the last has an ``end_offset`` below its successor's first event. A set of
-    task configs that is too large for one message goes on in the next ones (``fragment``).
+    Each message except the last has the next message's first offset as its ``end_offset``. A set of
+    task configs that exceeds the limit is split over several messages (``fragment``).
     """
     message = pb.WatchConfigsResponse(created=created, log_id=log_id)
     size = 0
@@ -242,10 +243,10 @@ def encode_watch_responses(
 def join_fragments(
     pending: list[pb.ConfigEvent], message: pb.WatchConfigsResponse
 ) -> list[pb.ConfigEvent]:
-    """The events of a message together with those pending from the fragments before it.
+    """Append the events of a message to the pending events of earlier fragments.
 
-    The first event of ``message`` goes on the last pending one when both are pieces of the same
-    set of task configs.
+    The first event of ``message`` is merged into the last pending event if both are parts of the
+    same set of task configs.
     """
     events = list(message.events)
     if pending and events and _same_set(pending[-1], events[0]):
@@ -328,8 +329,8 @@ def _pieces(event: pb.ConfigEvent, max_bytes: int) -> Iterable[pb.ConfigEvent]:
 
 
 def _decode_target_state(number: int) -> TargetState:
-    """A state that only a newer store knows is no order to run."""
-    return TARGET_STATES.decode_answer(number, TargetState.PAUSED)
+    """As model; PAUSED for an unknown state of a newer store, so the connector does not run."""
+    return TARGET_STATES.decode_response(number, TargetState.PAUSED)
 
 
 def _encode_task_configs(task_configs: Mapping[TaskId, ConfigMap]) -> list[pb.TaskConfigEntry]:

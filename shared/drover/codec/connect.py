@@ -1,4 +1,4 @@
-"""The admin API's own forms of connectors and statuses."""
+"""Codecs of the admin API: connectors and statuses."""
 
 from collections.abc import Mapping
 
@@ -14,14 +14,14 @@ RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
 
 
 def encode_run_state(state: RunState) -> pb.RunState.ValueType:
-    """As proto; a status that was removed shows as UNASSIGNED."""
+    """As proto; UNASSIGNED for a removed status."""
     if state is RunState.DESTROYED:
         return pb.RUN_STATE_UNASSIGNED
     return RUN_STATES.encode(state)  # type: ignore[no-any-return]
 
 
 def decode_initial_state(number: int) -> TargetState:
-    """The state a new connector starts in: STARTED when none was given.
+    """The initial state of a new connector; STARTED if unspecified.
 
     Raises:
         InvalidArgumentError: The value is unknown.
@@ -32,7 +32,7 @@ def decode_initial_state(number: int) -> TargetState:
 
 
 def encode_connector_type(name: str) -> pb.ConnectorType.ValueType:
-    """From "source" or "sink"; anything else is UNSPECIFIED."""
+    """The type of "source" or "sink"; UNSPECIFIED for other names."""
     return {
         "source": pb.CONNECTOR_TYPE_SOURCE,
         "sink": pb.CONNECTOR_TYPE_SINK,
@@ -40,7 +40,7 @@ def encode_connector_type(name: str) -> pb.ConnectorType.ValueType:
 
 
 def decode_connector_type(number: int) -> str:
-    """As "source" or "sink"; empty when unknown."""
+    """As "source" or "sink"; empty if unknown."""
     types: dict[int, str] = {pb.CONNECTOR_TYPE_SOURCE: "source", pb.CONNECTOR_TYPE_SINK: "sink"}
     return types.get(number, "")
 
@@ -51,7 +51,7 @@ def encode_connector_status(
     task_indexes: range,
     statuses: Mapping[StatusKey, Status],
 ) -> pb.ConnectorStatus:
-    """The status of a connector and the tasks it should have; UNASSIGNED where none is stored."""
+    """The status of a connector and its expected tasks; UNASSIGNED without a stored status."""
     connector = statuses.get(name)
     status = pb.ConnectorStatus(
         name=name,

@@ -1,4 +1,4 @@
-"""Group membership, claims and committed offsets."""
+"""Codecs of the coordinator: group membership, task claims, committed offsets."""
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.codec.common import (
@@ -42,8 +42,8 @@ COMMIT_OUTCOMES = EnumCodec(pb.CommitOutcome, "COMMIT_OUTCOME_", CommitOutcome)
 
 
 def _decode_state(number: int) -> GroupState:
-    """DEAD stands for what is not known, as it does for unknown groups."""
-    return GROUP_STATES.decode_answer(number, GroupState.DEAD)
+    """As model; DEAD for an unknown state, as for an unknown group."""
+    return GROUP_STATES.decode_response(number, GroupState.DEAD)
 
 
 def encode_protocol(protocol: OfferedProtocol) -> pb.GroupProtocol:
@@ -181,10 +181,10 @@ def encode_leave_result(result: LeaveResult) -> pb.LeaveGroupResponse.Result:
 
 
 def decode_leave_result(message: pb.LeaveGroupResponse.Result) -> LeaveResult:
-    """As model; an outcome that this version does not know is no success."""
+    """As model; an unknown outcome is decoded as a failure."""
     return LeaveResult(
         message.member_id,
-        LEAVE_OUTCOMES.decode_answer(message.outcome, LeaveOutcome.UNKNOWN_MEMBER_ID),
+        LEAVE_OUTCOMES.decode_response(message.outcome, LeaveOutcome.UNKNOWN_MEMBER_ID),
         message.instance_id if message.HasField("instance_id") else None,
     )
 
@@ -355,6 +355,6 @@ def decode_commit_result(message: pb.CommitOffsetsResponse.Result) -> CommitResu
     """As model."""
     return CommitResult(
         decode_task_id(message.task),
-        COMMIT_OUTCOMES.decode_answer(message.outcome, CommitOutcome.INVALID),
+        COMMIT_OUTCOMES.decode_response(message.outcome, CommitOutcome.INVALID),
         message.message,
     )

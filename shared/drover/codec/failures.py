@@ -1,4 +1,4 @@
-"""Failures of connectors and tasks."""
+"""Codecs of failures of connectors and tasks."""
 
 from drover.api.common.v1 import failures_pb2 as pb
 from drover.codec.common import EnumCodec, decode_timestamp, encode_timestamp
@@ -13,10 +13,10 @@ def encode_cause(cause: FailureCause) -> pb.FailureCause.ValueType:
 
 
 def decode_cause(number: int) -> FailureCause:
-    """As model; what is not said, or not known here, is the plugin's."""
+    """As model; PLUGIN for unspecified and unknown causes."""
     if number == pb.FAILURE_CAUSE_UNSPECIFIED:
         return FailureCause.PLUGIN
-    return _CAUSES.decode_answer(number, FailureCause.PLUGIN)
+    return _CAUSES.decode_response(number, FailureCause.PLUGIN)
 
 
 def encode_failures(history: FailureHistory) -> pb.FailureHistory:

@@ -1,4 +1,4 @@
-"""A group's own offsets, as Kafka's consumers commit them."""
+"""Codecs of a group's committed positions, as Kafka consumers commit them."""
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.codec.common import EnumCodec, decode_timestamp, encode_timestamp
@@ -74,12 +74,12 @@ def encode_group_commit(commit: GroupCommit) -> pb.CommitGroupOffsetsResponse:
 
 
 def decode_group_commit(message: pb.CommitGroupOffsetsResponse) -> GroupCommit:
-    """As model; an outcome that this version does not know is no success."""
+    """As model; an unknown outcome is decoded as a failure."""
     return GroupCommit(
         tuple(
             (
                 TopicPartition(result.topic, result.partition),
-                GROUP_COMMIT_OUTCOMES.decode_answer(
+                GROUP_COMMIT_OUTCOMES.decode_response(
                     result.outcome, GroupCommitOutcome.METADATA_TOO_LARGE
                 ),
             )
@@ -111,10 +111,10 @@ def encode_group_offset_deleted(
 def decode_group_offset_deleted(
     message: pb.DeleteGroupOffsetsResponse.Result,
 ) -> GroupOffsetDeleted:
-    """As model; an outcome that this version does not know is no success."""
+    """As model; an unknown outcome is decoded as a failure."""
     return GroupOffsetDeleted(
         TopicPartition(message.topic, message.partition),
-        GROUP_OFFSET_DELETIONS.decode_answer(
+        GROUP_OFFSET_DELETIONS.decode_response(
             message.outcome, GroupOffsetDeletion.GROUP_SUBSCRIBED_TO_TOPIC
         ),
     )

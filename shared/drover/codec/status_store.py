@@ -1,4 +1,4 @@
-"""What is running."""
+"""Codecs of the status store: statuses, active topics, snapshots, watches."""
 
 from collections.abc import Iterable
 
@@ -137,7 +137,7 @@ def encode_event(event: StatusChange) -> pb.StatusEvent:
 
 
 def decode_event(message: pb.StatusEvent) -> StatusChange | None:
-    """As model; None for a kind of event, or the key of one, that this version does not know."""
+    """As model; None for an unknown kind of event or key."""
     match message.WhichOneof("event"):
         case "updated":
             key, status = _find_key(message.updated.key), _find_status(message.updated)
@@ -157,8 +157,9 @@ def decode_event(message: pb.StatusEvent) -> StatusChange | None:
 def encode_snapshot(
     snapshot: StatusSnapshot, chunk_max_bytes: int = PAGE_BYTES_MAX
 ) -> Iterable[pb.GetSnapshotResponse]:
-    """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
-    larger alone.
+    """The chunks of a snapshot; the last one is ``complete``.
+
+    A chunk exceeds the limit only if it has a single entry.
     """
     chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset, log_id=snapshot.log_id)
     size = 0
@@ -185,7 +186,7 @@ def _entries(snapshot: StatusSnapshot) -> Iterable[pb.StatusEntry | pb.TopicStat
 
 
 def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
-    """The snapshot that the chunks make together."""
+    """Combine the chunks of a snapshot."""
     end_offset, log_id = 0, ""
     statuses: dict[StatusKey, Status] = {}
     topics: dict[TopicKey, TopicStatus] = {}
@@ -202,16 +203,16 @@ def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
 
 
 def _find_status(message: pb.StatusEntry) -> Status | None:
-    """As model; None for the state or key of a newer server, of which nothing can be said."""
+    """As model; None for an unknown state or kind of key."""
     key = _find_key(message.key)
-    state = RUN_STATES.decode_answer(message.state, None)
+    state = RUN_STATES.decode_response(message.state, None)
     if key is None or state is None:
         return None
     return _status(message, key, state)
 
 
 def _find_key(message: pb.StatusKey) -> StatusKey | None:
-    """As model; None for a kind of key that this version does not know."""
+    """As model; None for an unknown kind of key."""
     if message.WhichOneof("key") is None:
         report_unknown_kind(message)
         return None
@@ -226,10 +227,10 @@ def encode_watch_responses(
     log_id: str = "",
     message_max_bytes: int = PAGE_BYTES_MAX,
 ) -> Iterable[pb.WatchStatusesResponse]:
-    """The messages that carry events; at least one.
+    """The messages of a watch for some events; at least one.
 
-    The events of one offset stay together, so that every message but the last has an
-    ``end_offset`` at its successor's first event.
+    A message has all events of an offset. Each message except the last has the next message's first
+    offset as its ``end_offset``.
     """
     message = pb.WatchStatusesResponse(created=created, log_id=log_id)
     size = 0
