@@ -70,7 +70,7 @@ class Running:
 
 async def start(**options: Any) -> Running:
     server = RpcServer(**{"listen": "127.0.0.1:0", "internal": True, **options})
-    store = ScriptedStore()  # type: - omitted methods are not needed
+    store = ScriptedStore()  # type: ignore[abstract]  # omitted methods are not needed
     server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, store, SERVICE)
     address = await server.start()
     await server.set_serving(True)
