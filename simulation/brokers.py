@@ -94,7 +94,9 @@ class Brokers:
         producer = self._producers.setdefault(task, _Producer())
         producer.epoch += 1
         producer.claim, producer.records, producer.offsets = claim, {}, ()
-        self._network.world.tell((task,), "{} is begun under {}", task, claim or "nobody's claim")
+        self._network.world.tell(
+            (task,), "{}: producer initialized under {}", task, claim or "no claim"
+        )
         self._rules.producer_begun(task, claim)
         return producer.epoch
 

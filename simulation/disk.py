@@ -78,7 +78,11 @@ class Disk:
         records, epoch = under_way
         world = self._network.world
         if world.chance(self._network.mix.torn_survives):
-            world.tell((self.name,), "{}: an append survives the crash untold", self.name)
+            world.tell(
+                (self.name,),
+                "{}: an append survives the crash without an acknowledgement",
+                self.name,
+            )
             with suppress(DroverError):  # the writer may be fenced
                 self._write(records, epoch)
 

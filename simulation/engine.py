@@ -92,7 +92,7 @@ class SimulatedTask:
 
     def _fail(self) -> None:
         engine = self._engine
-        engine.world.tell((self.task, self.task.connector), "{} fails by itself", self.task)
+        engine.world.tell((self.task, self.task.connector), "{} fails in its plugin", self.task)
         self.ended = True
         engine.report(events.TaskFailed(self.task, self.run_id, "the plugin failed"))
 

@@ -131,7 +131,9 @@ class Operator(Process):
         )
 
     def _answered(self, request: requests.Request, what: str, attempt: int, answer: object) -> None:
-        self.world.tell((_item(request), self.name), "{} hears of {}: {}", self.name, what, answer)
+        self.world.tell(
+            (_item(request), self.name), "{} gets a response to {}: {}", self.name, what, answer
+        )
         if isinstance(answer, UnavailableError | DeadlineExceededError):
             if attempt < ATTEMPTS_MAX:
                 self.after(self.world.between(*PAUSE_MS), partial(self._ask, request, attempt + 1))

@@ -83,7 +83,7 @@ class Process:
         """Resume if paused: deliver messages in order, and late timers anywhere between them."""
         if not self.paused:
             return
-        self.world.tell((self.name,), "{} goes on", self.name)
+        self.world.tell((self.name,), "{} resumes", self.name)
         self.paused = False
         self.resumed_ms = self.world.now_ms
         held, self._held = self._held, []

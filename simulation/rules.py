@@ -107,8 +107,8 @@ class Rules:
             "{} is durable at generation {} {}: {}",
             group_id,
             generation,
-            "assigned" if metadata.assigned else "begun",
-            ", ".join(each.member_id for each in metadata.members) or "nobody",
+            "assigned" if metadata.assigned else "started",
+            ", ".join(each.member_id for each in metadata.members) or "no members",
         )
         if not metadata.assigned:
             return
@@ -165,8 +165,8 @@ class Rules:
             members = self._members.get((event.group_id, response.generation), frozenset())
             if response.member_id not in members:
                 raise BrokenRuleError(
-                    "a generation is durable before it is told",
-                    f"{response.member_id} hears of generation {response.generation}",
+                    "a generation is durable before its joins are answered",
+                    f"{response.member_id} joined generation {response.generation}",
                     event.group_id,
                     response.member_id,
                 )
@@ -197,7 +197,7 @@ class Rules:
         before = self._seen.get(key, -1)
         if generation < before:
             raise BrokenRuleError(
-                "nobody sees a generation go back",
+                "no process sees a generation decrease",
                 f"{who.name} saw {before}, then {generation} ({what})",
                 group_id,
                 who.name,
@@ -301,8 +301,8 @@ class Rules:
         self._world.tell((task,), "{} publishes {} from {}", task, partition, start)
         if claim < self._begun[task]:
             raise BrokenRuleError(
-                "nobody publishes under a claim of before, once the next owner has begun",
-                f"{task} publishes under {claim} while {self._begun[task]} has begun",
+                "no task publishes under a stale claim after the next owner's fence",
+                f"{task} publishes under {claim} after the fence of {self._begun[task]}",
                 task,
                 task.connector,
             )
@@ -318,7 +318,10 @@ class Rules:
         """A fenced task ended while ``counts`` is the current claim."""
         if claim == counts:
             raise BrokenRuleError(
-                "who has the task goes on", f"{task} gives up under {claim}", task, task.connector
+                "the owner of a task keeps running",
+                f"{task} ends under {claim}",
+                task,
+                task.connector,
             )
 
     # --- configs -----------------------------------------------------------------------------

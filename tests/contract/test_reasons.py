@@ -30,5 +30,5 @@ def test_every_reason_names_a_code_of_the_error_tree() -> None:
     for name, comment in contract_reasons().items():
         if name != "UNSPECIFIED":
             code = re.match(r"[A-Z_]+(?=:)", comment)
-            assert code, f"{name} does not begin with its code"
+            assert code, f"{name} does not start with its code"
             assert code.group() in codes, f"{name}: {code.group()}"

@@ -23,7 +23,9 @@ database = every_database
 def wait_until_written(postgres: Postgres, table: str = "items") -> None:
     """Wait until an uncommitted transaction writes a table."""
     query = _LOCKS.format(table=table)
-    wait_until(lambda: postgres.rows(query) == [(1,)], describe=f"somebody writes {table}")
+    wait_until(
+        lambda: postgres.rows(query) == [(1,)], describe=f"an open transaction writes {table}"
+    )
 
 
 def test_records_are_written_while_others_are_read(postgres: Postgres) -> None:

@@ -120,7 +120,7 @@ async def test_files_that_cannot_be_read_fail_their_tasks_until_they_are_mended(
         await wait_until_async(
             lambda: output.exists() and sorted(output.read_text().split()) == sorted(said),
             timeout_s=STATE_TIMEOUT_S,
-            describe="the mended files come out",
+            describe="the repaired files are copied",
         )
 
 

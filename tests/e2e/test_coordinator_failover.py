@@ -181,7 +181,7 @@ async def _freeze_the_owner(cluster: EmbeddedCluster, watched: Watched, flow: Fl
 
     await wait_until_async(shares, timeout_s=60, describe=f"{owner} serves half of the shards")
     await flow.wait_until_passed(f"after {owner} went on")
-    assert process.pid == pid, "it went on, not anew"
+    assert process.pid == pid, "it resumed without a restart"
     assert process.start_count == starts
 
 

@@ -47,7 +47,7 @@ async def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ended, log = await _first_exit(tmp_path)
     assert (ended.exit_code, ended.lasting) == (ExitCode.JAVA_UNUSABLE, True)
     assert ended.message.startswith("no Java found in JAVA_HOME or PATH; install Java 17")
-    assert log == "", "the herder says it; nothing else does"
+    assert log == "", "only the herder logs it"
 
 
 async def test_with_a_java_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,9 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             thaw(pids)
         await cluster.wait_until_members()
         await flow.wait_until_passed("after the freeze")
-        assert cluster.process(frozen).start_count == starts, "the frozen worker went on, not anew"
+        assert cluster.process(frozen).start_count == starts, (
+            "the frozen worker resumed without a restart"
+        )
         if moment == "herder alone":
             # its engine kept writing under the old claim until the new owner's claim took effect
             await wait_until_async(

@@ -286,7 +286,7 @@ def test_topics_session_key_and_task_counts_are_taken_over(running: Written) -> 
     kept = last_values(running.bootstrap, running.options.config_topic)
     key = running.drover.configs().session_key
     assert key is not None
-    assert key.key == _KEY, "one that has not run out is not made anew"
+    assert key.key == _KEY, "a key that has not expired is kept"
     assert kept[f"tasks-fencing-{SOURCE}"] == {"task-count": 1}
 
 

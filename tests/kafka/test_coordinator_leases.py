@@ -59,7 +59,7 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
                 except UnavailableError:  # a concurrent writer won
                     continue
                 return
-            raise AssertionError("it was never heard")
+            raise AssertionError("no response arrived")
 
         await asyncio.gather(*(claim_both(number) for number in range(4)))
         owners: set[str] = set()

@@ -198,7 +198,7 @@ async def test_offsets_of_kafka_connect_are_read_and_go_on_under_the_same_key_an
     assert set(records) == {CONNECT_KEY, odd_key, b'["src",{"new":true}]'}
     for key, values in ((CONNECT_KEY, [CONNECT_VALUE, b'{"position":12}']), (odd_key, None)):
         partitions = {partition for partition, _ in records[key]}
-        assert len(partitions) == 1, "the same key is in one partition, whoever wrote it"
+        assert len(partitions) == 1, "all writers put a key in the same partition"
         assert values is None or [value for _, value in records[key]] == values
     found = await fetched(store.offsets, "src")
     assert found[CONNECT_PARTITION] == ('{"position":12}', "ours")

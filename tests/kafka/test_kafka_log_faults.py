@@ -67,7 +67,7 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
         assert acknowledged <= {one.record.key for one in stored}
         end = await log.end_offset()
         await wait_until_async(lambda: following.stored[-1].offset + 1 == end)
-        assert following.stored == stored, "the tail went on at the next offset"
+        assert following.stored == stored, "the tail resumed at the next offset"
         assert not following.task.done()
 
 

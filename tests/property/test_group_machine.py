@@ -346,7 +346,7 @@ class GroupLife(RuleBasedStateMachine):
             self.graced.discard(member_id)
         match call.responses[0]:
             case Joined() as joined:
-                assert joined.generation <= self.highest, "told before it was durable"
+                assert joined.generation <= self.highest, "answered before it was durable"
                 assert joined.generation >= self.generation_of.get(member_id, 0)
                 self.generation_of[member_id] = joined.generation
                 leads = self.place(joined.leader_id)
@@ -384,7 +384,7 @@ class GroupLife(RuleBasedStateMachine):
             return
         told = self.members_told.get(description.generation)
         assert told is None or told.keys() == present, (
-            "a stable group is not what its leader was told"
+            "a stable group differs from its leader's member list"
         )
 
     @invariant()

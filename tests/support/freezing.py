@@ -26,7 +26,7 @@ async def freeze(
     def frozen() -> list[int]:
         chosen = list(pids())
         _signal(chosen, signal.SIGSTOP)
-        wait_until(lambda: all(map(_stands_still, chosen)), describe=f"{chosen} stand still")
+        wait_until(lambda: all(map(_stands_still, chosen)), describe=f"{chosen} are stopped")
         holders = write_lock_holders(*data_directory.glob("*.db"))
         if in_a_write == any(pid in holders for pid in chosen):
             return chosen
@@ -39,7 +39,7 @@ async def freeze(
 def suspend(pid: int) -> None:
     """SIGSTOP, and wait until all threads have stopped: they stop one after another."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _stands_still(pid), describe=f"{pid} stands still")
+    wait_until(lambda: _stands_still(pid), describe=f"{pid} is stopped")
 
 
 def thaw(pids: Iterable[int]) -> None:

@@ -193,7 +193,7 @@ class GroupHarness:
 
     def _answer(self, instruction: Complete | Fail) -> None:
         call = self.calls.get(instruction.call_id)
-        assert call is not None, f"an answer to a call that nobody made: {instruction}"
+        assert call is not None, f"a response to an unknown call: {instruction}"
         assert call.waits, f"{call.event} is answered twice: {instruction}"
         if isinstance(instruction, Complete):
             call.responses.append(instruction.response)

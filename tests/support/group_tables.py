@@ -20,7 +20,7 @@ def table(corner: str) -> dict[str, dict[str, str]]:
         if header and header[0] == corner:
             break
     else:
-        raise AssertionError(f"{FILE} has no table that begins with {corner!r}")
+        raise AssertionError(f"{FILE} has no table with the first cell {corner!r}")
     next(lines)  # the rule below the header
     rows: dict[str, dict[str, str]] = {}
     for line in lines:
@@ -28,7 +28,7 @@ def table(corner: str) -> dict[str, dict[str, str]]:
         if not cells:
             break
         assert len(cells) == len(header), f"{FILE}: {line}"
-        assert cells[0] not in rows, f"{FILE}: {cells[0]} stands there twice"
+        assert cells[0] not in rows, f"{FILE}: {cells[0]} is duplicated"
         rows[cells[0]] = dict(zip(header[1:], cells[1:], strict=True))
     return rows
 

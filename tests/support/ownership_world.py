@@ -88,7 +88,7 @@ class Node:
             self.frozen = True
 
     def thaw(self) -> None:
-        self.world.tell(f"{self.address} goes on")
+        self.world.tell(f"{self.address} resumes")
         self.frozen = False
         skipped, self.skipped = self.skipped, []
         self.world.random.shuffle(skipped)  # threads wake in any order
