@@ -24,6 +24,14 @@ def create(name: str, **settings: str) -> pb.CreateConnectorRequest:
     return pb.CreateConnectorRequest(name=name, config=config)
 
 
+@pytest.fixture
+async def busy(cluster: WorkerCluster, workers: list[RunningWorker]) -> list[RunningWorker]:
+    """The leader, then the follower; they run the connector numbers with four tasks."""
+    await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(workers[0], "numbers", "RUNNING", "RUNNING", 4)
+    return workers
+
+
 async def test_a_connector_created_through_a_follower_runs_on_both_workers(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:
@@ -134,36 +142,30 @@ async def test_a_burst_of_connectors_costs_few_generations(
 
 
 async def test_a_deleted_connector_stops_and_its_statuses_go(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, leader, follower)
+    leader, follower = busy
     await follower.stub.DeleteConnector(pb.DeleteConnectorRequest(name="numbers"), timeout=20)
     await cluster.running("numbers", 0, leader, follower)
     await wait_until_async(lambda: not follower.herder.context.statuses)
 
 
 async def test_pause_keeps_tasks_where_they_are_and_resume_goes_on(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    before = {w.address: w.tasks for w in workers}
+    leader, follower = busy
+    before = {w.address: w.tasks for w in busy}
     await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="numbers"), timeout=20)
     await cluster.state(leader, "numbers", "PAUSED", "PAUSED", 4)
-    assert {w.address: w.tasks for w in workers} == before
+    assert {w.address: w.tasks for w in busy} == before
     await follower.stub.ResumeConnector(pb.ResumeConnectorRequest(name="numbers"), timeout=20)
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
 
 
 async def test_stop_takes_the_tasks_away_and_resume_brings_them_back(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, leader, follower)
+    leader, follower = busy
     await follower.stub.StopConnector(pb.StopConnectorRequest(name="numbers"), timeout=20)
     await cluster.state(leader, "numbers", "STOPPED", "", 0)
     await cluster.running("numbers", 0, leader, follower)
@@ -173,22 +175,18 @@ async def test_stop_takes_the_tasks_away_and_resume_brings_them_back(
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["the leader", "the follower"])
 async def test_the_work_of_a_killed_worker_moves_to_the_other(
-    cluster: WorkerCluster, workers: list[RunningWorker], victim: int
+    cluster: WorkerCluster, busy: list[RunningWorker], victim: int
 ) -> None:
-    await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, *workers)
-    dead, survivor = workers[victim], workers[1 - victim]
+    dead, survivor = busy[victim], busy[1 - victim]
     await dead.service.kill()
     await cluster.running("numbers", 4, survivor)
     await cluster.state(survivor, "numbers", "RUNNING", "RUNNING", 4, workers={survivor.address})
 
 
 async def test_tasks_of_a_killed_worker_that_cannot_start_are_not_shown_as_running(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    leader, follower = busy
     lost = {task.task for task in follower.tasks}
     leader.engine.die()
     await follower.service.kill()
@@ -203,11 +201,9 @@ async def test_tasks_of_a_killed_worker_that_cannot_start_are_not_shown_as_runni
 
 
 async def test_a_stopped_worker_hands_its_work_over_and_says_so(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, leader, follower)
+    leader, follower = busy
     await leader.service.stop()
     await cluster.running("numbers", 4, follower)
     await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4)
@@ -241,23 +237,16 @@ async def test_its_work_does_not_wait_for_the_return_of_a_worker_whose_connectio
     await cluster.running("numbers", 6, *left)
 
 
-async def test_workers_that_are_told_to_end_together_just_end(
-    cluster: WorkerCluster, workers: list[RunningWorker]
-) -> None:
-    await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, *workers)
-    await asyncio.gather(*(worker.service.stop() for worker in workers))
-    for worker in workers:
-        assert worker.worker.loop is not None
-        assert worker.worker.loop.halted.is_set()
+async def test_workers_that_are_told_to_end_together_just_end(busy: list[RunningWorker]) -> None:
+    await asyncio.gather(*(worker.service.stop() for worker in busy))
+    for worker in busy:
+        assert worker.loop.halted.is_set()
 
 
 async def test_a_restart_through_the_worker_that_does_not_own_the_task(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    busy: list[RunningWorker],
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    leader, follower = busy
     theirs = min(leader.tasks)
     before = leader.engine.running_tasks[theirs]
     await follower.stub.RestartTask(
@@ -270,15 +259,11 @@ async def test_a_restart_through_the_worker_that_does_not_own_the_task(
     assert follower.engine.running_tasks[mine] > before
 
 
-async def test_only_what_failed_restarts(
-    cluster: WorkerCluster, workers: list[RunningWorker]
-) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+async def test_only_what_failed_restarts(cluster: WorkerCluster, busy: list[RunningWorker]) -> None:
+    leader, follower = busy
     failed = min(follower.tasks)
     follower.engine.fail_task(failed, "Traceback: the file is gone")
-    others = {w.address: dict(w.engine.running_tasks) for w in workers}
+    others = {w.address: dict(w.engine.running_tasks) for w in busy}
 
     async def shows_failure() -> bool:
         status = await leader.status("numbers")
@@ -293,17 +278,15 @@ async def test_only_what_failed_restarts(
     expected = dict.fromkeys(range(4), "RUN_STATE_RUNNING")
     assert states == {**expected, failed.task: "RUN_STATE_RESTARTING"}
     await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    for worker in workers:
+    for worker in busy:
         for task, run_id in worker.engine.running_tasks.items():
             assert (run_id == others[worker.address][task]) == (task != failed)
 
 
 async def test_tasks_come_back_with_their_engine(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    leader, follower = busy
     lost = follower.tasks
     follower.engine.die()
 
@@ -319,11 +302,9 @@ async def test_tasks_come_back_with_their_engine(
 
 
 async def test_sink_commits_travel_to_the_coordinator_and_back(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    busy: list[RunningWorker],
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.running("numbers", 4, leader, follower)
+    leader, follower = busy
     engine = follower.engine
     assert engine is not None
     task = min(follower.tasks)
@@ -340,12 +321,10 @@ async def test_sink_commits_travel_to_the_coordinator_and_back(
 
 
 async def test_workers_wait_for_stores_that_are_away(
-    cluster: WorkerCluster, workers: list[RunningWorker]
+    cluster: WorkerCluster, busy: list[RunningWorker]
 ) -> None:
-    leader, follower = workers
-    await leader.stub.CreateConnector(create("numbers"), timeout=20)
-    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
-    before = {w.address: w.tasks for w in workers}
+    leader, follower = busy
+    before = {w.address: w.tasks for w in busy}
     await cluster.config_store.stop()
     await cluster.status_store.stop()
     follower.engine.fail_task(min(follower.tasks), "failed while the status store was away")
@@ -353,8 +332,8 @@ async def test_workers_wait_for_stores_that_are_away(
     cluster.config_store.start()
     cluster.status_store.start()
     await restart
-    await wait_until_async(lambda: all(w.stage == "SETTLED" for w in workers))
-    assert {w.address: w.tasks for w in workers} == before
+    await wait_until_async(lambda: all(w.stage == "SETTLED" for w in busy))
+    assert {w.address: w.tasks for w in busy} == before
 
     async def failure_arrived() -> bool:
         status = await leader.status("numbers")
