@@ -10,46 +10,7 @@ from drover.record import RecordError
 from tests.support.records import AT, run, schemaless, side_of, transform
 
 FULL = {"a": 1, "in": {"b": 2.5, "none": None, "empty": {}}, "list": [{"x": 1}], "s": "t"}
-AT_MS = int(AT.timestamp() * 1000)
 NESTED = {"field__syntax__version": "V2"}
-
-CASES: list[tuple[str, dict[str, str], Any]] = [
-    ("ExtractField$Value", {"field": "a"}, 1),
-    ("ExtractField$Value", {"field": "in"}, FULL["in"]),
-    ("ExtractField$Value", {"field": "no"}, None),
-    ("ExtractField$Value", {"field": "in.b"}, None),
-    ("ExtractField$Value", {"field": "in.b"} | NESTED, 2.5),
-    ("ExtractField$Value", {"field": "in.none.x"} | NESTED, None),
-    ("Flatten$Value", {}, {"a": 1, "in.b": 2.5, "in.none": None, "list": [{"x": 1}], "s": "t"}),
-    ("HoistField$Value", {"field": " it "}, {"it": FULL}),
-    ("MaskField$Value", {"fields": "a,list,in,no,s"}, {
-        "a": 0, "in": {}, "list": [], "no": None, "s": "",
-    }),
-    ("MaskField$Value", {"fields": "a,s", "replacement": "12"}, FULL | {"a": 12, "s": "12"}),
-    ("ReplaceField$Value", {"include": "a,s", "renames": "a:b"}, {"b": 1, "s": "t"}),
-    ("ReplaceField$Value", {"exclude": "in,list", "renames": "a:s"}, {"s": "t"}),
-    (
-        "InsertField$Value",
-        {
-            "topic__field": "a!", "partition__field": "p", "offset__field": "o",
-            "timestamp__field": "at", "static__field": "z", "static__value": "x",
-        },
-        FULL | {"a": "t", "p": 3, "o": 40, "at": AT_MS, "z": "x"},
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "settings", "expected"), CASES)
-@pytest.mark.parametrize("side", ["key", "value"])
-def test_maps(kind: str, settings: dict[str, str], expected: Any, side: str) -> None:
-    config = transform(kind.replace("Value", side.capitalize()), **settings)
-    assert side_of(run(config, schemaless(FULL, side=side)), side) == [expected]
-
-
-def test_a_key_of_fields_that_are_not_there_has_nulls() -> None:
-    batches = run(transform("ValueToKey", fields="a,no"), schemaless(FULL))
-    assert side_of(batches, "key") == [{"a": 1, "no": None}]
-    assert side_of(batches) == [FULL]
 
 
 @pytest.mark.parametrize(
@@ -96,18 +57,3 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     with pytest.raises(RecordError, match=fault):
         run(transform(kind, **settings), schemaless(value))
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "expected"),
-    [
-        ("Flatten$Value", {}, None),
-        ("ReplaceField$Value", {"include": "a"}, None),
-        ("InsertField$Value", {"topic__field": "x!"}, None),
-        ("ExtractField$Value", {"field": "a"}, None),
-        ("HoistField$Value", {"field": "it"}, {"it": None}),
-    ],
-)
-def test_null_passes_or_is_wrapped(kind: str, settings: dict[str, str], expected: Any) -> None:
-    assert side_of(run(transform(kind, **settings), schemaless({}, None)))[1] == expected
-    assert side_of(run(transform(kind, **settings), schemaless(None))) == [expected]
