@@ -120,7 +120,7 @@ def test_a_wrong_way_in_is_told_in_a_line(cluster: ComposeCluster) -> None:
     certs = cluster.certs
     elsewhere = {"XDG_CONFIG_HOME": str(cluster.directory / "elsewhere")}
     for words, why in (
-        ([], "speaks TLS"),
+        ([], "requires TLS"),
         (["--tls-ca", str(certs / "ca.pem")], "certificate"),
         (["--tls-ca", str(certs / "ca.pem"), "--token", "x"], "certificate"),
     ):

@@ -35,4 +35,4 @@ async def test_a_cluster_that_runs_is_sound_until_a_task_fails(unharmed: SharedC
         await unharmed.cluster.wait_for_task("doctor-failing", state="FAILED")
         code, checks = await found(unharmed)
     assert code == 1
-    assert "something has failed of doctor-failing" in checks["connectors"]["found"]
+    assert "FAILED, or with FAILED tasks: doctor-failing" in checks["connectors"]["found"]

@@ -97,7 +97,7 @@ async def test_three_commands_make_a_cluster_that_lets_in_who_it_knows(
         # no other client is admitted before the third command
         nobody = await run_drover("connector", "list", "-a", address, cwd=elsewhere)
         assert (nobody.exit_code, len(nobody.err.splitlines())) == (1, 1)
-        assert f"the worker at {address} speaks TLS" in nobody.err
+        assert f"the worker at {address} requires TLS" in nobody.err
         real = [address if word == "localhost:7411" else word for word in add]
         assert real != add
         assert (await run_drover(*real, cwd=here)).exit_code == 0

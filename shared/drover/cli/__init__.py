@@ -1,3 +1,3 @@
 """See ARCHITECTURE.md."""
 
-import drover.rpc  # noqa: F401 - its settings for gRPC come before gRPC itself
+import drover.rpc  # noqa: F401 - must set gRPC's environment before grpc is imported

@@ -1,4 +1,4 @@
-"""How commands get into a cluster: TLS files and tokens, given, of a context, or of `drover up`."""
+"""TLS files, token and addresses of a command: from its options, its context, or `drover up`."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,14 +17,13 @@ from drover.security.development_ca import files_of
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A way into a cluster.
+    """How a client connects to a cluster.
 
     Attributes:
-        tls: The authority of the servers' certificates, and the own certificate, if any; None for
-            plaintext.
-        token: Sent with each call; empty for none.
-        address: Where workers are, with commas between; empty for the usual places.
-        coordinator: Where coordinators are; likewise.
+        tls: The CA file, and the client's certificate and key, if any; None for plaintext.
+        token: The bearer token sent with each call; empty for none.
+        address: Comma-separated addresses of workers; empty for the default.
+        coordinator: Comma-separated addresses of coordinators; empty for the default.
     """
 
     tls: TlsFiles | None = None
@@ -33,10 +32,10 @@ class Access:
     coordinator: str = ""
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """What a channel needs; None for plaintext.
+        """Channel credentials; None for plaintext.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG: a file cannot be used.
+            InvalidArgumentError: INVALID_CONFIG: a TLS file is missing or invalid.
         """
         if self.tls is None:
             return None
@@ -47,22 +46,25 @@ _present: ContextVar[Callable[[], Access]] = ContextVar("present_access", defaul
 
 
 def use_access(find: Callable[[], Access]) -> None:
-    """Have the present command go the way that ``find`` finds, once it needs one."""
+    """Register the function that returns the access of the running command.
+
+    ``find`` is called on first use, because not every command connects to a cluster.
+    """
     _present.set(find)
 
 
 def present_access() -> Access:
-    """The present command's way, as it was given or as its context says.
+    """The access of the running command, from its options or its context.
 
     Raises:
-        CliError: What was given does not go together.
-        ClusterError: There is no such context, or contexts cannot be read.
+        CliError: The options contradict each other.
+        ClusterError: The context does not exist, or the contexts file cannot be read.
     """
     return _present.get()()
 
 
 def access_to(address: str, directory: Path = DEFAULT_DIRECTORY) -> Access:
-    """The way to a server: the present command's, else that of the cluster in ``directory``."""
+    """The access to a server: the running command's, else that of the cluster in ``directory``."""
     access = present_access()
     if access.tls is None:
         state = read_state(directory)
@@ -72,9 +74,9 @@ def access_to(address: str, directory: Path = DEFAULT_DIRECTORY) -> Access:
 
 
 def connect(address: str) -> grpc.aio.Channel:
-    """A channel to a server.
+    """Open a channel to a server.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG: a file cannot be used.
+        InvalidArgumentError: INVALID_CONFIG: a TLS file is missing or invalid.
     """
     return channel(address, access_to(address).credentials())

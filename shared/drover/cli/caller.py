@@ -1,4 +1,4 @@
-"""How commands call a worker: the first that answers, in the name of who runs the command."""
+"""Calls a worker on behalf of a command, with the user as the author of the change."""
 
 import getpass
 import os
@@ -10,16 +10,20 @@ import grpc.aio
 from drover.cli.console import T, run_call, worker_addresses
 from drover.client import ConnectClient
 
-#: Names who runs the command where the user's name says nothing, as in a container.
+#: Overrides user@host as the author, for example in a container.
 AUTHOR_VARIABLE = "DROVER_AUTHOR"
 
 
 def call_worker(address: str, work: Callable[[ConnectClient], Awaitable[T]]) -> T:
-    """Do ``work`` with a client of a worker: the one at ``address``, else as the console finds one.
+    """Run ``work`` with a client of the first worker that answers.
+
+    Args:
+        address: Comma-separated addresses; empty for the default of ``worker_addresses``.
+        work: Called with the client.
 
     Raises:
-        CliError: none answers.
-        DroverError: what the worker answered.
+        CliError: No worker answers.
+        DroverError: The error that the worker returned.
     """
 
     async def on_channel(channel: grpc.aio.Channel) -> T:
@@ -29,7 +33,7 @@ def call_worker(address: str, work: Callable[[ConnectClient], Awaitable[T]]) -> 
 
 
 def author() -> str:
-    """Who runs this command, for the history of connectors: user@host."""
+    """The user who runs this command, as user@host; recorded in the history of connectors."""
     return os.environ.get(AUTHOR_VARIABLE) or f"{_user()}@{socket.gethostname()}"
 
 
@@ -37,4 +41,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # a user without a name, as in a container
+        return str(os.getuid())  # in a container the user id may have no passwd entry

@@ -1,4 +1,4 @@
-"""What commands share: where they print, how they end, how they reach the cluster."""
+"""Output, exit codes and connections of all commands."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from drover.local.tls_check import why_refused
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
 DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"
-#: Names workers where no option does.
+#: Addresses of workers; the option --address overrides it.
 ADDRESS_VARIABLE = "DROVER_ADDRESS"
 CONNECT_TIMEOUT_S = 5.0
 #: For calls that may have to wait for a rebalance.
@@ -54,12 +54,12 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-#: How the present command prints, for errors that end it.
+#: The output format of the running command; errors use it too.
 _present_output = ContextVar("present_output", default=Output.TABLE)
 
 
 def note_output(output: Output) -> Output:
-    """Remember how the present command prints."""
+    """Record the output format of the running command."""
     _present_output.set(output)
     return output
 
@@ -69,7 +69,7 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="A table for people, or a document for machines; errors too.",
+        help="Output format, of errors too: a table, or a JSON or YAML document.",
         callback=note_output,
     ),
 ]
@@ -80,22 +80,24 @@ AddressOption = Annotated[
         "-a",
         envvar=ADDRESS_VARIABLE,
         show_default=False,
-        help="host:port of a worker, or of several with commas: the first that answers; by "
-        f"default the cluster of `drover up` here, else {DEFAULT_WORKER_ADDRESS}.",
+        help="host:port of one or more workers, comma-separated; the first that answers is used. "
+        f"Default: the cluster of `drover up` in this folder, else {DEFAULT_WORKER_ADDRESS}.",
     ),
 ]
 
 
 def worker_addresses(given: str) -> list[str]:
-    """Where to look for a worker: as given, with commas between, else the cluster that runs here,
-    else the default.
+    """Addresses at which to try a worker.
+
+    ``given`` (comma-separated) comes first, then the context's, then those of the cluster of
+    `drover up` in this folder, then the default.
     """
     given = given or present_access().address
     return _addresses(given, "worker", DEFAULT_WORKER_ADDRESS)
 
 
 def coordinator_addresses(given: str) -> list[str]:
-    """Where to look for coordinators; see ``worker_addresses``."""
+    """Addresses of coordinators, chosen as in ``worker_addresses``."""
     given = given or present_access().coordinator
     return _addresses(given, "coordinator", DEFAULT_COORDINATOR_ADDRESS)
 
@@ -117,11 +119,11 @@ def _checked(address: str) -> str:
 def run_call(
     addresses: Sequence[str], work: Callable[[grpc.aio.Channel], Awaitable[T]], *, server: str
 ) -> T:
-    """Do ``work`` on a channel to the first of ``addresses`` that answers.
+    """Run ``work`` on a channel to the first of ``addresses`` that accepts a connection.
 
     Raises:
-        CliError: none does.
-        DroverError: what the server answered.
+        CliError: No server accepts a connection.
+        DroverError: The error that the server returned.
     """
     return asyncio.run(call(addresses, work, server=server))
 
@@ -129,7 +131,7 @@ def run_call(
 async def call(
     addresses: Sequence[str], work: Callable[[grpc.aio.Channel], Awaitable[T]], *, server: str
 ) -> T:
-    """As ``run_call``, in a running event loop."""
+    """``run_call`` for a running event loop."""
     async with AsyncExitStack() as stack:
         for address in addresses:
             candidate = await stack.enter_async_context(connect(address))
@@ -141,11 +143,11 @@ async def call(
 def run_coordinator_call(
     addresses: Sequence[str], work: Callable[[CoordinatorsClient], Awaitable[T]]
 ) -> T:
-    """Do ``work`` with the coordinators that share the groups, if one of them answers.
+    """Run ``work`` with a client of all coordinators; at least one must accept a connection.
 
     Raises:
-        CliError: none does.
-        DroverError: what they answered.
+        CliError: No coordinator accepts a connection.
+        DroverError: The error that a coordinator returned.
     """
 
     async def run() -> T:
@@ -163,10 +165,10 @@ def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
         if why := why_refused(address, access_to(address).tls):
             return CliError(f"the {server} at {address} {why}")
     where = " or ".join(addresses)
-    found = f"no {server} answers at {where}; `drover up` starts a cluster here"
+    message = f"no {server} answers at {where}; `drover up` starts a cluster here"
     if server == "worker":
-        found += f", and {ADDRESS_VARIABLE} or --address names one elsewhere"
-    return CliError(found)
+        message += f"; for another cluster set {ADDRESS_VARIABLE} or --address"
+    return CliError(message)
 
 
 async def _connects(candidate: grpc.aio.Channel) -> bool:
@@ -183,7 +185,7 @@ async def _connects(candidate: grpc.aio.Channel) -> bool:
 
 
 def print_document(document: Any, output: Output) -> None:
-    """One document for machines on stdout."""
+    """Print one JSON or YAML document on stdout."""
     if output is Output.YAML:
         print(_yaml(document), end="")
     else:
@@ -191,7 +193,7 @@ def print_document(document: Any, output: Output) -> None:
 
 
 def print_event(document: Any, output: Output) -> None:
-    """One of a stream of documents on stdout, at once: a line of JSON, or a document of YAML."""
+    """Print one document of a stream and flush: a line of JSON, or a YAML document."""
     if output is Output.YAML:
         print(f"---\n{_yaml(document)}", end="", flush=True)
     else:
@@ -205,7 +207,7 @@ def _yaml(document: Any) -> str:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "nothing"
 ) -> None:
-    """A table on stdout; cells are plain text, never markup."""
+    """Print a table on stdout; cells are plain text, never markup."""
     console = Console(soft_wrap=False)
     if not rows:
         console.print(empty, style="dim")
@@ -219,7 +221,7 @@ def print_table(
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Tables on stdout, a line between."""
+    """Print tables on stdout with an empty line between them."""
     console = Console(soft_wrap=False)
     for index, table in enumerate(tables):
         if index:
@@ -228,12 +230,12 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def say(text: str) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     print(text)
 
 
 def complain(text: str, **details: Any) -> None:
-    """One line on stderr; for machines a document with ``details``."""
+    """Print an error on stderr: one line, or with -o json or yaml a document with ``details``."""
     if _present_output.get() is Output.TABLE:
         print(f"drover: {text}", file=sys.stderr)
     else:
@@ -242,14 +244,16 @@ def complain(text: str, **details: Any) -> None:
 
 
 def plain(text: str) -> str:
-    """Text from a server without control characters, so that it cannot steer a terminal."""
+    """Replace control characters in text from a server, which could control the terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 def print_refusal(error: DroverError, *, about: str = "") -> None:
-    """Why the server refused, on stderr: one line, then every violation.
+    """Print a server's error on stderr: one line, then every violation.
 
-    ``about`` says what it was about, where that is not the only thing that was asked.
+    Args:
+        error: The error.
+        about: The connector concerned, when the command handles several.
     """
     violations = error.violations if isinstance(error, InvalidArgumentError) else ()
     message = plain(error.message or error.code)

@@ -1,4 +1,4 @@
-"""Clusters by name, in a file of the user's own."""
+"""Named connections to clusters ("contexts"), stored in a file in the user's home."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
 class Context(BaseModel):
-    """How one cluster is reached. Paths are absolute."""
+    """Addresses and credentials of one cluster. Paths are absolute."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,13 +28,13 @@ class Context(BaseModel):
     token: str = ""
 
     def access(self) -> Access:
-        """The way in."""
+        """The context as ``Access``."""
         tls = TlsFiles(self.tls_ca, self.tls_cert, self.tls_key) if self.tls_ca else None
         return Access(tls, self.token, self.address, self.coordinator)
 
 
 class Contexts(BaseModel):
-    """Every context, and which one is in use."""
+    """All contexts, and the name of the current one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,16 +43,16 @@ class Contexts(BaseModel):
 
 
 def contexts_file() -> Path:
-    """Where contexts are kept."""
+    """The path of the contexts file, by the XDG rules."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "drover" / "contexts.yaml"
 
 
 def read_contexts() -> Contexts:
-    """What the file holds; nothing when there is none.
+    """Read the contexts file; no contexts if it does not exist.
 
     Raises:
-        ClusterError: It cannot be read.
+        ClusterError: The file cannot be read or is malformed.
     """
     path = contexts_file()
     try:
@@ -67,14 +67,14 @@ def read_contexts() -> Contexts:
         where = ".".join(str(part) for part in fault["loc"])
         raise ClusterError(f"{path}: {where}: {fault['msg']}") from None
     except (ValueError, yaml.YAMLError):
-        raise ClusterError(f"{path} is not YAML: mend it, or remove it") from None
+        raise ClusterError(f"{path} is not valid YAML: correct or remove it") from None
 
 
 def write_contexts(contexts: Contexts) -> None:
-    """Replace the file in one step; nobody but the user can read it, for it may hold tokens.
+    """Replace the contexts file atomically, with mode 0600 because it may hold tokens.
 
     Raises:
-        ClusterError: It cannot be written.
+        ClusterError: The file cannot be written.
     """
     path = contexts_file()
     text = yaml.safe_dump(contexts.model_dump(exclude_defaults=True), sort_keys=False)
@@ -86,22 +86,22 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def find_context(name: str) -> Context | None:
-    """The context of this name, or the one in use for an empty name; None if none is.
+    """The context with this name, or the current one for an empty name; None if none is set.
 
     Raises:
-        ClusterError: There is none of this name.
+        ClusterError: No context has this name.
     """
     known = read_contexts()
-    wanted = name or known.current
-    if not wanted:
+    name = name or known.current
+    if not name:
         return None
-    if wanted not in known.contexts:
-        raise unknown_context(wanted, known)
-    return known.contexts[wanted]
+    if name not in known.contexts:
+        raise unknown_context(name, known)
+    return known.contexts[name]
 
 
 def unknown_context(name: str, known: Contexts) -> ClusterError:
-    """What is said of a context that is not there."""
+    """The error for a context that does not exist."""
     names = ", ".join(sorted(known.contexts)) or "none"
     return ClusterError(
         f"there is no context {name!r}: `drover context add` makes one; known: {names}"

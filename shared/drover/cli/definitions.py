@@ -1,7 +1,7 @@
 """Connector definitions in JSON or YAML files.
 
-A definition is ``{"name": …, "config": {…}}`` as Kafka Connect takes it, or a flat config that
-holds its name. Values are strings; numbers and booleans are taken as they are written.
+A definition is ``{"name": …, "config": {…}}`` as in Kafka Connect, or a flat config that includes
+"name". Values are strings; numbers and booleans keep their text.
 """
 
 import json
@@ -21,19 +21,23 @@ _YAML = {".yaml", ".yml"}
 _SUFFIXES = {".json", *_YAML}
 _BOOL_WORDS = {"true", "false"}
 
-#: A parsed file before its meaning is looked at; scalars are strings, None is null.
+#: A parsed file, not yet interpreted; scalars are strings, None is null.
 _Value = str | None | list["_Value"] | dict[str, "_Value"]
 
 
 class DefinitionError(Exception):
-    """A definition cannot be read; the message is one line with the file and the place."""
+    """A definition cannot be read; the message is one line with the file and the position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A connector as a file defines it; ``name`` is empty when the file does not give one.
+    """A connector as defined in a file.
 
-    ``place`` is the file, and which document of it if there are several.
+    Attributes:
+        name: Empty if the file gives none.
+        config: Settings by name.
+        initial_state: As written in the file; empty if it gives none.
+        place: The file, and the number of the document if it has several.
     """
 
     name: str
@@ -46,18 +50,20 @@ def read_definition(file: str) -> Definition:
     """Read a definition from a file, or from standard input when ``file`` is "-".
 
     Raises:
-        DefinitionError: it cannot be read, is malformed, or is no definition.
+        DefinitionError: The file cannot be read, is malformed, or holds no definition.
     """
     return parse_definition(read_text(file), file_label(file))
 
 
 def read_definitions(paths: Sequence[str]) -> list[Definition]:
-    """Read the definitions of files, of folders (their files in order of names, not those of
-    folders in them), and of standard input for "-"; a YAML file may have several documents.
+    """Read the definitions in files, in folders, and in standard input for "-".
+
+    The files of a folder are read in order of names, without subfolders. A YAML file may have
+    several documents.
 
     Raises:
-        DefinitionError: one cannot be read, is malformed, has no name, or has that of another one;
-            or there is none.
+        DefinitionError: A file cannot be read or is malformed, a definition has no name, two have
+            the same name, or there is no definition.
     """
     found: dict[str, Definition] = {}
     for file in [each for path in paths for each in _files_of(path)]:
@@ -74,7 +80,7 @@ def read_definitions(paths: Sequence[str]) -> list[Definition]:
 
 
 def parse_definitions(text: str, label: str) -> list[Definition]:
-    """As ``parse_definition``, for text that may hold several YAML documents, or none."""
+    """``parse_definition`` for text with several YAML documents; empty documents are ignored."""
     documents = _documents(text, label)
     places = [f"{label}, document {number}" for number in range(1, len(documents) + 1)]
     if len(documents) == 1:
@@ -87,10 +93,14 @@ def parse_definitions(text: str, label: str) -> list[Definition]:
 
 
 def parse_definition(text: str, label: str) -> Definition:
-    """Read a definition from text; ``label`` names where it came from, and its suffix the format.
+    """Read a definition from text.
+
+    Args:
+        text: JSON or YAML.
+        label: The file's name for messages; its suffix selects the format.
 
     Raises:
-        DefinitionError: it is malformed or is no definition.
+        DefinitionError: The text is malformed or holds no definition.
     """
     documents = _documents(text, label)
     if len(documents) > 1:
@@ -99,7 +109,7 @@ def parse_definition(text: str, label: str) -> Definition:
 
 
 def _documents(text: str, label: str) -> list[_Value]:
-    """The documents of a file, at least one; None is an empty one."""
+    """The documents of a file, at least one; None for an empty document."""
     suffix = Path(label).suffix.lower()
     is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in "{[")
     try:
@@ -116,10 +126,10 @@ def _files_of(path: str) -> list[str]:
 
 
 def initial_state(definition: Definition) -> TargetState | None:
-    """The state that a new connector is to have; None where the file does not say.
+    """The target state of a new connector; None if the file does not set it.
 
     Raises:
-        DefinitionError: there is no such state.
+        DefinitionError: The state does not exist.
     """
     if not definition.initial_state:
         return None
@@ -133,7 +143,7 @@ def initial_state(definition: Definition) -> TargetState | None:
 
 
 def file_label(file: str) -> str:
-    """What messages call a file, or standard input when ``file`` is "-"."""
+    """The name of a file in messages; "standard input" for "-"."""
     return "standard input" if file == "-" else file
 
 
@@ -141,7 +151,7 @@ def read_text(file: str) -> str:
     """The text of a file, or of standard input when ``file`` is "-".
 
     Raises:
-        DefinitionError: it cannot be read.
+        DefinitionError: The file cannot be read, is too large, or is not UTF-8.
     """
     label = file_label(file)
     try:
@@ -214,7 +224,7 @@ def _parse_json(text: str, label: str) -> _Value:
         seen: dict[str, _Value] = {}
         for key, value in items:
             if key in seen:
-                raise DefinitionError(f'{label}: the key "{key}" stands twice in one object')
+                raise DefinitionError(f'{label}: the key "{key}" is duplicated in one object')
             seen[key] = value if not isinstance(value, bool) else str(value).lower()
         return seen
 
@@ -266,6 +276,6 @@ def _from_node(node: yaml.Node, label: str) -> _Value:
             raise DefinitionError(f"{place}: a key must be a string")
         key = str(key_node.value)
         if key in mapping:
-            raise DefinitionError(f'{place}: the key "{key}" stands twice in one object')
+            raise DefinitionError(f'{place}: the key "{key}" is duplicated in one object')
         mapping[key] = _from_node(value_node, label)
     return mapping

@@ -1,4 +1,4 @@
-"""The ``drover`` command. Exit codes: 0 done, 1 refused or failed, 2 misuse or a bad file."""
+"""The ``drover`` command. Exit codes: 0 success, 1 refused or failed, 2 misuse or a bad file."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ cli.add_typer(plugin_commands.commands, name="plugin")
 cli.add_typer(topic_commands.commands, name="topic")
 cli.add_typer(dlq_commands.commands, name="dlq")
 cli.add_typer(config_commands.commands, name="config")
-# where people look for it first
+# an alias: users expect validate below connector
 connector_commands.commands.command("validate")(config_commands.validate)
 cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
@@ -69,8 +69,8 @@ cli.command()(cluster_commands.down)
 cli.command()(doctor.doctor)
 
 
-def _version_option(wanted: bool) -> None:
-    if wanted:
+def _version_option(is_set: bool) -> None:
+    if is_set:
         say(f"drover {__version__}")
         raise typer.Exit
 
@@ -91,7 +91,7 @@ def drover(
         typer.Option(
             envvar="DROVER_CONTEXT",
             show_default=False,
-            help="The context to use; by default that of `drover context use`.",
+            help="The context to use; by default the current one, set by `drover context use`.",
         ),
     ] = "",
     tls_ca: Annotated[
@@ -99,22 +99,22 @@ def drover(
         typer.Option(
             envvar="DROVER_TLS_CA",
             show_default=False,
-            help="Speak TLS with servers whose certificates this authority signed, a PEM file.",
+            help="Use TLS; a PEM file with the CA that signed the servers' certificates.",
         ),
     ] = "",
     tls_cert: Annotated[
         str,
-        typer.Option(envvar="DROVER_TLS_CERT", show_default=False, help="Your own certificate."),
+        typer.Option(envvar="DROVER_TLS_CERT", show_default=False, help="Your certificate."),
     ] = "",
     tls_key: Annotated[
-        str, typer.Option(envvar="DROVER_TLS_KEY", show_default=False, help="Its key.")
+        str, typer.Option(envvar="DROVER_TLS_KEY", show_default=False, help="Key of --tls-cert.")
     ] = "",
     token: Annotated[
         str,
         typer.Option(
             envvar="DROVER_TOKEN",
             show_default=False,
-            help="Your token; better in DROVER_TOKEN, for others on this machine see arguments.",
+            help="Your token. Prefer DROVER_TOKEN: other users of this machine can see arguments.",
         ),
     ] = "",
 ) -> None:
@@ -126,9 +126,9 @@ def drover(
 
 
 def _access(context: str, *, tls_ca: str, tls_cert: str, tls_key: str, token: str) -> Access:
-    """What is given counts more than what the context says."""
-    found = find_context(context)
-    access = found.access() if found else Access()
+    """Options override the values of the context."""
+    present = find_context(context)
+    access = present.access() if present else Access()
     ca = tls_ca or (access.tls.ca if access.tls else "")
     if tls_cert or tls_key or not access.tls:
         cert, key = tls_cert, tls_key
@@ -148,13 +148,13 @@ def version(output: OutputOption = Output.TABLE) -> None:
 
 
 def app(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; nothing that goes wrong shows a traceback."""
+    """Run the command and return its exit code; errors are printed without a traceback."""
     note_output(Output.TABLE)
     use_access(Access)
     try:
         cli(args=None if arguments is None else list(arguments))
     except SystemExit as exit_:
-        # typer ends every command so, and has explained misuse
+        # typer exits this way after every command, and prints usage errors first
         return exit_.code if isinstance(exit_.code, int) else 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -171,13 +171,13 @@ def app(arguments: Sequence[str] | None = None) -> int:
         print_refusal(error)
         return EXIT_REFUSED
     except BrokenPipeError:
-        # the reader of our output went away; keep Python from complaining when it flushes
+        # the reader closed the pipe: let the flush at exit write to the null device
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_REFUSED
     except Exception as error:
         if os.environ.get("DROVER_DEBUG"):
             raise
-        complain(f"a defect: {error!r} (DROVER_DEBUG=1 shows where)")
+        complain(f"internal error: {error!r}; DROVER_DEBUG=1 shows the traceback")
         return EXIT_REFUSED
     return 0
 

@@ -1,4 +1,4 @@
-"""Names of connectors as arguments of commands; the shell can complete them."""
+"""Arguments for names of connectors, with shell completion."""
 
 import asyncio
 import os
@@ -12,12 +12,12 @@ from drover.cli.console import ADDRESS_VARIABLE, CliError
 from drover.client import ConnectClient
 from drover.errors import DroverError
 
-#: Somebody is waiting with a finger on the tab key.
+#: Short, because the user waits for the completion.
 _PATIENCE_S = 2.0
 
 
 def complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """The connectors whose names begin so; none when no worker answers soon."""
+    """The connectors whose names start with ``incomplete``; none if no worker answers in time."""
     address = context.params.get("address") or os.environ.get(ADDRESS_VARIABLE, "")
 
     async def names(client: ConnectClient) -> list[str]:

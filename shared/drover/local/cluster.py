@@ -15,13 +15,13 @@ from drover.security.development_ca import ACCESS_FILE, SERVICE, files_of
 _STORES = ("config-store", "status-store")
 #: The services of a cluster; each is a distribution ``drover-<name>``.
 SERVICES = ("coordinator", *_STORES, "worker")
-#: Ports are counted from here.
+#: The base that the port offsets below are added to.
 DEFAULT_PORT_BASE = 7400
 _PORTS = {"coordinator": 1, "config-store": 2, "status-store": 3}
-#: Of the second coordinator; the others follow, and then the other stores.
+#: The first port for further coordinators and stores.
 _FURTHER_PORT = 4
 _WORKER_PORT = 11
-#: More than a worker takes to hand its work over, or to give that up, by its default settings.
+#: More than the time in which a worker, with default settings, drains or aborts the drain.
 _WORKER_STOP_GRACE_S = 45.0
 _METRICS_LISTEN = "DROVER_METRICS_LISTEN"
 _METRICS_PORT_ABOVE = 100
@@ -30,14 +30,22 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What kind of cluster to run in ``directory``.
+    """The processes of a cluster and how they are configured.
 
-    ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get their
-    port above ``port_base`` where it is free, else any free one, as with a base of 0. With
-    ``metrics`` each serves its metrics on loopback, at a port of its own. ``env`` is added to the
-    environment of every process. ``storage_url`` names a Kafka cluster to keep everything in;
-    empty for SQLite files in ``directory``, with which there is one store of each kind.
-    ``certificates`` is a directory as `drover certs init` makes it, to speak TLS by.
+    Attributes:
+        directory: Where the cluster keeps its data and logs.
+        worker_count: How many workers.
+        coordinator_count: How many coordinators.
+        config_store_count: How many config stores; more than one needs Kafka.
+        status_store_count: How many status stores; more than one needs Kafka.
+        storage_url: A kafka:// URL; empty for SQLite files in ``directory``.
+        certificates: A directory made by `drover certs init`; None for plaintext.
+        host: The host on which processes listen.
+        port_base: Ports are counted from here; a port in use is replaced by a free one. 0 for any
+            free ports.
+        metrics: Whether each process serves metrics on a loopback port.
+        listen: Fixed addresses by process name ("coordinator", "worker-1").
+        env: Added to the environment of every process.
     """
 
     directory: Path
@@ -55,50 +63,50 @@ class ClusterOptions:
 
     @property
     def data_directory(self) -> Path:
-        """Where the logs and topics are."""
+        """The directory of the embedded storage."""
         return self.directory.absolute() / DATA_DIRECTORY
 
 
 def kafka_url(given: str, environ: Mapping[str, str]) -> str:
-    """The Kafka cluster that is asked for: as given, else in DROVER_STORAGE_URL; empty for none.
+    """The kafka:// URL given or in DROVER_STORAGE_URL; empty for embedded storage.
 
     Raises:
-        ClusterError: Another storage was given.
+        ClusterError: The given URL is not a kafka:// URL.
     """
     if given and not given.startswith("kafka://"):
         raise ClusterError(
-            f"the storage URL is {given!r}: it must be kafka://host:port, with more brokers after"
-            " commas; an embedded cluster keeps its data in --dir"
+            f"the storage URL {given!r} is not kafka://host:port,host:port: correct it, or leave it"
+            " out to keep the data in --dir"
         )
     in_environment = environ.get("DROVER_STORAGE_URL", "")
     return given or (in_environment if in_environment.startswith("kafka://") else "")
 
 
 def default_listen(port_base: int) -> dict[str, str]:
-    """Where the first process of each kind listens if nobody says otherwise, by its name."""
-    named = {**_PORTS, "worker-1": _WORKER_PORT}
-    return {name: f"{_LOOPBACK}:{port_base + port}" for name, port in named.items()}
+    """The default address of the first process of each kind, by name."""
+    offsets = {**_PORTS, "worker-1": _WORKER_PORT}
+    return {name: f"{_LOOPBACK}:{port_base + offset}" for name, offset in offsets.items()}
 
 
 def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The addresses that the DROVER_…_LISTEN settings ask for, by process name."""
+    """The addresses in the DROVER_…_LISTEN settings, by process name."""
     names = {f"{_variable(name)}_LISTEN": name for name in ("coordinator", *_STORES)}
     names["DROVER_WORKER_LISTEN"] = "worker-1"
     return {name: environ[key] for key, name in names.items() if environ.get(key)}
 
 
 def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
-    """The processes of a cluster in the order of their start; see ``Supervisor``.
+    """The processes of a cluster in stages, in start order; see ``Supervisor``.
 
     Raises:
-        ClusterError: the services are not installed, an address is malformed or in use, or several
-            stores are wanted without Kafka.
+        ClusterError: A service is not installed, an address is malformed or in use, or a store has
+            several replicas without Kafka.
     """
     missing = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is None]
     if missing:
         raise ClusterError(
             f"not installed here: {', '.join(f'drover-{kind}' for kind in missing)};"
-            " pip install 'drover-connect[cluster]' brings all services"
+            " pip install 'drover-connect[cluster]' installs all services"
         )
     if not options.storage_url and max(options.config_store_count, options.status_store_count) > 1:
         raise ClusterError("several config or status stores need Kafka: give --storage-url")
@@ -115,7 +123,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
             for kind, names in _store_names(options).items()
         },
     }
-    # one that is alone is told of no others
+    # a single coordinator needs no list of coordinators
     shared = {"DROVER_COORDINATORS": coordinators} if options.coordinator_count > 1 else {}
     services = [
         ProcessSpec(
@@ -157,7 +165,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
                 "DROVER_WORKER_LISTEN": addresses[name],
                 "DROVER_WORKER_ADVERTISED": addresses[name],
                 "DROVER_WORKER_INTERNAL_LISTEN": _internal_listen(addresses[name]),
-                # as listened, whatever this process was told
+                # overrides an inherited value, which cannot match the port chosen above
                 "DROVER_WORKER_INTERNAL_ADVERTISED": "",
                 _METRICS_LISTEN: metrics[name],
             },
@@ -191,7 +199,7 @@ def _store_names(options: ClusterOptions) -> dict[str, list[str]]:
 
 
 def _names(kind: str, number: int) -> list[str]:
-    """The first has the kind's name, as the only one has; the next is "coordinator-2"."""
+    """Process names, such as "coordinator" and "coordinator-2"."""
     return [kind, *(f"{kind}-{each}" for each in range(2, number + 1))]
 
 
@@ -212,14 +220,14 @@ def _package(service: str) -> str:
 
 
 def addresses_above(options: ClusterOptions, port_base: int) -> dict[str, str]:
-    """The address of every process whose ports are counted from ``port_base``, by name."""
+    """The address of every process, by name, with ports counted from ``port_base``."""
     workers = _worker_names(options)
     services = _service_names(options)
-    own = {name: _WORKER_PORT + index for index, name in enumerate(workers)}
+    worker_ports = {name: _WORKER_PORT + index for index, name in enumerate(workers)}
     further = [name for name in services if name not in _PORTS]
-    between = (port for port in count(_FURTHER_PORT) if port not in own.values())
-    numbers = _PORTS | dict(zip(further, between, strict=False)) | own
-    return {name: f"{options.host}:{port_base + numbers[name]}" for name in [*services, *workers]}
+    unused = (port for port in count(_FURTHER_PORT) if port not in worker_ports.values())
+    offsets = _PORTS | dict(zip(further, unused, strict=False)) | worker_ports
+    return {name: f"{options.host}:{port_base + offsets[name]}" for name in [*services, *workers]}
 
 
 def _service_names(options: ClusterOptions) -> list[str]:
@@ -243,28 +251,28 @@ def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
 
 
 def _metrics_addresses(options: ClusterOptions, addresses: Mapping[str, str]) -> dict[str, str]:
-    """Where each process serves its metrics: 100 ports above its own by default."""
+    """The metrics address of each process: 100 ports above its own where that is free."""
     if not options.metrics:
         return dict.fromkeys(addresses, "")
     taken = {int(address.rpartition(":")[2]) for address in addresses.values()}
-    found: dict[str, int] = {}
+    chosen: dict[str, int] = {}
     if options.port_base or options.listen:
         for name, address in addresses.items():
             port = int(address.rpartition(":")[2]) + _METRICS_PORT_ABOVE
             if port < 65_536 and port not in taken and ports.is_free(_LOOPBACK, port):
-                found[name] = port
+                chosen[name] = port
                 taken.add(port)
-    missing = [name for name in addresses if name not in found]
+    missing = [name for name in addresses if name not in chosen]
     while missing:
         (port,) = ports.free_ports(_LOOPBACK, 1)
         if port not in taken:
-            found[missing.pop(0)] = port
+            chosen[missing.pop(0)] = port
             taken.add(port)
-    return {name: f"{_LOOPBACK}:{port}" for name, port in found.items()}
+    return {name: f"{_LOOPBACK}:{port}" for name, port in chosen.items()}
 
 
 def _internal_listen(worker_address: str) -> str:
-    """A free port for the other workers, on the worker's own interface; loopback when on all."""
+    """Any free port for internal calls, on the worker's interface; loopback if it is a wildcard."""
     host = worker_address.rpartition(":")[0]
     return f"{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:0"
 
@@ -272,6 +280,6 @@ def _internal_listen(worker_address: str) -> str:
 def _check_free(name: str, address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ClusterError(f"the address of {name} is {address!r}; it must be host:port")
+        raise ClusterError(f"the address {address!r} of {name} is not host:port: correct it")
     if not ports.is_free(host.strip("[]"), int(port)):
         raise ClusterError(f"cannot listen on {address} for {name}: the port is in use")

@@ -1,9 +1,8 @@
-"""One address for a fleet of workers: ``python -m drover.local.fleet_address HOST:PORT WORKERS``.
+"""A TCP proxy before all workers: ``python -m drover.local.fleet_address HOST:PORT WORKERS``.
 
-It listens at the first and hands each connection on, as it is, to one of the workers: who speaks
-TLS to it speaks it to a worker. ``WORKERS`` is name:port, or several with commas between, and a
-name may have several addresses. A worker that says nothing, as one that is suspended, is passed
-over for another.
+It listens on HOST:PORT and forwards each connection to one worker. TLS is passed through. WORKERS
+is a comma-separated list of name:port; a name may resolve to several addresses. A worker that does
+not respond, for example a suspended one, is skipped.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ import structlog
 from drover.rpc.logs import configure_logging
 from drover.rpc.settings import split_address, split_addresses
 
-#: More connections at once are closed at once.
+#: Further connections are closed at once.
 CONNECTIONS_MAX = 2_000
-#: How long a client may take to say something, and a worker to accept and to answer.
+#: Time-outs of a client's first bytes, and of a worker's accept and first response bytes.
 CLIENT_S = 10.0
 WORKER_S = 5.0
 _CHUNK_BYTES = 65_536
@@ -31,7 +30,7 @@ _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gateway:
-    """Hands connections on to one of ``workers``, each host:port."""
+    """Forwards each connection to one of ``workers``, each host:port."""
 
     def __init__(self, workers: Sequence[str], *, worker_s: float = WORKER_S) -> None:
         self._workers = [split_address(each) for each in workers]
@@ -45,17 +44,17 @@ class Gateway:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             if self._open >= CONNECTIONS_MAX:
-                _log.warning("there are too many connections", most=CONNECTIONS_MAX)
+                _log.warning("connection refused: too many connections", most=CONNECTIONS_MAX)
                 return
             self._open += 1
             try:
-                await self._hand_on(reader, writer)
+                await self._forward(reader, writer)
             except OSError:
-                return  # one of both is gone: so is the connection
+                return  # one side closed: close both
             finally:
                 self._open -= 1
 
-    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(CLIENT_S):
                 first = await reader.read(_CHUNK_BYTES)
@@ -63,17 +62,17 @@ class Gateway:
             return
         if not first:
             return
-        found = await self._worker(first)
-        if found is None:
+        connected = await self._worker(first)
+        if connected is None:
             _log.warning("no worker answers")
             return
-        (worker_reader, worker_writer), answer = found
+        (worker_reader, worker_writer), answer = connected
         with contextlib.closing(worker_writer):
             writer.write(answer)
-            await _pass_on_both(_pass_on(reader, worker_writer), _pass_on(worker_reader, writer))
+            await _until_first_ends(_copy(reader, worker_writer), _copy(worker_reader, writer))
 
     async def _worker(self, first: bytes) -> tuple[_Stream, bytes] | None:
-        """A connection on which a worker answered ``first``, and the answer."""
+        """A connection to a worker that responded to ``first``, and its response bytes."""
         for host, port in await self._addresses():
             try:
                 async with asyncio.timeout(self._worker_s):
@@ -92,25 +91,25 @@ class Gateway:
         return None
 
     async def _addresses(self) -> list[tuple[str, int]]:
-        """All that the names have now, in any order."""
+        """The present addresses of all names, in random order."""
         loop = asyncio.get_running_loop()
         addresses: set[tuple[str, int]] = set()
         for host, port in self._workers:
             with contextlib.suppress(socket.gaierror):
-                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                addresses |= {(str(each[4][0]), port) for each in found}
+                resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                addresses |= {(str(each[4][0]), port) for each in resolved}
         return random.sample(sorted(addresses), len(addresses))
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
 
 
-async def _pass_on_both(*directions: Coroutine[None, None, None]) -> None:
-    """Until one of them ends, for then one side is gone."""
+async def _until_first_ends(*directions: Coroutine[None, None, None]) -> None:
+    """Copy in both directions until one side closes."""
     tasks = [asyncio.create_task(each) for each in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -122,13 +121,13 @@ async def _pass_on_both(*directions: Coroutine[None, None, None]) -> None:
 
 async def _run(listen: str, workers: Sequence[str]) -> None:
     server = await Gateway(workers).serve(*split_address(listen))
-    _log.info("handing connections on", address=listen, to=",".join(workers))
+    _log.info("forwarding connections", address=listen, to=",".join(workers))
     async with server:
         await server.serve_forever()
 
 
 def main(argv: list[str]) -> int:
-    """Serve until the process is ended; 2 on misuse, 1 when the address cannot be had."""
+    """Serve until a signal ends the process; returns 2 on misuse, 1 if it cannot listen."""
     try:
         listen, workers = argv
         split_address(listen)

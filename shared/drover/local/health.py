@@ -1,4 +1,4 @@
-"""Asks a server how it is: ``python -m drover.local.health HOST:PORT`` exits 0 when it serves."""
+"""Health checks of servers: ``python -m drover.local.health HOST:PORT`` exits 0 when it serves."""
 
 import asyncio
 import os
@@ -27,10 +27,10 @@ _POLL_MAX_S = 0.5
 
 
 def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
-    """The certificate of the server whose environment this is; None if it speaks plaintext.
+    """The certificate of the server with this environment; None for plaintext.
 
     Raises:
-        InvalidArgumentError: It cannot be used.
+        InvalidArgumentError: A certificate file is missing or invalid.
     """
     names = ("DROVER_TLS_CA", "DROVER_TLS_CERT", "DROVER_TLS_KEY")
     ca, cert, key = (environ.get(name, "") for name in names)
@@ -39,7 +39,12 @@ def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a server is: SERVING, NOT_SERVING or UNREACHABLE, and why if it says so."""
+    """The result of a health check.
+
+    Attributes:
+        status: SERVING, NOT_SERVING or UNREACHABLE.
+        why: The reason that the server reports; empty for none.
+    """
 
     status: str
     why: str = ""
@@ -49,10 +54,13 @@ class Health:
 
 
 class HealthChannel:
-    """A connection that asks ``grpc.health.v1`` of one address; use as an async context manager.
+    """A channel for health checks of one server; use as an async context manager.
 
-    ``certificate`` is the server's own, which it also lets in; ``service`` the full name of the
-    service that is asked for, empty for the server.
+    Args:
+        address: host:port.
+        certificate: The server's own certificate, which it also accepts from clients; None for
+            plaintext.
+        service: The full name of the service to check; empty for the server as a whole.
     """
 
     def __init__(
@@ -64,7 +72,7 @@ class HealthChannel:
         if certificate is None:
             self._channel = grpc.aio.insecure_channel(address, options=options)
         else:
-            # it need not be for the address that is asked here, such as that of loopback
+            # the certificate may not cover this address, for example loopback
             options.append(("grpc.ssl_target_name_override", certificate.names[0]))
             credentials = grpc.ssl_channel_credentials(
                 certificate.ca_pem, certificate.key_pem, certificate.cert_pem
@@ -83,11 +91,11 @@ class HealthChannel:
         await self._channel.close()
 
     async def status(self, timeout_s: float = 1.0) -> str:
-        """SERVING, NOT_SERVING, or UNREACHABLE when nobody answers in time."""
+        """SERVING, NOT_SERVING, or UNREACHABLE if the server does not respond in time."""
         return (await self.ask(timeout_s)).status
 
     async def ask(self, timeout_s: float = 1.0) -> "Health":
-        """The status, and why it is no better if the server says it."""
+        """The status, and the reason if the server reports one."""
         request = health_pb2.HealthCheckRequest(service=self._service)
         call = self._check(request, timeout=timeout_s)
         try:
@@ -125,7 +133,7 @@ async def _ask(address: str) -> Health:
 
 
 def main(argv: list[str]) -> int:
-    """Print the status of the server named in ``argv``; 0 when it serves, 1 else, 2 on misuse."""
+    """Print the status of the server in ``argv``; returns 0 if it serves, else 1, 2 on misuse."""
     if len(argv) != 1 or ":" not in argv[0]:
         print("usage: python -m drover.local.health HOST:PORT", file=sys.stderr)
         return 2

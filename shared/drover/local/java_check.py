@@ -1,4 +1,4 @@
-"""Whether this machine's Java can run Spark; run as a program, it says what is missing."""
+"""Checks that this machine's Java can run Spark; as a program it prints what is missing."""
 
 import os
 import re
@@ -23,12 +23,12 @@ _TIMEOUT_S = 30
 
 
 class JavaUnusableError(Exception):
-    """There is no Java that Spark can run on; the message is one line that says what to install."""
+    """No Java is installed that can run Spark; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can run on."""
+    """A Java installation that can run Spark."""
 
     path: Path
     version: int
@@ -44,10 +44,10 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Find the Java that Spark will use (JAVA_HOME, then PATH) and check that it is good enough.
+    """Find the Java that Spark will use (JAVA_HOME, then PATH) and check that it can run Spark.
 
     Raises:
-        JavaUnusableError: none is there, it does not start, it is too old, or it is cut down.
+        JavaUnusableError: Java is missing, does not start, is too old, or lacks a module.
     """
     path = _locate(environ)
     version_text = _run(path, "-version")
@@ -69,7 +69,9 @@ def _locate(environ: Mapping[str, str]) -> Path:
     if home:
         path = Path(home) / "bin" / "java"
         if not os.access(path, os.X_OK):
-            raise JavaUnusableError(f"JAVA_HOME is {home}, but {path} is no program; {_INSTALL}")
+            raise JavaUnusableError(
+                f"JAVA_HOME is {home}, but {path} is not executable; {_INSTALL}"
+            )
         return path
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
     if found is None:
@@ -91,7 +93,7 @@ def _run(path: Path, argument: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaUnusableError(f"{path} does not start ({error}); {_INSTALL}") from error
     output = done.stdout + done.stderr
-    # an old Java does not know --list-modules; its version was judged before
+    # Java 8 has no --list-modules; its version is checked before
     if done.returncode != 0 and argument == "-version":
         first = output.strip().splitlines()[:1]
         reason = first[0] if first else f"exit {done.returncode}"
@@ -100,7 +102,7 @@ def _run(path: Path, argument: str) -> str:
 
 
 def main() -> int:
-    """Print nothing and return 0 when Java is good, else one line and 1."""
+    """Return 0 if Java can run Spark, else print one line and return 1."""
     try:
         find_java()
     except JavaUnusableError as error:

@@ -1,8 +1,8 @@
-"""Becomes a program that dies with its supervisor; run as a script: ``launch.py PARENT PROGRAM…``.
+"""Runs a program that the kernel kills with its supervisor: ``launch.py PARENT PROGRAM…``.
 
-The kernel's parent-death signal is set here and survives the exec, so that a supervisor that was
-killed leaves nothing behind. A program of its own rather than a ``preexec_fn``, because forking
-Python code in a process with gRPC threads is not safe.
+It sets the kernel's parent-death signal, which survives the exec: when the supervisor is killed,
+its children are killed too. This is a script and not a ``preexec_fn``, because running Python code
+after a fork is unsafe in a process with gRPC threads.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> None:
-    """Set the signal, look whether the supervisor is still there, and exec."""
+    """Set the signal, check that the supervisor still runs, and exec."""
     parent, program = int(argv[0]), argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Ports that nobody uses."""
+"""Free TCP ports."""
 
 import random
 import socket
@@ -15,7 +15,7 @@ def is_free(host: str, port: int) -> bool:
     """Whether a server could listen on the port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # as the servers do: a port in TIME_WAIT is free
+        # as servers set it too, a port in TIME_WAIT counts as free
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -27,10 +27,10 @@ def is_free(host: str, port: int) -> bool:
 def free_ports(host: str, count: int) -> list[int]:
     """Distinct free ports below the range that outgoing connections use.
 
-    A server that died gets its port back: no connection can have taken it in between.
+    No outgoing connection can take such a port while a server restarts.
 
     Raises:
-        ClusterError: there are not enough.
+        ClusterError: Not enough ports are free.
     """
     try:
         highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0]) - 1
@@ -38,11 +38,11 @@ def free_ports(host: str, count: int) -> list[int]:
         highest = 32_767
     if highest - _LOWEST < count * 10:
         highest = 65_535
-    found: list[int] = []
+    free: list[int] = []
     for _ in range(_ATTEMPTS):
-        if len(found) == count:
-            return found
+        if len(free) == count:
+            return free
         port = random.randint(_LOWEST, highest)
-        if port not in found and is_free(host, port):
-            found.append(port)
+        if port not in free and is_free(host, port):
+            free.append(port)
     raise ClusterError(f"no {count} free ports on {host}")

@@ -1,4 +1,4 @@
-"""One supervised process: how it is started, watched, restarted and stopped."""
+"""One supervised process: its start, health check, restart and stop."""
 
 import asyncio
 import contextlib
@@ -27,34 +27,45 @@ _LAST_ASK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run: ``argv`` under ``env``, serving ``grpc.health.v1`` at ``address``, and its
-    metrics at ``metrics_address`` if it is not empty.
+    """A process to run.
+
+    Attributes:
+        name: Such as "worker-1".
+        argv: The program and its arguments.
+        address: host:port of its gRPC server, which serves ``grpc.health.v1``.
+        env: Added to the supervisor's environment.
+        stop_grace_s: Time between SIGTERM and SIGKILL.
+        metrics_address: host:port of its metrics; empty for none.
     """
 
     name: str
     argv: Sequence[str]
     address: str
     env: Mapping[str, str] = field(default_factory=dict)
-    #: How long it may take to stop after SIGTERM.
     stop_grace_s: float = 15.0
     metrics_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The pause before a restart doubles with each death, and starts anew after a good while."""
+    """Restart back-off: the pause doubles after each exit, and is reset after a stable run.
+
+    Attributes:
+        first_s: The first pause.
+        max_s: The longest pause.
+        recovered_after_s: A process that ran this long has recovered; the back-off is reset.
+        serving_timeout_s: At the first start, the time until the process serves, including the
+            start of a worker's Spark. After a restart, the time until it answers health checks.
+    """
 
     first_s: float = 1.0
     max_s: float = 30.0
-    #: A process that served this long has recovered.
     recovered_after_s: float = 30.0
-    #: How long a process may take until it serves at its first start, a worker's Spark included; at
-    #: later ones until it answers health checks, for then it says what it waits for.
     serving_timeout_s: float = 120.0
 
 
 class ProcessPhase(StrEnum):
-    """Where a supervised process is in its life."""
+    """The state of a supervised process."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -63,7 +74,7 @@ class ProcessPhase(StrEnum):
 
 
 class SupervisedProcess:
-    """Keeps one process running until told to stop; its output goes to ``log``."""
+    """Keeps one process running until ``stop``; its output is appended to ``log``."""
 
     def __init__(
         self,
@@ -78,30 +89,30 @@ class SupervisedProcess:
         self.phase = ProcessPhase.STOPPED
         self.pid: int | None = None
         self.start_count = 0
-        #: Of the last start, monotonic.
+        #: Monotonic time of the last start.
         self.started_s = 0.0
         self._policy = policy
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
-        #: Why it was killed before it served, if it was.
+        #: Why the supervisor killed it before it served; empty otherwise.
         self._given_up = ""
         self._stopping = asyncio.Event()
         self._may_start = asyncio.Event()
         self._may_start.set()
 
     async def start(self) -> None:
-        """Start it and return when it serves; from then on it is kept running.
+        """Start the process and return when it serves; after that it is restarted when it exits.
 
         Raises:
-            ClusterError: it stopped before it served, or did not serve in time.
+            ClusterError: The process exited before it served, or did not serve in time.
         """
         served = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(served), name=f"keep {self.spec.name}")
         await served
 
     def hold(self) -> None:
-        """When it dies, leave it dead until ``release``."""
+        """Do not restart the process after an exit until ``release``."""
         self._may_start.clear()
 
     def release(self) -> None:
@@ -109,17 +120,17 @@ class SupervisedProcess:
         self._may_start.set()
 
     def kill(self) -> None:
-        """Send SIGKILL to the process alone, as a crash would end it."""
+        """Send SIGKILL to the process, without its children, as in a crash."""
         self.send(signal.SIGKILL)
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Send a signal to the process alone; nothing happens when it is down."""
+        """Send a signal to the process, without its children; no effect if it does not run."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal_number)
 
     async def stop(self) -> None:
-        """Stop it: SIGTERM, a bounded grace, then SIGKILL of its whole tree."""
+        """Stop it: SIGTERM, then SIGKILL of its process tree after the grace."""
         self._stopping.set()
         keeper, process = self._keeper, self._process
         if keeper is None:
@@ -127,7 +138,7 @@ class SupervisedProcess:
         if process is not None and process.returncode is None:
             tree = descendants(process.pid)
             self.send(signal.SIGTERM)
-            # a process that was stopped by SIGSTOP would never see the SIGTERM
+            # a process suspended by SIGSTOP does not handle SIGTERM
             self.send(signal.SIGCONT)
             try:
                 async with asyncio.timeout(self.spec.stop_grace_s):
@@ -191,7 +202,7 @@ class SupervisedProcess:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **self.spec.env, "PYTHONUNBUFFERED": "1"},
-                # the terminal's Ctrl-C is for the supervisor, which stops its processes in order
+                # keeps Ctrl-C from the children: the supervisor stops them in order
                 start_new_session=True,
             )
         self.pid = self._process.pid
@@ -203,7 +214,7 @@ class SupervisedProcess:
     async def _watch(
         self, process: asyncio.subprocess.Process, served: asyncio.Future[None]
     ) -> int:
-        """Wait until the process exits, and tell on the way that it serves."""
+        """Wait until the process exits; reports when it serves."""
         certificate = self._certificate()
 
         def over() -> bool:
@@ -221,11 +232,11 @@ class SupervisedProcess:
             if over():
                 break
             async with health.HealthChannel(self.spec.address, certificate) as channel:
-                found = await channel.ask(_LAST_ASK_S)
-            if found.status == "UNREACHABLE" or not served.done():
-                await self._give_up(process.pid, found)
+                answer = await channel.ask(_LAST_ASK_S)
+            if answer.status == "UNREACHABLE" or not served.done():
+                await self._give_up(process.pid, answer)
                 break
-            self._change(ProcessPhase.STARTING, f"is {found}")
+            self._change(ProcessPhase.STARTING, f"is {answer}")
         return await process.wait()
 
     def _serves(self, process: asyncio.subprocess.Process, served: asyncio.Future[None]) -> None:
@@ -234,16 +245,16 @@ class SupervisedProcess:
             if not served.done():
                 served.set_result(None)
 
-    async def _give_up(self, pid: int, found: health.Health) -> None:
+    async def _give_up(self, pid: int, answer: health.Health) -> None:
         after_s = self._policy.serving_timeout_s
-        self._given_up = f"does not serve after {after_s:g} s, is {found}"
+        self._given_up = f"does not serve after {after_s:g} s, is {answer}"
         self._change(ProcessPhase.DEAD, f"{self._given_up}: killed")
         tree = descendants(pid)
         self.send(signal.SIGKILL)
         await kill_all(tree)
 
     def _certificate(self) -> Certificate | None:
-        """Of the process; None also of one that cannot use its own, for it ends at its start."""
+        """The process's certificate; None if it is unusable, as the process then exits at once."""
         with contextlib.suppress(InvalidArgumentError):
             return health.own_certificate({**os.environ, **self.spec.env})
         return None
@@ -251,7 +262,7 @@ class SupervisedProcess:
     def _early_death(self, exit_code: int) -> str:
         return (
             f"{self.spec.name} stopped at its start ({describe_exit(exit_code)}): "
-            f"{self._given_up or last_line(self.log) or 'it said nothing'} — log: {self.log}"
+            f"{self._given_up or last_line(self.log) or 'no output'} — log: {self.log}"
         )
 
     def _change(self, phase: ProcessPhase, text: str) -> None:
@@ -270,19 +281,19 @@ def describe_exit(exit_code: int) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something; empty when there is none."""
+    """The last non-empty line of a log, except start marks; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("--- ")]
-    return said[-1] if said else ""
+    output = [line.strip() for line in lines if line.strip() and not line.startswith("--- ")]
+    return output[-1] if output else ""
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Every living process below ``pid``, deepest ones last."""
+    """Every descendant process of ``pid`` that runs, deepest last."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -290,7 +301,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 async def kill_all(processes: Sequence[psutil.Process], wait_s: float = _KILL_WAIT_S) -> None:
-    """Kill those that still run, and wait (bounded) until they are gone."""
+    """Kill the processes, and wait at most ``wait_s`` until they have ended."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -300,7 +311,7 @@ async def kill_all(processes: Sequence[psutil.Process], wait_s: float = _KILL_WA
 async def wait_until_gone(
     processes: Sequence[psutil.Process], wait_s: float
 ) -> list[psutil.Process]:
-    """Wait (bounded) until none of the processes runs; return those that still do."""
+    """Wait at most ``wait_s`` until the processes have ended; returns the remaining ones."""
     end_s = time.monotonic() + wait_s
     while left := [process for process in processes if is_alive(process)]:
         if time.monotonic() > end_s:
@@ -310,7 +321,7 @@ async def wait_until_gone(
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie that nobody has waited for does not."""
+    """Whether the process runs; False for a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

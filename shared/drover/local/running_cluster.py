@@ -1,4 +1,4 @@
-"""Whether addresses that a cluster wants are those of another cluster on this machine."""
+"""Checks that no other cluster on this machine uses the addresses of a new one."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,42 +20,42 @@ _HEALTH_NAMES = {
 }
 
 
-async def refuse_beside_another(wanted: Mapping[str, str]) -> None:
+async def refuse_beside_another(addresses: Mapping[str, str]) -> None:
     """Refuse to start where another cluster runs.
 
     Args:
-        wanted: Addresses that a cluster would have, by the names of its processes.
+        addresses: The addresses of the new cluster, by process name.
 
     Raises:
-        ClusterError: One of them is a process of Drover's, or speaks gRPC over TLS, and does not
-            tell strangers what it is; with its address and what to do.
+        ClusterError: A Drover service listens on one of them, or a gRPC server over TLS, which may
+            be one.
     """
-    taken = [(name, at) for name, at in wanted.items() if not _is_free(at)]
+    taken = [(name, at) for name, at in addresses.items() if not _is_free(at)]
     serving = await asyncio.gather(*(_is_drover(name, at) for name, at in taken))
-    found = [place for place, yes in zip(taken, serving, strict=True) if yes]
-    if not found:
+    services = [place for place, is_drover in zip(taken, serving, strict=True) if is_drover]
+    if not services:
         await _refuse_beside_tls([at for _, at in taken])
         return
-    # a worker first: that is what commands talk to
-    name, address = next((each for each in found if each[0].startswith("worker")), found[0])
+    # prefer a worker: commands connect to workers
+    name, address = next((each for each in services if each[0].startswith("worker")), services[0])
     storage_url = await _storage_url(address) if name.startswith("worker") else ""
     where = f", with its data in {storage_url}" if storage_url else ""
     kind = "" if name.startswith("worker") else f" (its {name})"
     raise ClusterError(
-        f"a cluster already runs at {address}{kind}{where}: use it with `drover --help`'s commands"
-        " from any folder, stop it with `drover down` in its own, or start another one beside it"
-        " with --port-base 8400, or 0 for any free ports"
+        f"a cluster already runs at {address}{kind}{where}: use it from any folder, stop it with"
+        " `drover down` in its own folder, or start a second one with --port-base 8400 (0 for any"
+        " free ports)"
     )
 
 
 async def _refuse_beside_tls(taken: Sequence[str]) -> None:
     shown = await asyncio.gather(*(asyncio.to_thread(shown_certificate, at) for at in taken))
-    found = [at for at, certificate in zip(taken, shown, strict=True) if certificate is not None]
-    if found:
+    servers = [at for at, certificate in zip(taken, shown, strict=True) if certificate is not None]
+    if servers:
         raise ClusterError(
-            f"a cluster seems to run at {', '.join(found)}, where gRPC is spoken over TLS: use it"
+            f"a cluster seems to run at {', '.join(servers)}, where a gRPC server uses TLS: use it"
             " with --tls-ca and your certificate or token, stop it with `drover down` in its own"
-            " folder, or start another one beside it with --port-base 8400, or 0 for any free ports"
+            " folder, or start a second one with --port-base 8400 (0 for any free ports)"
         )
 
 
@@ -65,7 +65,7 @@ def _is_free(address: str) -> bool:
 
 
 async def _is_drover(name: str, address: str) -> bool:
-    """Whether a service of Drover's is there, be it ready or not."""
+    """Whether a Drover service listens at the address, whether it is ready or not."""
     kind = next(kind for kind in _HEALTH_NAMES if name.startswith(kind))
     async with HealthChannel(address, service=_HEALTH_NAMES[kind]) as health:
         return await health.status(_ANSWER_TIMEOUT_S) in ("SERVING", "NOT_SERVING")

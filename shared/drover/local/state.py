@@ -1,4 +1,4 @@
-"""What a running embedded cluster leaves in its directory for others to find it."""
+"""The state file and the lock in the directory of a cluster."""
 
 import fcntl
 import json
@@ -11,13 +11,13 @@ from types import TracebackType
 
 import psutil
 
-#: Where `make up` keeps its cluster, relative to the working directory.
+#: The default directory of `drover up`, relative to the working directory.
 DEFAULT_DIRECTORY = Path(".drover") / "up"
-#: Where a cluster keeps its logs and topics, in its directory.
+#: The folder of the embedded storage, in the cluster's directory.
 DATA_DIRECTORY = "data"
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "supervisor.lock"
-#: What Prometheus can ask, in the form of its file_sd_configs.
+#: The metrics addresses, in the format of Prometheus's file_sd_configs.
 TARGETS_FILE = "prometheus-targets.json"
 
 
@@ -37,11 +37,14 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The cluster as its supervisor last wrote it down.
+    """The cluster's state as its supervisor last wrote it.
 
-    ``supervisor_started_s`` (seconds since the epoch) tells the supervisor from a later process
-    that got the same pid. ``certificates`` is the directory of those that it speaks TLS by; empty
-    for plaintext.
+    Attributes:
+        supervisor_pid: The supervisor's pid.
+        supervisor_started_s: Its start in seconds since the epoch; distinguishes it from a later
+            process with the same pid.
+        processes: The processes by name.
+        certificates: The directory of the TLS certificates; empty for plaintext.
     """
 
     supervisor_pid: int
@@ -50,11 +53,11 @@ class ClusterState:
     certificates: str = ""
 
     def addresses(self, prefix: str) -> list[str]:
-        """The addresses of the processes whose name begins with ``prefix``, in order of name."""
+        """The addresses of the processes whose names start with ``prefix``, in order of names."""
         return [p.address for name, p in sorted(self.processes.items()) if name.startswith(prefix)]
 
     def supervisor(self) -> psutil.Process | None:
-        """The supervisor's process, or None when it is gone."""
+        """The supervisor's process; None if it does not run."""
         try:
             process = psutil.Process(self.supervisor_pid)
             if abs(process.create_time() - self.supervisor_started_s) > 1.0:
@@ -65,7 +68,7 @@ class ClusterState:
 
 
 def write_state(directory: Path, state: ClusterState) -> None:
-    """Write the state file, and for Prometheus a list of what it can ask."""
+    """Write the state file and the list of Prometheus targets."""
     _replace(directory / _STATE_FILE, asdict(state))
     targets = [
         {"targets": [process.metrics_address], "labels": {"process": name}}
@@ -76,7 +79,7 @@ def write_state(directory: Path, state: ClusterState) -> None:
 
 
 def _replace(path: Path, content: object) -> None:
-    """In one step, so that a reader never sees half of it."""
+    """Replace a JSON file atomically, so a reader never sees a partial one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
@@ -84,13 +87,13 @@ def _replace(path: Path, content: object) -> None:
 
 
 def remove_state(directory: Path) -> None:
-    """Remove what ``write_state`` wrote, if it is there."""
+    """Remove the files that ``write_state`` wrote, if they exist."""
     for name in (_STATE_FILE, TARGETS_FILE):
         (directory / name).unlink(missing_ok=True)
 
 
 def read_state(directory: Path) -> ClusterState | None:
-    """The state of the cluster in ``directory``; None when there is no readable one."""
+    """The state of the cluster in ``directory``; None if the file is missing or malformed."""
     try:
         raw = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
         return ClusterState(
@@ -104,13 +107,13 @@ def read_state(directory: Path) -> ClusterState | None:
 
 
 class DirectoryLock:
-    """Holds a cluster's directory for one supervisor; use as a context manager or close it."""
+    """Locks a cluster's directory for one supervisor; use as a context manager or close it."""
 
     def __init__(self, directory: Path) -> None:
         """Create the directory and take its lock.
 
         Raises:
-            ClusterError: another supervisor holds it, or the directory cannot be written.
+            ClusterError: Another supervisor holds the lock, or the directory cannot be written.
         """
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -129,7 +132,7 @@ class DirectoryLock:
             ) from error
 
     def close(self) -> None:
-        """Let others have the directory."""
+        """Release the lock."""
         self._file.close()
 
     def __enter__(self) -> "DirectoryLock":
@@ -145,7 +148,7 @@ class DirectoryLock:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a supervisor holds ``directory``."""
+    """Whether a supervisor holds the lock of ``directory``."""
     if not (directory / _LOCK_FILE).exists():
         return False
     try:
@@ -156,5 +159,5 @@ def is_held(directory: Path) -> bool:
 
 
 def is_cluster_directory(directory: Path) -> bool:
-    """Whether a supervisor has used ``directory``; nothing else may be removed with its data."""
+    """Whether a supervisor has used ``directory``; no other directory may be removed."""
     return (directory / _LOCK_FILE).is_file()

@@ -1,9 +1,9 @@
-"""Runs a whole embedded cluster as child processes: what `make up` and `make run` stand on.
+"""Runs a cluster as child processes, for `drover up` and `make run`.
 
-The processes start in stages (stores and coordinator, then workers), each waited for by its health
-service. A process that dies is started again on the same address; one that is suspended while it
-keeps all others from writing is killed. Stopping goes the other way round, workers first. When the
-supervisor itself is killed, the kernel kills its children.
+The processes start in stages: coordinators and stores, then workers. A stage starts once all
+processes of the previous one serve. A process that exits is restarted at the same address. A
+process that is suspended while it holds a write lock of the storage is killed. The stages stop in
+reverse order. If the supervisor is killed, the kernel kills its children.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from drover.local.state import (
 )
 from drover.local.suspended_writers import SuspendedWriters
 
-#: Called with the process's name and what happened to it.
+#: Called with a process's name and a description of its change.
 EventHandler = Callable[[str, str], None]
 
 
@@ -37,7 +37,7 @@ def _ignore(_name: str, _text: str) -> None:
 
 
 class Supervisor:
-    """A cluster of processes in one directory, which it holds from ``start`` to ``stop``."""
+    """Runs a cluster in one directory, which it locks from ``start`` to ``stop``."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Supervisor:
         self._freeing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start every process and return when all serve; on failure nothing is left running.
+        """Start every process and return when all serve; on failure all are stopped.
 
         Raises:
-            ClusterError: the directory is taken or cannot be written, or a process did not come up.
+            ClusterError: The directory is locked or cannot be written, or a process did not serve.
         """
         self._lock = DirectoryLock(self.directory)
         writers = SuspendedWriters(self.directory / DATA_DIRECTORY, self._names, self._on_event)
-        self._freeing = asyncio.create_task(writers.look_for_ever())
+        self._freeing = asyncio.create_task(writers.run())
         try:
             self._write_state()
             for stage in self._stages:
@@ -89,7 +89,7 @@ class Supervisor:
             raise
 
     async def stop(self) -> None:
-        """Stop every process, the last stage first, and let the directory go."""
+        """Stop every process, the last stage first, and release the directory."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(process.stop() for process in stage))
         if self._freeing is not None:
@@ -101,18 +101,22 @@ class Supervisor:
             self._lock = None
 
     def process(self, name: str) -> SupervisedProcess:
-        """One process by its name, such as "worker-1"."""
+        """The process with this name, such as "worker-1"."""
         return self.processes[name]
 
     def process_at(self, address: str) -> SupervisedProcess:
-        """The process that serves at ``address``; KeyError when there is none."""
+        """The process that serves at ``address``.
+
+        Raises:
+            KeyError: No process serves there.
+        """
         for process in self.processes.values():
             if process.spec.address == address:
                 return process
         raise KeyError(address)
 
     def addresses(self, prefix: str) -> list[str]:
-        """The addresses of the processes whose name begins with ``prefix``."""
+        """The addresses of the processes whose names start with ``prefix``."""
         return [p.spec.address for name, p in self.processes.items() if name.startswith(prefix)]
 
     async def wait_until_serving(
@@ -121,7 +125,7 @@ class Supervisor:
         """Wait until a process serves and was started at least ``start_count`` times.
 
         Raises:
-            ClusterError: it does not in time.
+            ClusterError: The timeout expired.
         """
         process = self.processes[name]
         end_s = time.monotonic() + timeout_s
@@ -135,7 +139,7 @@ class Supervisor:
 
     def _on_change(self, process: SupervisedProcess, text: str) -> None:
         if self._lock is not None:
-            # a full disk must not end a cluster that runs
+            # a full disk must not stop a running cluster
             with contextlib.suppress(OSError):
                 self._write_state()
         self._on_event(process.spec.name, text)
@@ -162,10 +166,10 @@ async def _all_or_first_error(starts: Iterable[Awaitable[None]]) -> None:
 
 
 async def run_until_signal(supervisor: Supervisor, on_started: Callable[[], None]) -> None:
-    """Start a cluster, keep it until SIGTERM or SIGINT, and stop it.
+    """Run a cluster until SIGTERM or SIGINT.
 
     Raises:
-        ClusterError: it did not start.
+        ClusterError: The cluster did not start.
     """
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()

@@ -1,7 +1,7 @@
-"""Frees a cluster's SQLite files from processes that were suspended in the middle of a write.
+"""Kills processes of a cluster that were suspended while they hold a SQLite write lock.
 
-A process that SIGSTOP suspends keeps its locks, and no other can write until it goes on, which may
-be never. SQLite takes back what a killed process has half written, so it is killed.
+A process suspended by SIGSTOP keeps its file locks, so no other process can write until it
+continues. Killing it releases the locks, and SQLite rolls back its unfinished transaction.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ import psutil
 
 from drover.sqlite import write_lock_holders
 
-BETWEEN_LOOKS_S = 4.0
+CHECK_INTERVAL_S = 4.0
 
 
 class SuspendedWriters:
-    """Looks for them among the processes of a supervisor, and those below them.
+    """Finds and kills suspended lock holders among a supervisor's processes and their children.
 
     Args:
-        directory: Where the files are.
-        names: The name of each supervised process, by its pid of now.
-        on_event: Hears the name of the process that it was, or was below, and what happened.
+        directory: The directory of the SQLite files.
+        names: Returns the name of each supervised process by its present pid.
+        on_event: Called after a kill with the name of the supervised process and a description.
     """
 
     def __init__(
@@ -34,34 +34,34 @@ class SuspendedWriters:
         self._directory = directory
         self._names = names
         self._on_event = on_event
-        self._found: set[psutil.Process] = set()
+        self._suspended: set[psutil.Process] = set()
 
-    async def look_for_ever(self) -> None:
-        """Kill those that two looks in turn find; until it is cancelled."""
+    async def run(self) -> None:
+        """Check periodically until cancelled."""
         while True:
-            await asyncio.sleep(BETWEEN_LOOKS_S)
-            self.look()
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            self.check()
 
-    def look(self) -> None:
-        """Kill those that the last look found, if they are there still."""
-        found = set()
+    def check(self) -> None:
+        """Kill the processes that two consecutive checks found suspended with a write lock."""
+        suspended = set()
         for pid, database in write_lock_holders(*self._directory.glob("*.db")).items():
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 name = self._name_of(process)
                 if name is None or process.status() != psutil.STATUS_STOPPED:
                     continue
-                found.add(process)
-                if process in self._found:
+                suspended.add(process)
+                if process in self._suspended:
                     process.kill()
                     self._on_event(
                         name,
-                        f"had pid {pid} suspended while it wrote {database.name}, so that nobody "
-                        "could: killed",
+                        f"pid {pid} was suspended while it held the write lock of {database.name}:"
+                        " killed",
                     )
-        self._found = found
+        self._suspended = suspended
 
     def _name_of(self, process: psutil.Process) -> str | None:
         names = self._names()
-        line = (process, *process.parents())
-        return next((names[each.pid] for each in line if each.pid in names), None)
+        ancestry = (process, *process.parents())
+        return next((names[each.pid] for each in ancestry if each.pid in names), None)

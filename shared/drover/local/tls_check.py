@@ -1,4 +1,4 @@
-"""Finds out why nobody answers at an address where somebody listens."""
+"""Finds the TLS problem that prevents a connection to a server which listens."""
 
 import socket
 import ssl
@@ -12,21 +12,21 @@ from drover.security.certificates import TlsFiles, names_of
 
 TIMEOUT_S = 3.0
 
-#: OpenSSL's codes of what is wrong with a certificate.
+#: OpenSSL's verification error codes.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _OF_ANOTHER_HOST = (62, 64)
 _UNKNOWN_AUTHORITY = (2, 7, 18, 19, 20, 21)
 _EXPLAINED = (_NOT_YET_VALID, _EXPIRED, *_OF_ANOTHER_HOST, *_UNKNOWN_AUTHORITY)
-_GIVE_AUTHORITY = "give the cluster's authority by --tls-ca"
+_GIVE_AUTHORITY = "give the cluster's CA by --tls-ca"
 _NAMED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a server and a client do not come together.
+    """Why a TLS connection fails.
 
     Attributes:
-        why: Goes on after the server's name.
+        why: The cause, as a predicate of the server's name.
         remedy: What the client's user can do.
     """
 
@@ -34,51 +34,49 @@ class Refusal:
     remedy: str
 
     def __str__(self) -> str:
-        """Both, to come after the server's name."""
+        """Cause and remedy, as a predicate of the server's name."""
         return f"{self.why}; {self.remedy}"
 
 
-_WANTED_CERTIFICATE = Refusal("asks for a certificate of yours", "give --tls-cert and --tls-key")
+_WANTED_CERTIFICATE = Refusal("requires a client certificate", "give --tls-cert and --tls-key")
 _REFUSED_CERTIFICATE = "does not accept your certificate"
-_OTHER_CERTIFICATE = "give one that the cluster's authority has signed"
+_OTHER_CERTIFICATE = "give one that the cluster's CA signed"
 _MAYBE_FOREIGN = Refusal(
-    f"{_REFUSED_CERTIFICATE}: it is of another authority, or not valid now", _OTHER_CERTIFICATE
+    f"{_REFUSED_CERTIFICATE}: another CA signed it, or it is not valid now", _OTHER_CERTIFICATE
 )
-#: What servers send in their alerts, by OpenSSL's names.
+#: TLS alerts that servers send, by OpenSSL's names.
 _ALERTS = {
     "CERTIFICATE_REQUIRED": _WANTED_CERTIFICATE,
     "CERTIFICATE_EXPIRED": Refusal(
         f"{_REFUSED_CERTIFICATE}: it has expired", "renew it, or correct the server's clock"
     ),
     "CERTIFICATE_UNKNOWN": _MAYBE_FOREIGN,
-    "UNKNOWN_CA": Refusal(
-        f"{_REFUSED_CERTIFICATE}: it is of another authority", _OTHER_CERTIFICATE
-    ),
+    "UNKNOWN_CA": Refusal(f"{_REFUSED_CERTIFICATE}: another CA signed it", _OTHER_CERTIFICATE),
     "BAD_CERTIFICATE": Refusal(_REFUSED_CERTIFICATE, _OTHER_CERTIFICATE),
 }
 
 
 def why_refused(address: str, files: TlsFiles | None) -> Refusal | None:
-    """What a server has against this way to call it, or this side against the server.
+    """Why a TLS handshake fails, on the server's side or on this side.
 
-    None when nobody listens there, or TLS is not the reason.
+    None if no server listens at the address, or if TLS is not the cause.
 
     Args:
         address: host:port.
-        files: What is used over TLS, and can be read; None for plaintext.
+        files: The client's TLS files, which must be readable; None for plaintext.
     """
     if files is None:
         if shown_certificate(address) is None:
             return None
         return Refusal(
-            "speaks TLS",
+            "requires TLS",
             "give --tls-ca, with --tls-cert and --tls-key or --token, or use a context",
         )
     return _over_tls(address, files)
 
 
 def shown_certificate(address: str) -> x509.Certificate | None:
-    """What a gRPC server shows to whoever connects, be it valid or not; None in plaintext."""
+    """The certificate that a gRPC server presents, valid or not; None if it does not use TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -114,8 +112,8 @@ def _over_tls(address: str, files: TlsFiles) -> Refusal | None:
         context.load_cert_chain(files.cert, files.key)
     try:
         with _secured(address, context) as secured:
-            # what the server thinks of the client's certificate comes after the handshake
-            return None if secured.recv(1) else _unsaid(files)
+            # in TLS 1.3 the server rejects a client certificate after the handshake
+            return None if secured.recv(1) else _closed_silently(files)
     except ssl.SSLCertVerificationError as error:
         return _untrusted(address, files, error)
     except ssl.SSLError as error:
@@ -124,50 +122,50 @@ def _over_tls(address: str, files: TlsFiles) -> Refusal | None:
             if reason.endswith(alert):
                 return refusal
         return Refusal(
-            f"does not speak TLS as it should ({reason})", "without --tls-ca it is plaintext"
+            f"fails the TLS handshake ({reason})", "leave --tls-ca out if the server uses plaintext"
         )
     except (ConnectionResetError, BrokenPipeError):
-        return _unsaid(files)
+        return _closed_silently(files)
     except OSError:
         return None
 
 
-def _unsaid(files: TlsFiles) -> Refusal:
-    """What a server means that ends the connection without a word."""
+def _closed_silently(files: TlsFiles) -> Refusal:
+    """The likely cause when a server closes the connection without an alert."""
     return _MAYBE_FOREIGN if files.cert else _WANTED_CERTIFICATE
 
 
 def _untrusted(address: str, files: TlsFiles, error: ssl.SSLCertVerificationError) -> Refusal:
-    """What this side has against a server's certificate."""
+    """Why this side does not accept the server's certificate."""
     shown = shown_certificate(address)
     code = error.verify_code
     if shown is None or code not in _EXPLAINED:
         return Refusal(
-            f"shows a certificate that is not trusted: {error.verify_message.rstrip('.')}",
+            f"presents a certificate that is not trusted: {error.verify_message.rstrip('.')}",
             _GIVE_AUTHORITY,
         )
     if code == _EXPIRED:
         return Refusal(
-            f"shows a certificate that expired on {shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            f"presents a certificate that expired {shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
             "renew it on its machine, or correct the clock of this one",
         )
     if code == _NOT_YET_VALID:
-        begins = f"{shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        start = f"{shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         return Refusal(
-            f"shows a certificate that is valid from {begins} only",
-            "correct the clock of this machine, or of the one where it was issued",
+            f"presents a certificate that is not valid before {start}",
+            "correct the clock of this machine, or of the machine that issued it",
         )
     if code in _OF_ANOTHER_HOST:
         names = names_of(shown)
         more = ", …" if len(names) > _NAMED_MAX else ""
         host = _split(address)[0]
         return Refusal(
-            f"shows a certificate for {', '.join(names[:_NAMED_MAX])}{more}, not for {host}",
-            "use an address that it is for, or have it issued for this one too: `drover certs init"
-            f" DIR --renew --host {host}`, or what your authority has for that",
+            f"presents a certificate for {', '.join(names[:_NAMED_MAX])}{more}, not for {host}",
+            "use an address that it covers, or reissue it for this one too, with your own CA or by"
+            f" `drover certs init DIR --renew --host {host}`",
         )
-    issuer = shown.issuer.rfc4514_string() or "without a name"
+    issuer = shown.issuer.rfc4514_string() or "unnamed"
     return Refusal(
-        f"shows a certificate that no authority in {files.ca} has signed; its issuer is {issuer}",
+        f"presents a certificate that no CA in {files.ca} signed; its issuer is {issuer}",
         _GIVE_AUTHORITY,
     )

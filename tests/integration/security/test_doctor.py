@@ -66,22 +66,22 @@ async def test_each_way_that_does_not_get_in_is_told_for_what_it_is(
     expired = issue(tmp_path / "expired", authority, begins=-2 * DAY, ends=-DAY)
     other = issue(tmp_path / "other", authority, trusted=Authority.make())
     cases: dict[str, tuple[tuple[str, ...], str, str]] = {
-        "in plaintext": ((), "speaks TLS", "give --tls-ca"),
+        "in plaintext": ((), "requires TLS", "give --tls-ca"),
         "without a certificate": (
             ("--tls-ca", viewer.ca),
-            "asks for a certificate of yours",
+            "requires a client certificate",
             "give --tls-cert and --tls-key",
         ),
         "of another authority": (
             by(foreign),
-            "does not accept your certificate: it is of another authority",
-            "give one that the cluster's authority has signed",
+            "does not accept your certificate: another CA signed it",
+            "give one that the cluster's CA signed",
         ),
-        "expired": (by(expired), "cannot be asked: ", "mend that file"),
+        "expired": (by(expired), "cannot be checked: ", "correct that file"),
         "with another's authority": (
             by(other),
-            f"shows a certificate that no authority in {other.ca} has signed",
-            "give the cluster's authority by --tls-ca",
+            f"presents a certificate that no CA in {other.ca} signed",
+            "give the cluster's CA by --tls-ca",
         ),
         "without a role": (
             by(stranger),
@@ -116,7 +116,7 @@ async def test_a_worker_that_takes_tokens_says_which_it_takes(tmp_path: Path, ce
         for given in (ca, (*ca, "--token", "theirs"), by(files_of(certs, "admin"))):
             found = (await doctor(tmp_path, worker.address, *given))[name]
             assert found["found"].startswith("answers, but refuses: "), given
-            assert "give a token that holds" in found["advice"]
+            assert "give a valid token" in found["advice"]
 
 
 async def test_a_context_is_looked_at_with_every_worker_of_its_cluster(
@@ -146,7 +146,7 @@ async def test_a_context_is_looked_at_with_every_worker_of_its_cluster(
     assert "--host localhost" in bad["advice"]
     soon = found[f"worker {third.address}"]
     assert soon["level"] == "warning"
-    assert soon["found"].startswith("the certificate that it shows ends on ")
+    assert soon["found"].startswith("its certificate expires on ")
 
 
 async def test_a_worker_whose_clock_is_an_hour_off_is_named(
@@ -178,5 +178,5 @@ async def test_a_cluster_that_starts_beside_one_over_tls_hears_of_it(
             await refuse_beside_another(taken)
     told = str(caught.value)
     both = f"{taken['coordinator']}, {worker.address}"
-    assert told.startswith(f"a cluster seems to run at {both}, where gRPC is spoken over TLS: ")
+    assert told.startswith(f"a cluster seems to run at {both}, where a gRPC server uses TLS: ")
     assert "--port-base" in told

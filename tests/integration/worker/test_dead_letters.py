@@ -142,7 +142,7 @@ async def test_the_commands_list_show_and_replay_letters(
     assert [line.split()[0] for line in listed] == ["LETTER", "0:0", "0:1", "0:2"]
     assert [line.split()[-1] for line in listed[1:]] == ["yes", "JSON", "JSON"]
     assert "t-0@7" in listed[1]
-    assert (await dlq("list", "c", "--cause", "Other.*")).out.strip() == "no letters in dead"
+    assert (await dlq("list", "c", "--cause", "Other.*")).out.strip() == "no dead letters in dead"
     shown = json.loads((await dlq("show", "c", "0:2", "-o", "json")).out)
     assert (shown["value"], shown["headers"], shown["passed"]) == (
         2,
@@ -150,8 +150,9 @@ async def test_the_commands_list_show_and_replay_letters(
         False,
     )
     assert shown["cause"]["exception.message"] == "no JSON"
-    assert "has no letter 0:9" in (await dlq("show", "c", "0:9")).err
+    assert "has no dead letter 0:9" in (await dlq("show", "c", "0:9")).err
     dry = (await dlq("replay", "c", "--dry-run")).out
-    assert "2 letters of dead (0:1-3) would be replayed" in dry
-    assert "2 letters of dead (0:1-3) are replayed" in (await dlq("replay", "c")).out
+    assert "would replay 2 dead letters of dead (0:1-3)" in dry
+    started = (await dlq("replay", "c")).out
+    assert "started the replay of 2 dead letters of dead (0:1-3)" in started
     assert await setting(client) == "0:1-3"

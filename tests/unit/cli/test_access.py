@@ -88,14 +88,14 @@ def test_a_context_is_used_until_it_is_removed(
     files += ["--tls-key", "certs/admin-key.pem"]
     code, out, _ = drover("context", "add", "prod", "-a", server.address, *files)
     kept = tmp_path / "config/drover/contexts.yaml"
-    assert (code, out) == (0, f"commands use prod from now on; it is kept in {kept}\n")
+    assert (code, out) == (0, f"the current context is prod; it is stored in {kept}\n")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert drover("connector", "list")[:2] == (0, "no connectors\n")
     drover("context", "add", "other", "-a", "127.0.0.1:1")
     assert drover("connector", "list")[0] == 1
     assert drover("--context", "prod", "connector", "list")[0] == 0
-    assert drover("context", "use", "prod")[1] == "commands use prod from now on\n"
+    assert drover("context", "use", "prod")[1] == "the current context is prod\n"
     assert drover("connector", "list")[0] == 0
     assert [row["name"] for row in json.loads(drover("context", "list", "-o", "json")[1])] == [
         *("other", "prod"),
@@ -103,7 +103,7 @@ def test_a_context_is_used_until_it_is_removed(
     assert drover("context", "remove", "prod")[1] == "removed prod\n"
     code, _, err = drover("connector", "list", "-a", server.address)
     assert (code, err.count("\n")) == (1, 1)
-    assert "speaks TLS; give --tls-ca" in err
+    assert "requires TLS; give --tls-ca" in err
 
 
 def test_a_token_goes_with_each_call_and_is_not_shown(
@@ -143,12 +143,12 @@ def test_one_line_says_what_a_server_has_against_a_client(
     )
     where = f"the worker at {server.address}"
     assert (code, err) == (
-        *(1, f"drover: {where} asks for a certificate of yours; give --tls-cert and --tls-key\n"),
+        *(1, f"drover: {where} requires a client certificate; give --tls-cert and --tls-key\n"),
     )
     authority = Authority.read(certs)
     foreign = issue(tmp_path / "foreign", Authority.make(), trusted=authority)
     assert fault_of(drover, foreign, server.address).startswith(
-        f"{where} does not accept your certificate: it is of another authority"
+        f"{where} does not accept your certificate: another CA signed it"
     )
     expired = issue(tmp_path / "expired", authority, begins=-2 * DAY, ends=-DAY)
     assert "cert.pem expired on" in fault_of(drover, expired, server.address)
@@ -162,10 +162,10 @@ def test_one_line_says_what_a_client_has_against_a_server(
     elsewhere = issue(tmp_path / "elsewhere", authority, hosts=("a.example.com",))
     with Server(elsewhere) as server:
         said = fault_of(drover, admin, server.address)
-        assert "shows a certificate for drover-admin, a.example.com, not for 127.0.0.1; " in said
+        assert "presents a certificate for drover-admin, a.example.com, not for 127.0.0.1; " in said
     with Server(issue(tmp_path / "foreign", Authority.make())) as server:
         said = fault_of(drover, admin, server.address)
-        assert f"shows a certificate that no authority in {admin.ca} has signed" in said
+        assert f"presents a certificate that no CA in {admin.ca} signed" in said
 
 
 def test_a_plaintext_server_is_told_from_one_that_is_away(
@@ -176,21 +176,21 @@ def test_a_plaintext_server_is_told_from_one_that_is_away(
     admin = files_of(certs, "admin")
     code, _, err = drover(*options(admin), "connector", "list")
     assert code == 1
-    assert "does not speak TLS as it should" in err
+    assert "fails the TLS handshake" in err
     monkeypatch.delenv("DROVER_ADDRESS")
     code, _, err = drover(*options(admin), "connector", "list", "-a", "127.0.0.1:1")
     assert err == (
-        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here, and "
-        "DROVER_ADDRESS or --address names one elsewhere\n"
+        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here; "
+        "for another cluster set DROVER_ADDRESS or --address\n"
     )
 
 
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        (["--token", "x"], "--token is for TLS: give the cluster's authority too, by --tls-ca"),
-        (["--tls-cert", "x"], "--tls-cert and --tls-key go together: give both"),
-        (["--tls-cert", "x", "--tls-key", "y"], "--tls-cert is for TLS"),
+        (["--token", "x"], "--token needs TLS: give the cluster's CA by --tls-ca"),
+        (["--tls-cert", "x"], "--tls-cert and --tls-key need each other: give both"),
+        (["--tls-cert", "x", "--tls-key", "y"], "--tls-cert needs TLS"),
         (["--tls-ca", "/nowhere"], "/nowhere cannot be read: No such file or directory"),
         (
             ["--context", "x"],

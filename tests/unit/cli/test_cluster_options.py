@@ -66,7 +66,7 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path, taken_port: int) -> Non
 
 @pytest.mark.parametrize("address", ["7401", "localhost", "localhost:http", "localhost:70000"])
 def test_a_malformed_address_is_one_clear_line(tmp_path: Path, address: str) -> None:
-    with pytest.raises(ClusterError, match="it must be host:port"):
+    with pytest.raises(ClusterError, match="is not host:port"):
         cluster_stages(ClusterOptions(tmp_path, listen={"coordinator": address}))
 
 
@@ -189,7 +189,7 @@ def test_kafka_is_asked_for_by_option_or_environment() -> None:
     assert kafka_url("kafka://b:9092", environment) == "kafka://b:9092"
     assert kafka_url("", {"DROVER_STORAGE_URL": "sqlite:///var/drover"}) == ""
     assert kafka_url("", {}) == ""
-    with pytest.raises(ClusterError, match="must be kafka://host:port"):
+    with pytest.raises(ClusterError, match="is not kafka://host:port"):
         kafka_url("sqlite:///var/drover", {})
 
 

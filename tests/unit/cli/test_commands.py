@@ -509,8 +509,8 @@ def test_a_server_that_cannot_be_reached_is_one_line_with_its_address(drover: Ru
     code, _, err = drover("connector", "list", "-a", "127.0.0.1:1")
     assert (code, err) == (
         1,
-        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here, and "
-        "DROVER_ADDRESS or --address names one elsewhere\n",
+        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here; "
+        "for another cluster set DROVER_ADDRESS or --address\n",
     )
 
 
@@ -559,7 +559,7 @@ def test_topics_shows_what_was_seen(cluster: FakeCluster, drover: Run) -> None:
 
 def test_topics_can_be_forgotten(cluster: FakeCluster, drover: Run) -> None:
     cluster.answers["ResetConnectorTopics"] = pb.ResetConnectorTopicsResponse()
-    assert drover("connector", "topics", "c", "--reset")[:2] == (0, "forgot the topics of c\n")
+    assert drover("connector", "topics", "c", "--reset")[:2] == (0, "cleared the topics of c\n")
     assert cluster.requests == [pb.ResetConnectorTopicsRequest(name="c")]
 
 

@@ -29,11 +29,11 @@ def test_settings_are_shown_by_group_with_what_fits(
     for command in ("config", "connector"):
         out = drover(command, "validate", "-f", str(file), "--settings")[1]
         assert [line.split() for line in out.splitlines()] == [
-            ["KEYS", "VALUE", "WHAT", "FITS"],
+            ["KEYS", "VALUE", "RECOMMENDED"],
             ["pk.first", "v"],
             ["pk.mode", "-", "record_key"],
             [],
-            ["CONNECTION", "VALUE", "WHAT", "FITS"],
+            ["CONNECTION", "VALUE", "RECOMMENDED"],
             ["url", "-"],
             [],
             ["no", "faults"],

@@ -113,7 +113,7 @@ def test_a_sound_cluster(cluster: FakeCluster, drover: Run) -> None:
     code, checks = found(drover)
     assert code == 0, checks
     assert checks["leader"][0]["level"] == "ok"
-    assert checks["connectors"][0]["found"] == "0, and nothing of them has failed"
+    assert checks["connectors"][0]["found"] == "0, none failed"
 
 
 @pytest.mark.parametrize(("hours", "told"), [(1, "ahead of"), (-1, "behind")])
@@ -163,7 +163,7 @@ def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:
     code, checks = found(drover)
     assert code == 1
     assert checks["leader"][0]["level"] == "warning"
-    assert checks["connectors"][0]["advice"].startswith("drover connector status c says why")
+    assert checks["connectors"][0]["advice"].startswith("`drover connector status c` shows")
 
 
 def test_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +256,8 @@ def test_a_key_and_an_authority_of_others(tmp_path: Path) -> None:
     certificate(tmp_path, "other")
     findings = look_at_certificates(named(tmp_path, key="other", ca="other"))
     assert levels(findings) == ["ok", "ok", "error", "error"]
-    assert "does not fit" in findings[2].found
-    assert "none of them has signed CN=own" in findings[3].found
+    assert "does not match" in findings[2].found
+    assert "no CA in the file signed CN=own" in findings[3].found
     assert (findings[0].check, findings[3].check) == ("DROVER_TLS_CERT", "DROVER_TLS_CA")
 
 

@@ -34,9 +34,9 @@ def failed(*, restart_in_s: int = 0, reason: str = "") -> pb.ConnectorStatus:
 @pytest.mark.parametrize(
     ("restart_in_s", "reason", "then"),
     [
-        (1_000, "", "tried again in"),
-        (0, "", "tried again now"),
-        (0, "restart.policy=never", "not tried again by itself (restart.policy=never)"),
+        (1_000, "", "restarts in"),
+        (0, "", "restarts now"),
+        (0, "restart.policy=never", "no automatic restart (restart.policy=never)"),
     ],
 )
 def test_a_status_says_how_often_a_task_failed_and_when_it_is_tried_again(
@@ -47,7 +47,7 @@ def test_a_status_says_how_often_a_task_failed_and_when_it_is_tried_again(
     code, out, _ = drover("connector", "status", "flights")
     assert code == 0
     (note,) = [line for line in out.splitlines() if "times" in line]
-    assert re.match(r"task 1 failed 2 times, \d+ (s|min) ago last; ", note)
+    assert re.match(r"task 1 failed 2 times, last \d+ (s|min) ago; ", note)
     assert then in note
 
 

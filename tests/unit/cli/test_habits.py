@@ -109,7 +109,7 @@ def test_restart_says_what_has_failed_still(cluster: FakeCluster, drover: Run) -
         0,
         [
             "restarted the connector object of flights, not its tasks",
-            "task 1 is FAILED still: drover connector restart flights --include-tasks "
+            "task 1 is still FAILED; to restart: drover connector restart flights --include-tasks "
             "--only-failed",
         ],
     )

@@ -60,7 +60,7 @@ def test_history_tells_version_time_author_and_change(drover: Run) -> None:
     changed = ["config:", "+batch", "-old", "~db.password", "~topic", "(current)"]
     assert rows[1][0] == "9"
     assert rows[1][3:] == ["ann@host", *changed]
-    assert rows[2] == ["6", "unknown", "10.0.0.1", "to", "be", "STOPPED"]
+    assert rows[2] == ["6", "unknown", "10.0.0.1", "target", "state", "STOPPED"]
     assert rows[3] == ["5", "unknown", "unknown", "restart", "with", "tasks"]
     assert rows[5] == ["2", "unknown", "unknown", "deleted"]
 
@@ -93,7 +93,7 @@ def test_rollback_shows_what_it_changes_and_asks(
     code, out, _ = drover("connector", "rollback", "c", "3")
     assert code == 0
     assert ["topic", "b", "a"] in [line.split() for line in out.splitlines()]
-    assert "the config of version 3 is version 12 now" in out
+    assert "its config is now version 12, equal to version 3" in out
     (request,) = rollbacks(cluster)
     assert (request.name, request.revision) == ("c", 3)
     assert request.request_id
@@ -121,7 +121,7 @@ def test_a_version_that_is_no_config_is_told_with_those_that_are(
 ) -> None:
     code, _, err = drover("connector", "rollback", "c", version)
     assert code == 1
-    assert f"no config of version {version}; it has 3, 9" in err
+    assert f"no config version {version}; it has: 3, 9" in err
     assert not rollbacks(cluster)
 
 

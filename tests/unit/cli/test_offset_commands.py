@@ -158,7 +158,7 @@ def test_patch_sends_what_to_write_and_what_to_remove(cluster: FakeCluster, drov
     code, out, _ = drover(
         "connector", "patch", "c", "topic=b", "query=a=b", "--remove", "old", "-r", "older"
     )
-    assert (code, out) == (0, "patched c: its config is version 12 now\n")
+    assert (code, out) == (0, "patched c: its config is now version 12\n")
     (request,) = cluster.requests
     assert dict(request.set) == {"topic": "b", "query": "a=b"}
     assert list(request.remove) == ["old", "older"]

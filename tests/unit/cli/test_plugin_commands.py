@@ -40,7 +40,7 @@ def test_plugins_that_were_loaded_together_say_when(cluster: FakeCluster, drover
     plugins = [pb.Plugin(class_name=name, load_time=loaded) for name in ("a.A", "a.B")]
     cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=plugins)
     out = drover("plugin", "list")[1]
-    assert "loaded at 2023-11-14 22:13:20 UTC; `drover plugin reload` takes on" in out
+    assert "loaded at 2023-11-14 22:13:20 UTC; `drover plugin reload` loads" in out
     assert "LOADED" not in out
 
 
@@ -48,7 +48,7 @@ def test_plugins_are_reloaded_worker_by_worker(cluster: FakeCluster, drover: Run
     cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1", "w:2"])
     cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(worker_id="w:x", moved_count=3)
     code, out, _ = drover("plugin", "reload")
-    assert (code, out) == (0, "w:x has a new engine, 3 moved to it\n" * 2)
+    assert (code, out) == (0, "w:x has a new engine; 3 connectors and tasks moved to it\n" * 2)
     assert [each.worker_id for each in cluster.requests[1:]] == ["w:1", "w:2"]
     drover("plugin", "reload", "--worker", "w:2", "-o", "json")
     assert cluster.requests[-1].worker_id == "w:2"

@@ -1,7 +1,7 @@
 """What two plugins guarantee together."""
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.output.plugin_pairs import Pair, pairs_of, told_pairs
+from drover.cli.output.plugin_pairs import Pair, pair_lines, pairs_of
 
 ONCE, AGAIN, LOST = (
     pb.GUARANTEE_EXACTLY_ONCE,
@@ -51,7 +51,7 @@ def test_nothing_is_known_of_one_that_may_lose_with_one_that_may_double() -> Non
 
 def test_pairs_are_told_by_storage_and_grade() -> None:
     source = plugin("From", SOURCE, ONCE, ONCE)
-    assert list(told_pairs(source, pairs_of(source, SINKS))) == [
+    assert list(pair_lines(source, pairs_of(source, SINKS))) == [
         "in embedded storage exactly once with the sinks Keen",
         "in embedded storage at least once with the sinks Again",
         "in embedded storage not known with the sinks Mute",
@@ -61,8 +61,8 @@ def test_pairs_are_told_by_storage_and_grade() -> None:
         "on Kafka not known with the sinks Mute",
     ]
     silent = plugin("Silent", SOURCE)
-    assert list(told_pairs(silent, pairs_of(silent, SINKS))) == []
+    assert list(pair_lines(silent, pairs_of(silent, SINKS))) == []
     sink = SINKS[0]
-    assert next(told_pairs(sink, pairs_of(sink, [source]))) == (
+    assert next(pair_lines(sink, pairs_of(sink, [source]))) == (
         "in embedded storage exactly once with the sources From"
     )

@@ -80,10 +80,10 @@ def test_one_below_a_supervised_process_is_killed_at_the_second_look(
     writers = looks(database, {os.getpid(): "worker-1"}, events)
     writer = start_writer()
     suspend(writer.pid)
-    writers.look()
+    writers.check()
     assert writer.poll() is None
     assert events == []
-    writers.look()
+    writers.check()
     assert writer.wait(60) == -signal.SIGKILL
     [(name, text)] = events
     assert name == "worker-1"
@@ -97,11 +97,11 @@ def test_one_that_goes_on_is_left_alone(database: Path, start_writer: StartWrite
     writers = looks(database, {os.getpid(): "worker-1"}, events)
     writer = start_writer()
     suspend(writer.pid)
-    writers.look()
+    writers.check()
     writer.send_signal(signal.SIGCONT)
     wait_until(lambda: psutil.Process(writer.pid).status() != psutil.STATUS_STOPPED)
     for _ in range(3):
-        writers.look()
+        writers.check()
     writer.communicate("")
     assert writer.returncode == 0
     assert rows(database) == 1
@@ -116,6 +116,6 @@ def test_one_that_is_not_supervised_is_left_alone(
     writers = looks(database, {}, events)
     suspend(writer.pid)
     for _ in range(3):
-        writers.look()
+        writers.check()
     assert writer.poll() is None
     assert events == []

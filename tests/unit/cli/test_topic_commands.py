@@ -108,12 +108,12 @@ def test_topics_are_listed_described_and_counted(drover: Run) -> None:
     assert out.split() == ["TOPIC", "PARTITIONS", "t", "2"]
     _, out, _ = drover("topic", "describe", "t")
     assert "3" in out.splitlines()[1].split()
-    assert "records stay 0:01:00" in out
+    assert "retention: 0:01:00" in out
     _, out, _ = drover("topic", "describe", "t", "-o", "json")
     assert json.loads(out)["retention_ms"] == 60_000
     _, out, err = drover("topic", "count", "t", "-w", "a=1")
     assert out == "3\n"
-    assert "only 9 records were looked at" in err
+    assert "incomplete: 9 records were read" in err
 
 
 def test_a_setting_without_a_value_is_misuse(drover: Run) -> None:

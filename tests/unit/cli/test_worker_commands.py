@@ -51,8 +51,8 @@ def test_drain_waits_until_the_worker_holds_nothing(cluster: FakeCluster, drover
     ("answer", "code", "says"),
     [
         (pb.GetClusterInfoResponse(workers=[pb.WorkerInfo(worker_id=A)]), 0, "has left"),
-        (shown(pb.WORKER_STATE_ACTIVE), 1, "takes work again"),
-        (shown(pb.WORKER_STATE_DRAINING, "c-1"), 1, "still holds 0 connectors and 1 tasks"),
+        (shown(pb.WORKER_STATE_ACTIVE), 1, "resumed or restarted"),
+        (shown(pb.WORKER_STATE_DRAINING, "c-1"), 1, "still has 0 connectors and 1 tasks"),
     ],
 )
 def test_drain_says_how_else_it_ended(
@@ -81,7 +81,9 @@ def test_a_worker_may_be_named_as_drover_up_does(
     processes = {"worker-2": ProcessState(None, B, ""), "coordinator": ProcessState(None, A, "")}
     write_state(DEFAULT_DIRECTORY, ClusterState(os.getpid(), 0.0, processes))
     cluster.answers["ResumeWorker"] = pb.ResumeWorkerResponse()
-    assert drover("worker", "resume", "worker-2")[1] == f"{B} takes work again\n"
+    assert drover("worker", "resume", "worker-2")[1] == (
+        f"{B} is ACTIVE: it can receive connectors and tasks\n"
+    )
     code, _, err = drover("worker", "resume", "coordinator")
     assert code == 1
-    assert "those of the cluster here are worker-2" in err
+    assert "workers of the cluster here: worker-2" in err

@@ -1,4 +1,4 @@
-"""``drover apply``: make the cluster's connectors what files say, and show what that changes."""
+"""``drover apply``: makes the cluster's connectors match their definition files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -28,16 +28,16 @@ from drover.client import ConnectClient
 from drover.errors import DroverError
 from drover.model.config import TargetState
 
-#: With --dry-run: something would change.
+#: Exit code of --dry-run when something would change.
 EXIT_DIFFERS = 3
-#: Calls at the same time: a worker answers some together in one rebalance.
+#: Concurrent calls; a worker combines changes that arrive together in one rebalance.
 _CALLS_AT_ONCE = 8
 
 ItemT = TypeVar("ItemT")
 
 
 class Action(StrEnum):
-    """What becomes of a connector."""
+    """The change to a connector."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -58,9 +58,14 @@ _PLANNED = MappingProxyType({each: each.value for each in Action})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What has to be done about one connector; ``definition`` is None for one to delete.
+    """The change to one connector.
 
-    ``changes`` has (setting, value now, value then), secrets masked, None where there is none.
+    Attributes:
+        name: The connector.
+        action: The kind of change.
+        changes: (setting, present value, new value) of each changed setting, with secrets masked;
+            a value is None if the setting is absent.
+        definition: The definition to apply; None to delete.
     """
 
     name: str
@@ -76,15 +81,15 @@ def apply(
             "--file",
             "-f",
             metavar="FILE|DIR",
-            help="Definitions in JSON or YAML, a file may have several documents; a folder for "
-            "all of its files; - for standard input. Repeatable.",
+            help="Definitions in JSON or YAML; a YAML file may have several documents. A folder "
+            "means all of its files, - standard input. Repeatable.",
         ),
     ],
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help=f"Show what would change, do nothing; exit {EXIT_DIFFERS} if it would.",
+            help=f"Show the changes without making them; exit {EXIT_DIFFERS} if there are any.",
         ),
     ] = False,
     prune: Annotated[
@@ -96,23 +101,23 @@ def apply(
         typer.Option(
             "--plan",
             metavar="HASH",
-            help="Of `drover connector plan`, for one connector: do nothing if its plan is another "
-            "one by now.",
+            help="The hash that `drover connector plan` printed for the only connector; refuse if "
+            "the plan has changed since.",
         ),
     ] = "",
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create and change connectors to be as files define them; what is so already stays untouched.
+    """Create and change connectors as files define them; unchanged connectors are not touched.
 
-    Everything is checked first: with one fault in any file nothing is done.
+    All definitions are validated first: with one fault in any file nothing is changed.
     """
     definitions = read_definitions(files)
     if plan and (prune or len(definitions) != 1):
-        raise CliError("--plan is of one connector: give one definition, and no --prune")
+        raise CliError("--plan is for one connector: give one definition, without --prune")
     states = {each.name: initial_state(each) for each in definitions}
     if plan and any(states.values()):
-        raise CliError("--plan creates a connector that runs: leave initial_state out")
+        raise CliError("--plan cannot set initial_state: remove it from the definition")
     steps, faults = call_worker(address, lambda client: _plan(client, definitions, prune=prune))
     if faults:
         _complain_about(faults, {each.name: each.place for each in definitions})
@@ -123,22 +128,22 @@ def apply(
         if any(step.action is not Action.UNCHANGED for step in steps):
             raise typer.Exit(EXIT_DIFFERS)
         return
-    doomed = [step.name for step in steps if step.action is Action.DELETE]
-    if doomed and not yes:
-        text = f"Delete {', '.join(map(plain, doomed))}, which no file defines?"
+    deleted = [step.name for step in steps if step.action is Action.DELETE]
+    if deleted and not yes:
+        text = f"Delete {', '.join(map(plain, deleted))}, which no file defines?"
         typer.confirm(text, abort=True, err=True)
     failed = call_worker(address, lambda client: _carry_out(client, steps, states, plan))
     show_steps([step for step in steps if step.name not in failed], output, _DONE)
     if failed:
         _complain_about(failed, {})
-        complain(f"{len(steps) - len(failed)} of {len(steps)} connectors are as they should be")
+        complain(f"{len(steps) - len(failed)} of {len(steps)} connectors match their definitions")
         raise typer.Exit(EXIT_REFUSED)
 
 
 async def _plan(
     client: ConnectClient, definitions: Sequence[Definition], *, prune: bool
 ) -> tuple[list[Step], dict[str, DroverError]]:
-    """What has to be done, in the order of the files, deletions last; and faulty definitions."""
+    """The steps in the order of the files, deletions last, and the errors of definitions."""
     listed = await client.list_connectors(include_config=True)
     present = {entry.name: dict(entry.connector.config) for entry in listed}
     faults: dict[str, DroverError] = {}
@@ -178,7 +183,7 @@ async def _carry_out(
     states: Mapping[str, TargetState | None],
     plan_hash: str,
 ) -> dict[str, DroverError]:
-    """Do what was planned; returns what failed. One failure holds up nothing else."""
+    """Apply every step, continuing after failures; returns the errors by connector."""
     failed: dict[str, DroverError] = {}
 
     async def carry_out(step: Step) -> None:
@@ -204,14 +209,14 @@ async def _do(client: ConnectClient, step: Step, state: TargetState | None, plan
 
 
 async def _each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
-    """Work on all items, some at the same time."""
-    places = asyncio.Semaphore(_CALLS_AT_ONCE)
+    """Run ``work`` for all items with bounded concurrency."""
+    slots = asyncio.Semaphore(_CALLS_AT_ONCE)
 
-    async def in_turn(item: ItemT) -> None:
-        async with places:
+    async def limited(item: ItemT) -> None:
+        async with slots:
             await work(item)
 
-    await asyncio.gather(*(in_turn(item) for item in items))
+    await asyncio.gather(*(limited(item) for item in items))
 
 
 def show_steps(
@@ -219,7 +224,13 @@ def show_steps(
     output: Output,
     words: Mapping[Action, str] = _PLANNED,
 ) -> None:
-    """What is to be done, or with other words what was."""
+    """Print the steps.
+
+    Args:
+        steps: The steps.
+        output: The output format.
+        words: The word for each action: planned, or done.
+    """
     if output is not Output.TABLE:
         print_document([_document(step, words) for step in steps], output)
         return

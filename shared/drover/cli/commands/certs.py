@@ -1,4 +1,4 @@
-"""``drover certs …``: certificates for a trial."""
+"""``drover certs …``: development certificates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,32 +13,31 @@ from drover.security.development_ca import (
     keep_certificates,
 )
 
-commands = typer.Typer(no_args_is_help=True, help="Certificates for a trial.")
+commands = typer.Typer(no_args_is_help=True, help="Development certificates.")
 
 
 @commands.command("init")
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where to put them.", file_okay=False)],
+    directory: Annotated[Path, typer.Argument(help="Directory to write to.", file_okay=False)],
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name or address of a machine of the cluster, beside those of loopback; may be "
-            "given again.",
+            help="Name or address of a machine of the cluster, beside loopback; repeatable.",
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days of validity.")] = 365,
     renew: Annotated[
-        bool, typer.Option(help="Issue those in the directory anew, by the same authority.")
+        bool, typer.Option(help="Reissue the certificates in the directory, signed by the same CA.")
     ] = False,
     keep: Annotated[
         bool,
         typer.Option(
-            help="Leave certificates that are there alone, unless one is missing, has less than a "
-            "month left or is not for these hosts; for a command that runs at each start.",
+            help="Keep existing certificates unless one is missing, expires within a month, or "
+            "lacks one of the hosts; for a command that runs at each start.",
         ),
     ] = False,
 ) -> None:
-    """Make an authority, certificates of it for services and people, and an access file."""
+    """Create a CA, certificates for services and users signed by it, and an access file."""
     if keep and renew:
         raise CliError("give --keep or --renew, not both", exit_code=EXIT_USAGE)
     try:
@@ -53,5 +52,5 @@ def init(
     names = ", ".join(f"{name}.pem" for name in ROLES)
     say(f"{'renewed' if renew else 'made'} {names} in {directory}, valid for {days} days")
     if not renew:
-        say(f"{directory / ACCESS_FILE} says who may do what")
+        say(f"{directory / ACCESS_FILE} grants the roles")
         say(f"try: drover up --certs {directory}")

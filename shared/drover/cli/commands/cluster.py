@@ -51,9 +51,9 @@ from drover.security.development_ca import CA_FILE, files_of, keep_certificates
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
-#: The most a cluster takes to stop: workers, then the others, each with its grace.
+#: The longest a cluster takes to stop: the grace of workers plus the grace of services.
 _DOWN_TIMEOUT_S = 75.0
-#: Leaves room for the most workers and services above it.
+#: Leaves ports above it for the maximum number of workers and services.
 PORT_BASE_MAX = 65_400
 
 DirectoryOption = Annotated[
@@ -67,16 +67,16 @@ def up(
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
     coordinators: Annotated[
         int,
-        typer.Option(min=1, max=7, help="How many coordinators, which stand in for each other."),
+        typer.Option(min=1, max=7, help="How many coordinators; each takes over for a failed one."),
     ] = 1,
     storage_url: Annotated[
         str,
         typer.Option(
             metavar="KAFKA_URL",
             show_default=False,
-            help="Keep everything in Kafka, as kafka://host:port,host:port; by default what "
-            "DROVER_STORAGE_URL names if that is Kafka, else files in --dir. The topics, group id "
-            "and clients' settings come from the environment.",
+            help="Store everything in Kafka, kafka://host:port,host:port; by default "
+            "DROVER_STORAGE_URL if that is a kafka:// URL, else files in --dir. Topics, group id "
+            "and client settings come from the environment.",
         ),
     ] = "",
     config_stores: Annotated[
@@ -92,9 +92,9 @@ def up(
             max=PORT_BASE_MAX,
             envvar="DROVER_PORT_BASE",
             show_default=False,
-            help="Count ports from here: coordinator +1, stores +2 and +3, workers from +11; 0 for "
-            f"any free ports. By default {DEFAULT_PORT_BASE}, and other free ports where something "
-            "else has one of these.",
+            help="Base of the ports: coordinator +1, stores +2 and +3, workers from +11; 0 for any "
+            f"free ports. By default {DEFAULT_PORT_BASE}, with other free ports in place of those "
+            "in use.",
         ),
     ] = None,
     metrics: Annotated[
@@ -103,21 +103,19 @@ def up(
     ] = True,
     tls: Annotated[
         bool,
-        typer.Option(
-            "--tls", help="Speak TLS, by certificates that are made in --dir for this machine."
-        ),
+        typer.Option("--tls", help="Use TLS with certificates for this machine, created in --dir."),
     ] = False,
     certs: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
             show_default=False,
-            help="Speak TLS by the certificates that `drover certs init` made in this directory.",
+            help="Use TLS with the certificates in this directory, created by `drover certs init`.",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
+    """Run a cluster on this machine until Ctrl-C, with embedded storage or on Kafka."""
     try:
         find_java()
     except JavaUnusableError as error:
@@ -137,26 +135,26 @@ def up(
         metrics=metrics,
         listen=listen_from_environment(os.environ),
     )
-    wanted = _wanted_addresses(options, port_base)
-    asyncio.run(refuse_beside_another(wanted))
+    counted = _counted_addresses(options, port_base)
+    asyncio.run(refuse_beside_another(counted))
     options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
     if port_base is not None:
-        options = replace(options, listen={**wanted, **options.listen})
+        options = replace(options, listen={**counted, **options.listen})
     supervisor = Supervisor(
         directory.absolute(),
         cluster_stages(options),
-        on_event=partial(_tell_event, output),
+        on_event=partial(_print_event, output),
         certificates=options.certificates,
     )
-    asyncio.run(run_until_signal(supervisor, partial(_tell_up, output, options, supervisor)))
+    asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
     if output is not Output.TABLE:
         print_event({"process": "cluster", "event": "down"}, output)
     else:
-        kept = "; its topics stay in Kafka" if options.storage_url else ""
+        kept = "; its topics remain in Kafka" if options.storage_url else ""
         say(f"the cluster is down{kept}")
 
 
-def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
+def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
     address = supervisor.addresses("worker")[0]
     if output is not Output.TABLE:
         print_event({"process": "cluster", "event": "up", "address": address}, output)
@@ -167,19 +165,19 @@ def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) ->
     if options.metrics:
         served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
         say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
-        say(f"Prometheus finds them in {options.directory / TARGETS_FILE}")
+        say(f"Prometheus targets (file_sd): {options.directory / TARGETS_FILE}")
     say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")
 
 
-def _wanted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:
-    """The addresses that are counted from a base, and that nothing else fixes."""
+def _counted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:
+    """The addresses counted from the port base, without those set by DROVER_…_LISTEN."""
     base = options.port_base if port_base is None else port_base
     addresses = addresses_above(options, base) if base else {}
     return {name: at for name, at in addresses.items() if name not in options.listen}
 
 
 def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | None:
-    """The directory of certificates that is asked for, with those in it; None for plaintext."""
+    """The directory of certificates, created if --tls needs it; None for plaintext."""
     if given is not None:
         if not (given / CA_FILE).exists():
             raise ClusterError(
@@ -203,7 +201,7 @@ def _grpcurl_options(options: ClusterOptions) -> str:
     return f"-cacert {files.ca} -cert {files.cert} -key {files.key}"
 
 
-def _tell_event(output: Output, name: str, text: str) -> None:
+def _print_event(output: Output, name: str, text: str) -> None:
     if output is not Output.TABLE:
         print_event({"process": name, "event": text}, output)
     else:
@@ -212,10 +210,10 @@ def _tell_event(output: Output, name: str, text: str) -> None:
 
 def down(
     directory: DirectoryOption = DEFAULT_DIRECTORY,
-    keep_data: Annotated[bool, typer.Option(help="Leave the data and logs.")] = False,
+    keep_data: Annotated[bool, typer.Option(help="Keep the data and logs.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop the cluster that runs here and what `make run` left, and remove their data."""
+    """Stop the cluster of this folder and those left by `make run`, and remove their data."""
     directories = [directory]
     if directory == DEFAULT_DIRECTORY:
         directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
@@ -240,12 +238,14 @@ def down(
 
 
 async def _stop(directory: Path) -> bool:
-    """Stop what runs in a directory; False when nothing does."""
+    """Stop the cluster that runs in a directory; False if none does."""
     state = read_state(directory)
     supervisor = state.supervisor() if state else None
     if supervisor is None:
         if is_held(directory):
-            raise ClusterError(f"{directory} is in use by a process that cannot be found")
+            raise ClusterError(
+                f"{directory} is locked by a supervisor whose pid is unknown: stop that process"
+            )
         return False
     tree = [supervisor, *descendants(supervisor.pid)]
     supervisor.send_signal(signal.SIGTERM)
@@ -263,7 +263,7 @@ def _remove(directory: Path) -> None:
 
 @commands.command("info")
 def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
-    """Show the workers, what they run, and who leads."""
+    """Show the workers, their connectors and tasks, and the leader."""
     answer = run_call(
         worker_addresses(address),
         lambda channel: ConnectClient(channel).get_cluster_info(),

@@ -22,12 +22,12 @@ from drover.cli.console import (
 from drover.cli.definitions import read_definition
 from drover.client import ConnectClient
 
-commands = typer.Typer(no_args_is_help=True, help="Configs: check them before they are used.")
+commands = typer.Typer(no_args_is_help=True, help="Configs: validate before use.")
 
 
 @commands.callback()
 def config() -> None:
-    """Configs: check them before they are used."""
+    """Configs: validate before use."""
 
 
 @commands.command()
@@ -37,14 +37,14 @@ def validate(
         bool,
         typer.Option(
             "--settings",
-            help="Show every setting that has an effect beside the others, with its value and "
-            "what would fit.",
+            help="Show every setting that takes effect with the given ones, with its value and "
+            "recommended values.",
         ),
     ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show every fault and warning of a definition, create nothing; exit 1 for a fault."""
+    """Show all faults and warnings of a definition without creating it; exit 1 for a fault."""
     definition = read_definition(file)
     config = dict(definition.config)
     if definition.name:
@@ -71,15 +71,15 @@ def validate(
         for title, found in (("FAULT", answer.violations), ("WARNING", answer.warnings)):
             if found:
                 print_table(("SETTING", title), [(each.field, each.description) for each in found])
-        said = [_count(answer.error_count, "fault") if answer.error_count else "no faults"]
-        said += [_count(len(answer.warnings), "warning")] if answer.warnings else []
-        say(", ".join(said))
+        counts = [_count(answer.error_count, "fault") if answer.error_count else "no faults"]
+        counts += [_count(len(answer.warnings), "warning")] if answer.warnings else []
+        say(", ".join(counts))
     if answer.error_count:
         raise typer.Exit(EXIT_REFUSED)
 
 
 def _print_settings(answer: pb.ValidateConfigResponse) -> None:
-    """A group after the other; the value's column says where none is given and none is needed."""
+    """Print a table for each group of settings; "-" marks an optional setting without a value."""
     for group in answer.groups:
         rows = [
             (
@@ -91,12 +91,12 @@ def _print_settings(answer: pb.ValidateConfigResponse) -> None:
             if each.visible and each.key.group == group
         ]
         if rows:
-            print_table((group.upper(), "VALUE", "WHAT FITS"), rows)
+            print_table((group.upper(), "VALUE", "RECOMMENDED"), rows)
             say("")
 
 
 def _config_document(value: pb.ConfigValue) -> dict[str, Any]:
-    """A setting and what is said of its value, as Kafka Connect's REST API shows it."""
+    """A setting and the result of its validation, in the form of Kafka Connect's REST API."""
     return {
         "definition": key_document(value.key),
         "value": {

@@ -1,4 +1,4 @@
-"""``drover connector …``: what should run, and what does."""
+"""``drover connector …``: connectors, their configs and their statuses."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ from drover.errors import DroverError, UnavailableError
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
-_WATCH_AGAIN_S = 0.5
+_RECONNECT_S = 0.5
 
 FileOption = Annotated[
     str,
@@ -70,7 +70,7 @@ FileOption = Annotated[
 @commands.command("list")
 def list_connectors(
     follow: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+        bool, typer.Option("--watch", "-w", help="Keep printing changes until Ctrl-C.")
     ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
@@ -116,7 +116,7 @@ def get(
 def create(
     file: FileOption, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Create a connector; refused when it exists."""
+    """Create a connector; refused if it exists."""
     definition = _named(file)
     state = initial_state(definition)
     made = call_worker(
@@ -143,25 +143,25 @@ def patch(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change some settings of a connector; the others, and its secrets, stay as they are."""
+    """Change some settings of a connector; other settings, secrets included, are kept."""
     pairs = [_setting(each) for each in settings or ()]
-    wanted = dict(pairs)
-    if len(wanted) < len(pairs):
-        raise CliError("a setting is given twice")
+    changes = dict(pairs)
+    if len(changes) < len(pairs):
+        raise CliError("a setting is given twice: give each once")
     patched = call_worker(
-        address, lambda c: c.patch_connector_config(name, settings=wanted, remove=remove or ())
+        address, lambda c: c.patch_connector_config(name, settings=changes, remove=remove or ())
     )
     if output is not Output.TABLE:
         print_document(connector_document(patched), output)
     else:
-        say(plain(f"patched {patched.name}: its config is version {patched.revision} now"))
+        say(plain(f"patched {patched.name}: its config is now version {patched.revision}"))
 
 
 @commands.command()
 def delete(
     names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Remove connectors; their committed offsets stay."""
+    """Delete connectors; their committed offsets are kept."""
     _for_each(names, address, lambda c, name: c.delete_connector(name), "deleted", output)
 
 
@@ -169,7 +169,7 @@ def delete(
 def pause(
     names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Keep connectors' tasks assigned but idle."""
+    """Pause connectors: their tasks stay assigned but process nothing."""
     _for_each(names, address, lambda c, name: c.pause_connector(name), "paused", output)
 
 
@@ -177,7 +177,7 @@ def pause(
 def resume(
     names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """End a pause or a stop."""
+    """Resume paused or stopped connectors."""
     _for_each(names, address, lambda c, name: c.resume_connector(name), "resumed", output)
 
 
@@ -185,25 +185,25 @@ def resume(
 def stop(
     names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Remove connectors' tasks; their configs and offsets stay."""
+    """Stop connectors: their tasks are removed, their configs and offsets are kept."""
     _for_each(names, address, lambda c, name: c.stop_connector(name), "stopped", output)
 
 
 @commands.command()
 def restart(
     name: NameArgument,
-    task: Annotated[
-        int | None, typer.Option(min=0, help="Only this task, not the connector object.")
-    ] = None,
-    include_tasks: Annotated[bool, typer.Option(help="The tasks too.")] = False,
-    only_failed: Annotated[bool, typer.Option(help="Only what has failed.")] = False,
+    task: Annotated[int | None, typer.Option(min=0, help="Restart only this task.")] = None,
+    include_tasks: Annotated[bool, typer.Option(help="Restart the tasks too.")] = False,
+    only_failed: Annotated[bool, typer.Option(help="Restart only FAILED ones.")] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Restart a connector object, its tasks, or one task."""
     if task is not None:
         if include_tasks or only_failed:
-            raise typer.BadParameter("--task goes without --include-tasks and --only-failed")
+            raise typer.BadParameter(
+                "--task cannot be combined with --include-tasks or --only-failed"
+            )
         call_worker(address, lambda c: c.restart_task(name, task))
         _done(f"{name}-{task}", "restarted", output)
         return
@@ -224,19 +224,19 @@ def restart(
     if failed:
         which = f"task {failed[0]} is" if len(failed) == 1 else f"{len(failed)} tasks are"
         command = f"drover connector restart {name} --include-tasks --only-failed"
-        say(plain(f"{which} FAILED still: {command}"))
+        say(plain(f"{which} still FAILED; to restart: {command}"))
 
 
 @commands.command()
 def status(
     name: NameArgument,
     follow: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+        bool, typer.Option("--watch", "-w", help="Keep printing changes until Ctrl-C.")
     ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what a connector and its tasks are doing."""
+    """Show the states of a connector and its tasks."""
     if follow:
         watch(name, address, output)
         return
@@ -263,14 +263,14 @@ def preview(
     for note in found.notes:
         say(plain(note))
     if found.truncated:
-        say("there is more than an answer holds")
+        say("truncated: the response has reached its size limit")
 
 
 @commands.command()
 def describe(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show what became of each task's records since it was started, the sums, and figures."""
+    """Show each task's record counts since its start, their sums, failures and figures."""
     found = call_worker(address, lambda c: c.get_connector_status(name))
     if output is not Output.TABLE:
         print_document(status_document(found), output)
@@ -295,15 +295,15 @@ def describe(
 def topics(
     name: NameArgument,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Forget them; those still in use come back.")
+        bool, typer.Option("--reset", help="Clear the list; topics still in use reappear.")
     ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the topics that a connector was seen to use."""
+    """Show the topics that a connector has used."""
     if reset:
         call_worker(address, lambda c: c.reset_connector_topics(name))
-        _done(name, "forgot the topics of", output)
+        _done(name, "cleared the topics of", output)
         return
     names = call_worker(address, lambda c: c.get_connector_topics(name))
     if output is not Output.TABLE:
@@ -318,7 +318,7 @@ def watch(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow statuses as they change, the present ones first; Ctrl-C ends it."""
+    """Print the present statuses, then each change, until Ctrl-C."""
     shown: dict[tuple[str, str], tuple[str, str, str]] = {}
 
     async def follow(channel: grpc.aio.Channel) -> None:
@@ -333,10 +333,10 @@ def watch(
 
     async def follow_for_ever() -> None:
         while True:
-            # when the worker goes away another one can go on; none at all ends in an error
+            # reconnects to another worker; raises CliError when none answers
             with suppress(UnavailableError):
                 await call(worker_addresses(address), follow, server="worker")
-            await asyncio.sleep(_WATCH_AGAIN_S)
+            await asyncio.sleep(_RECONNECT_S)
 
     asyncio.run(follow_for_ever())
 
@@ -364,7 +364,7 @@ def _print_changes(
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise CliError(f"{text!r}: write a setting as NAME=VALUE, and --remove NAME to remove one")
+        raise CliError(f"{text!r} is not NAME=VALUE; to remove a setting give --remove NAME")
     return name, value
 
 
@@ -382,7 +382,15 @@ def _for_each(
     what: str,
     output: Output,
 ) -> None:
-    """Do something to each connector; one that it fails for does not keep it from the others."""
+    """Run ``work`` for each connector, continuing after failures.
+
+    Args:
+        names: The connectors.
+        address: The address option.
+        work: Called with the client and the name.
+        what: The result to print, such as "deleted".
+        output: The output format.
+    """
     done: list[str] = []
     failed: dict[str, DroverError] = {}
 

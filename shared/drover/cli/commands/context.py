@@ -1,4 +1,4 @@
-"""``drover context …``: clusters by name."""
+"""``drover context …``: named connections to clusters."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ from drover.cli.contexts import (
 )
 from drover.security.certificates import TlsFiles, read_certificate
 
-commands = typer.Typer(no_args_is_help=True, help="Clusters by name: how each is reached.")
+commands = typer.Typer(no_args_is_help=True, help="Contexts: named connections to clusters.")
 
 NameArgument = Annotated[str, typer.Argument(help="The context's name.")]
 
@@ -41,19 +41,19 @@ def add(
     name: NameArgument,
     address: Annotated[
         str,
-        typer.Option("--address", "-a", help="host:port of a worker, or of several with commas."),
+        typer.Option("--address", "-a", help="host:port of one or more workers, comma-separated."),
     ],
     coordinator: Annotated[
-        str, typer.Option(help="host:port of a coordinator, for `drover group`; or of several.")
+        str, typer.Option(help="host:port of one or more coordinators, for `drover group`.")
     ] = "",
-    tls_ca: Annotated[Path | None, _path_option("The authority of the cluster.")] = None,
+    tls_ca: Annotated[Path | None, _path_option("The cluster's CA file.")] = None,
     tls_cert: Annotated[Path | None, _path_option("Your certificate.")] = None,
-    tls_key: Annotated[Path | None, _path_option("Its key.")] = None,
+    tls_key: Annotated[Path | None, _path_option("Key of --tls-cert.")] = None,
     token: Annotated[
         str, typer.Option(envvar="DROVER_TOKEN", show_default=False, help="Your token.")
     ] = "",
 ) -> None:
-    """Add or replace a context, and use it from now on."""
+    """Add or replace a context, and make it the current one."""
     paths = [str(path.absolute()) if path else "" for path in (tls_ca, tls_cert, tls_key)]
     files = checked_files(*paths, token=token)
     if files is not None:
@@ -73,26 +73,27 @@ def add(
         )
     except ValueError:
         raise CliError(
-            f"the name {name!r} must be of letters, digits, dots, dashes and underscores",
+            f"the name {name!r} is invalid: use at most 64 letters, digits, dots, dashes and "
+            "underscores",
             EXIT_USAGE,
         ) from None
     write_contexts(changed)
-    say(f"commands use {name} from now on; it is kept in {contexts_file()}")
+    say(f"the current context is {name}; it is stored in {contexts_file()}")
 
 
 @commands.command("use")
 def use(name: NameArgument) -> None:
-    """Have commands use a context from now on."""
+    """Make a context the current one."""
     known = read_contexts()
     if name not in known.contexts:
         raise unknown_context(name, known)
     write_contexts(known.model_copy(update={"current": name}))
-    say(f"commands use {name} from now on")
+    say(f"the current context is {name}")
 
 
 @commands.command("remove")
 def remove(name: NameArgument) -> None:
-    """Forget a context; commands that used it find a cluster as without contexts."""
+    """Remove a context; if it was the current one, no context is current."""
     known = read_contexts()
     if name not in known.contexts:
         raise unknown_context(name, known)
@@ -104,7 +105,7 @@ def remove(name: NameArgument) -> None:
 
 @commands.command("list")
 def list_all(output: OutputOption = Output.TABLE) -> None:
-    """Show the contexts; tokens are not shown."""
+    """Show the contexts, without tokens."""
     known = read_contexts()
     rows = [
         {
@@ -136,14 +137,14 @@ def list_all(output: OutputOption = Output.TABLE) -> None:
 
 
 def checked_files(ca: str, cert: str, key: str, *, token: str) -> TlsFiles | None:
-    """The files as given; None for plaintext.
+    """The TLS files given by options; None for plaintext.
 
     Raises:
-        CliError: Some are missing that go together.
+        CliError: A file is missing: the key, the certificate, or the CA.
     """
     if bool(cert) != bool(key):
-        raise CliError("--tls-cert and --tls-key go together: give both", EXIT_USAGE)
+        raise CliError("--tls-cert and --tls-key need each other: give both", EXIT_USAGE)
     if (cert or token) and not ca:
-        what = "--token is" if token else "--tls-cert is"
-        raise CliError(f"{what} for TLS: give the cluster's authority too, by --tls-ca", EXIT_USAGE)
+        option = "--token" if token else "--tls-cert"
+        raise CliError(f"{option} needs TLS: give the cluster's CA by --tls-ca", EXIT_USAGE)
     return TlsFiles(ca, cert, key) if ca else None

@@ -1,4 +1,4 @@
-"""``drover dlq …``: records that a connector could not handle, and to let it try once more."""
+"""``drover dlq …``: a connector's dead letters, and their replay."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ from drover.model.sink_offsets import parse_sink_offset
 commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, replay.")
 
 _PREFIX = "__connect.errors."
-_LOOK_AGAIN_S = 0.5
+_POLL_S = 0.5
 _MESSAGE_MAX_LENGTH = 100
 
 PartitionOption = Annotated[
@@ -44,7 +44,9 @@ PartitionOption = Annotated[
 CauseOption = Annotated[
     str,
     typer.Option(
-        "--cause", metavar="PATTERN", help="Only letters whose exception class matches it whole."
+        "--cause",
+        metavar="PATTERN",
+        help="Only dead letters whose whole exception class matches the regular expression.",
     ),
 ]
 WhereOption = Annotated[
@@ -53,7 +55,7 @@ WhereOption = Annotated[
         "--where",
         "-w",
         metavar="CONDITION",
-        help="Only letters that meet it, as in `drover topic head`; repeatable, all have to hold.",
+        help="Only dead letters that match, as in `drover topic head`; repeatable, all must match.",
     ),
 ]
 
@@ -62,7 +64,7 @@ WhereOption = Annotated[
 def list_letters(
     name: NameArgument,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=1, max=1_000, help="How many, the last ones.")
+        int, typer.Option("--count", "-n", min=1, max=1_000, help="How many of the last ones.")
     ] = 20,
     partition: PartitionOption = None,
     cause: CauseOption = "",
@@ -90,29 +92,32 @@ def list_letters(
         (
             f"{each.partition}:{each.offset}",
             time_text(each),
-            _origin(told),
-            told.get("stage", ""),
-            told.get("exception.class.name", ""),
-            told.get("exception.message", "")[:_MESSAGE_MAX_LENGTH],
+            _origin(cause_headers),
+            cause_headers.get("stage", ""),
+            cause_headers.get("exception.class.name", ""),
+            cause_headers.get("exception.message", "")[:_MESSAGE_MAX_LENGTH],
             "yes" if _is_replayed(each, replayed) else "",
         )
         for each in letters
-        for told in [_told(each)]
+        for cause_headers in [_cause_headers(each)]
     ]
     columns = ("LETTER", "TIME", "FROM", "STAGE", "CAUSE", "MESSAGE", "PASSED")
-    print_table(columns, rows, empty=f"no letters in {plain(topic)}")
+    print_table(columns, rows, empty=f"no dead letters in {plain(topic)}")
 
 
 @commands.command()
 def show(
     name: NameArgument,
     letter: Annotated[
-        str, typer.Argument(metavar="PARTITION:OFFSET", help="As `drover dlq list` shows it.")
+        str,
+        typer.Argument(
+            metavar="PARTITION:OFFSET", help="Of the dead letter, from `drover dlq list`."
+        ),
     ],
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a dead letter: its cause with the trace, its key, value and headers."""
+    """Show a dead letter: its cause with the stack trace, its key, value and headers."""
     partition, _, offset = letter.partition(":")
     if not (partition.isdecimal() and offset.isdecimal()):
         raise CliError(f"{letter!r} is not PARTITION:OFFSET")
@@ -126,7 +131,7 @@ def show(
 
     topic, letters, replayed = call_worker(address, read)
     if not letters or letters[0].offset != int(offset):
-        raise CliError(f"{topic} has no letter {letter}")
+        raise CliError(f"{topic} has no dead letter {letter}; `drover dlq list` shows them")
     document = _document(topic, letters[0], replayed)
     if output is not Output.TABLE:
         print_document(document, output)
@@ -143,28 +148,31 @@ def show(
 def replay(
     name: NameArgument,
     start: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", min=0, help="The first, in each partition.")
+        int,
+        typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
     ] = 0,
     end: Annotated[
         int | None,
-        typer.Option("--to", metavar="OFFSET", min=1, help="The one behind the last one."),
+        typer.Option(
+            "--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."
+        ),
     ] = None,
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would become of the first ones.")
+        bool, typer.Option("--dry-run", help="Preview the first ones without replaying them.")
     ] = False,
-    rows: Annotated[int, typer.Option(min=1, max=1_000, help="Letters of a dry run.")] = 10,
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="Dead letters in the preview.")] = 10,
     wait_s: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for its end.")
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait for the replay to end.")
     ] = 0.0,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a connector take its dead letters once more, as its config is now.
+    """Replay a connector's dead letters with its present config.
 
-    What was replayed is not replayed again.
+    Dead letters that were replayed before are skipped.
     """
     request = pb.ReplayDeadLettersRequest(
         name=name,
@@ -194,7 +202,9 @@ def replay(
     else:
         _say_replay(found, ranges, left, dry_run=dry_run, waited=wait_s > 0)
     if left and wait_s and not dry_run:
-        raise CliError(f"{left} letters are not replayed yet after {wait_s:g} s; it goes on")
+        raise CliError(
+            f"{left} dead letters are not replayed after {wait_s:g} s; the replay continues"
+        )
 
 
 def _say_replay(
@@ -213,18 +223,18 @@ def _say_replay(
         return
     where = plain(f"{found.topic} ({', '.join(ranges)})")
     if dry_run:
-        say(f"{left} letters of {where} would be replayed")
+        say(f"would replay {left} dead letters of {where}")
     elif waited and not left:
         say(f"replayed {where}")
     else:
-        say(f"{left} letters of {where} are replayed from now on")
+        say(f"started the replay of {left} dead letters of {where}")
 
 
 async def _topic_of(client: ConnectClient, name: str) -> str:
     config = (await client.get_connector(name)).config
     topic = config.get(DEAD_LETTER_TOPIC, "").strip()
     if not topic:
-        raise CliError(f"{name} has no dead letter queue ({DEAD_LETTER_TOPIC})")
+        raise CliError(f"{name} has no dead letter queue: set {DEAD_LETTER_TOPIC} in its config")
     return topic
 
 
@@ -234,7 +244,7 @@ async def _letters(client: ConnectClient, request: pb.WatchTopicRequest) -> list
 
 
 async def _replayed(client: ConnectClient, name: str, topic: str) -> Mapping[int, int]:
-    """How far each partition was replayed."""
+    """The replay's committed offset by partition of the dead letter topic."""
     offsets = await client.get_connector_offsets(name)
     parsed = [
         parse_sink_offset(CommittedOffset(each.partition_json, each.offset_json))
@@ -246,7 +256,7 @@ async def _replayed(client: ConnectClient, name: str, topic: str) -> Mapping[int
 async def _wait(
     client: ConnectClient, name: str, found: pb.ReplayDeadLettersResponse, wait_s: float
 ) -> int:
-    """How many letters are left after the wait."""
+    """Wait for the replay; returns the number of dead letters left to replay."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while True:
@@ -257,16 +267,16 @@ async def _wait(
         )
         if not left or loop.time() >= deadline_s:
             return left
-        await asyncio.sleep(_LOOK_AGAIN_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def _conditions(cause: str, where: list[str] | None) -> list[str]:
-    told = [f"headers.{_PREFIX}exception.class.name~{cause}"] if cause else []
-    return [*told, *(where or ())]
+    conditions = [f"headers.{_PREFIX}exception.class.name~{cause}"] if cause else []
+    return [*conditions, *(where or ())]
 
 
-def _told(letter: TopicRecord) -> dict[str, str]:
-    """What the headers say of the cause."""
+def _cause_headers(letter: TopicRecord) -> dict[str, str]:
+    """The headers that describe the cause, without their common prefix."""
     return {
         each.key.removeprefix(_PREFIX): each.value
         for each in letter.headers
@@ -274,10 +284,10 @@ def _told(letter: TopicRecord) -> dict[str, str]:
     }
 
 
-def _origin(told: Mapping[str, str]) -> str:
-    if "offset" in told:
-        return f"{told.get('topic', '')}-{told.get('partition', '')}@{told['offset']}"
-    return told.get("origin", told.get("topic", ""))
+def _origin(cause: Mapping[str, str]) -> str:
+    if "offset" in cause:
+        return f"{cause.get('topic', '')}-{cause.get('partition', '')}@{cause['offset']}"
+    return cause.get("origin", cause.get("topic", ""))
 
 
 def _is_replayed(letter: TopicRecord, replayed: Mapping[int, int]) -> bool:
@@ -289,7 +299,7 @@ def _document(topic: str, letter: TopicRecord, replayed: Mapping[int, int]) -> d
     document["headers"] = [
         each for each in document["headers"] if not each["key"].startswith(_PREFIX)
     ]
-    return document | {"cause": _told(letter), "passed": _is_replayed(letter, replayed)}
+    return document | {"cause": _cause_headers(letter), "passed": _is_replayed(letter, replayed)}
 
 
 def _preview_row(row: Any) -> dict[str, Any]:

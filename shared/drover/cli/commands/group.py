@@ -1,4 +1,4 @@
-"""``drover group …``: membership, as the coordinators see it."""
+"""``drover group …``: groups, their members and offsets, from the coordinators."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from drover.client import CoordinatorClient
 from drover.model.group import GroupDescription, GroupState
 from drover.model.offsets import GroupOffset
 
-commands = typer.Typer(no_args_is_help=True, help="Groups: membership, seen by the coordinator.")
+commands = typer.Typer(no_args_is_help=True, help="Groups: state, members, committed offsets.")
 
 CoordinatorOption = Annotated[
     str,
@@ -30,9 +30,8 @@ CoordinatorOption = Annotated[
         "-a",
         envvar="DROVER_COORDINATOR_ADDRESS",
         show_default=False,
-        help="host:port of the coordinator, or of several with commas between; by default those of "
-        "the cluster of `drover up` here, else "
-        f"{DEFAULT_COORDINATOR_ADDRESS}.",
+        help="host:port of one or more coordinators, comma-separated. Default: the cluster of "
+        f"`drover up` in this folder, else {DEFAULT_COORDINATOR_ADDRESS}.",
     ),
 ]
 
@@ -43,7 +42,7 @@ StatesOption = Annotated[
     typer.Option(
         "--state",
         case_sensitive=False,
-        help="Only groups in this state; may be given more than once, in any case.",
+        help="Only groups in this state, in upper or lower case; repeatable.",
     ),
 ]
 TypesOption = Annotated[
@@ -51,7 +50,7 @@ TypesOption = Annotated[
     typer.Option(
         "--type",
         metavar="TYPE",
-        help='Only groups of this protocol type, such as "connect"; may be given more than once.',
+        help='Only groups of this protocol type, such as "connect"; repeatable.',
     ),
 ]
 
@@ -96,7 +95,7 @@ def offsets(
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a group's committed offsets, by topic and partition."""
+    """Show a group's committed offsets by topic and partition."""
 
     async def fetch(client: CoordinatorClient) -> list[GroupOffset]:
         found = await client.fetch_group_offsets(group_id=group_id)
@@ -135,7 +134,7 @@ def delete(
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Remove a group without members, and its committed offsets."""
+    """Delete a group that has no members, with its committed offsets."""
     run_coordinator_call(coordinator_addresses(address), lambda c: c.delete_group(group_id))
     if output is not Output.TABLE:
         print_document({"group_id": group_id, "result": "deleted"}, output)
@@ -149,7 +148,7 @@ def describe(
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a group's state, its members, and the coordinator that serves it."""
+    """Show a group's state, its members, and its coordinator."""
 
     async def ask(client: CoordinatorClient) -> tuple[GroupDescription, str]:
         found = await client.describe(group_id)

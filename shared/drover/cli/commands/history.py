@@ -1,4 +1,4 @@
-"""``drover connector history`` and ``rollback``: what was done to a connector, and the way back."""
+"""``drover connector history`` and ``rollback``: a connector's changes, and a return to one."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -26,7 +26,7 @@ from drover.cli.output.connectors import connector_document, target_state
 def history(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show what was done to a connector, when and by whom, the newest first."""
+    """Show the changes to a connector with time and author, newest first."""
     changes = call_worker(address, lambda c: c.get_connector_history(name))
     if output is not Output.TABLE:
         print_document([_document(change) for change in changes], output)
@@ -43,41 +43,41 @@ def rollback(
     version: Annotated[
         int,
         typer.Argument(
-            metavar="VERSION", min=1, help="Of a config in `drover connector history NAME`."
+            metavar="VERSION", min=1, help="Version of a config in `drover connector history`."
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write a config that a connector had before as its new one; shows what that changes."""
+    """Restore an earlier config of a connector as a new version; shows the changes first."""
     if not yes:
         _confirm(name, version, call_worker(address, lambda c: c.get_connector_history(name)))
     answer = call_worker(address, lambda c: c.rollback_connector(name, version))
     if output is not Output.TABLE:
         print_document(connector_document(answer.connector) | {"created": answer.created}, output)
     else:
-        what = "created anew" if answer.created else "rolled back"
+        what = "recreated" if answer.created else "rolled back"
         say(
             plain(
-                f"{what} {name}: the config of version {version} is version "
-                f"{answer.connector.revision} now"
+                f"{what} {name}: its config is now version {answer.connector.revision}, equal to "
+                f"version {version}"
             )
         )
 
 
 def _confirm(name: str, version: int, changes: Sequence[pb.ConnectorChange]) -> None:
     configs = {c.revision: c.config_version for c in changes if c.HasField("config_version")}
-    wanted = configs.get(version)
-    if wanted is None:
-        there_are = ", ".join(map(str, sorted(configs))) or "no other"
-        text = f"the history of {name} has no config of version {version}; it has {there_are}"
+    target = configs.get(version)
+    if target is None:
+        versions = ", ".join(map(str, sorted(configs))) or "none"
+        text = f"the history of {name} has no config version {version}; it has: {versions}"
         raise CliError(plain(text))
     present = next((config for config in configs.values() if config.current), None)
-    if not wanted.differing_keys:
-        complain(f"version {version} says what the present config says")
+    if not target.differing_keys:
+        complain(f"version {version} equals the present config")
     else:
-        rows = [(key, _value(present, key), _value(wanted, key)) for key in wanted.differing_keys]
+        rows = [(key, _value(present, key), _value(target, key)) for key in target.differing_keys]
         print_table(("SETTING", "NOW", f"VERSION {version}"), rows)
     typer.confirm(f"Roll {plain(name)} back to version {version}?", abort=True, err=True)
 
@@ -100,7 +100,7 @@ def _what(change: pb.ConnectorChange) -> str:
         case "deletion":
             return "deleted"
         case "target_state":
-            return f"to be {target_state(change.target_state)}"
+            return f"target state {target_state(change.target_state)}"
         case "restart":
             return f"restart{_extent(change.restart)}"
         case _:
@@ -110,13 +110,13 @@ def _what(change: pb.ConnectorChange) -> str:
 def _config_change(config: pb.ConfigVersion) -> str:
     marks = (("+", config.added_keys), ("-", config.removed_keys), ("~", config.changed_keys))
     parts = [f"{mark}{key}" for mark, keys in marks for key in keys]
-    text = f"config: {' '.join(parts) if parts else 'the same again'}"
+    text = f"config: {' '.join(parts) if parts else 'unchanged'}"
     return f"{text} (current)" if config.current else text
 
 
 def _extent(restart: pb.RestartDemand) -> str:
     tasks = " with tasks" if restart.include_tasks else ""
-    return f"{tasks}, only what failed" if restart.only_failed else tasks
+    return f"{tasks}, only FAILED" if restart.only_failed else tasks
 
 
 def _document(change: pb.ConnectorChange) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``drover logger …``: how much workers log, while they run."""
+"""``drover logger …``: log levels of running workers."""
 
 from datetime import UTC
 from typing import Annotated
@@ -17,7 +17,7 @@ from drover.cli.console import (
     say,
 )
 
-commands = typer.Typer(no_args_is_help=True, help="Loggers: how much workers log.")
+commands = typer.Typer(no_args_is_help=True, help="Log levels of running workers.")
 
 
 @commands.command("list")
@@ -41,19 +41,19 @@ def set_level(
         str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR or OFF.")
     ],
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="On every worker, not only the one that is asked.")
+        bool, typer.Option("--cluster", help="On every worker, not only the one that answers.")
     ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Set the level of a logger and of those below it, until the worker ends."""
+    """Set the level of a logger and of its children, until the worker stops."""
     names = call_worker(address, lambda c: c.set_logger_level(name, level, cluster_scope=cluster))
     if output is not Output.TABLE:
         print_document({"name": name, "cluster": cluster, "changed": names}, output)
     elif cluster:
         say(plain(f"{name} is being set to {level.upper()} on every worker"))
     else:
-        say(plain(f"set to {level.upper()}: {', '.join(names) or 'nothing, it was so before'}"))
+        say(plain(f"set to {level.upper()}: {', '.join(names) or 'none, no level changed'}"))
 
 
 def _set_time(logger: pb.Logger) -> str | None:

@@ -1,4 +1,4 @@
-"""``drover connector new``: a package with connectors of one's own and their tests."""
+"""``drover connector new``: a new Python package with a source, a sink and their tests."""
 
 import keyword
 import re
@@ -17,23 +17,25 @@ _SUFFIX = ".template"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The package's name: my-weather.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The package's name, such as my-weather.")
+    ],
     into: Annotated[
         Path | None,
-        typer.Option("--into", metavar="DIR", help="Where its folder goes; by default here."),
+        typer.Option("--into", metavar="DIR", help="Parent folder; by default the current one."),
     ] = None,
 ) -> None:
-    """Write a package with a source, a sink and their tests, which pass as they are."""
+    """Create a package with a working source and sink and their tests."""
     if not _NAME.fullmatch(name) or len(name) > _NAME_MAX_LENGTH:
         raise CliError(
-            f"{name!r} cannot be the name of a package: it has to begin with a letter and to have "
-            "letters and digits, with hyphens between",
+            f"{name!r} is not a valid package name: start with a letter, and use letters and "
+            "digits with single hyphens between",
             EXIT_USAGE,
         )
     words = re.split(r"[-_]", name)
     module = "_".join(words).lower()
     if keyword.iskeyword(module):
-        raise CliError(f"{name!r} is a word of Python: choose another name", EXIT_USAGE)
+        raise CliError(f"{name!r} is a Python keyword: choose another name", EXIT_USAGE)
     values = {
         "package": "-".join(words).lower(),
         "module": module,

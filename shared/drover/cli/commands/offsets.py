@@ -1,6 +1,6 @@
-"""``drover connector offsets``: how far a connector has come, and to set it back.
+"""``drover connector offsets``: shows, alters and resets a connector's committed offsets.
 
-What ``-o json`` shows is what ``--file`` takes, and so is what Kafka Connect's REST API shows.
+``--file`` accepts the output of ``-o json`` and of Kafka Connect's REST API.
 """
 
 import json
@@ -25,7 +25,7 @@ from drover.cli.console import (
 from drover.cli.definitions import file_label, read_text
 from drover.cli.names import NameArgument
 
-#: Shown with a sink's offsets, and ignored in a file.
+#: Shown with a sink's offsets, ignored in a file.
 _SHOWN_BESIDE = {"end_offset", "lag"}
 
 
@@ -37,19 +37,19 @@ def offsets(
             "--file",
             "-f",
             metavar="FILE",
-            help="Change those that a file of the form of `-o json` names, null removes one; - for "
-            "standard input. The connector has to be stopped.",
+            help="Alter the offsets listed in a file like the output of `-o json` (null removes "
+            "one); - for standard input. The connector must be STOPPED.",
             show_default=False,
         ),
     ] = "",
     reset: Annotated[
-        bool, typer.Option("--reset", help="Remove all. The connector has to be stopped.")
+        bool, typer.Option("--reset", help="Remove all offsets. The connector must be STOPPED.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a connector's committed offsets, a sink's with their lag, or change a stopped one's."""
+    """Show a connector's committed offsets (a sink's with lag), or alter a STOPPED connector's."""
     if file and reset:
         raise CliError("give --file or --reset, not both")
     if file:
@@ -72,7 +72,7 @@ def parse_offsets(text: str, label: str) -> list[pb.ConnectorOffset]:
     """Offsets in JSON or YAML: ``{"offsets": [{"partition": {…}, "offset": {…} or null}, …]}``.
 
     Raises:
-        CliError: It is something else; the message has the file and the place.
+        CliError: The text is malformed; the message has the file and the position.
     """
     try:
         document = json.loads(text) if text.lstrip()[:1] == "{" else yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""``drover connector plan``: what a definition would change, and a hash to apply just that."""
+"""``drover connector plan``: the changes of a definition, and a hash to apply exactly these."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ def plan(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what a definition would change: settings, schemas of records, and the plan's hash."""
+    """Show what a definition would change: settings and record schemas; and the plan's hash."""
     definition = read_definition(file)
     if not definition.name:
         raise DefinitionError(f'{file}: the definition has no "name"')
@@ -31,7 +31,7 @@ def plan(
     for label, schemas in (
         ("records as read", found.input_schemas),
         ("records written now", found.present_output_schemas),
-        ("records written then", found.output_schemas),
+        ("records written after", found.output_schemas),
     ):
         for side, texts in (("key", schemas.keys), ("value", schemas.values)):
             for text in texts:

@@ -1,4 +1,4 @@
-"""``drover plugin …``: which connectors a worker could run."""
+"""``drover plugin …``: the connector classes installed on the workers."""
 
 from typing import Annotated, Any
 
@@ -18,19 +18,19 @@ from drover.cli.console import (
     say,
     worker_addresses,
 )
-from drover.cli.output.plugin_pairs import Pair, guarantees, pairs_of, told_pairs
+from drover.cli.output.plugin_pairs import Pair, guarantees, pair_lines, pairs_of
 from drover.client import ConnectClient
 from drover.codec.connect import decode_connector_type
 
-#: A new engine starts, and everything on the worker restarts.
+#: Covers the start of a new engine and the restart of all connectors and tasks of the worker.
 _RELOAD_TIMEOUT_S = 600.0
 
-commands = typer.Typer(no_args_is_help=True, help="Plugins: the connectors that are installed.")
+commands = typer.Typer(no_args_is_help=True, help="Plugins: the installed connector classes.")
 
 
 @commands.command("list")
 def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
-    """List the plugins installed on the workers, and who has one that others lack."""
+    """List the plugins installed on the workers, and which workers have them."""
     answer = run_call(
         worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
     )
@@ -63,7 +63,7 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
         rows = [(*row, ", ".join(p.worker_ids)) for row, p in zip(rows, plugins, strict=True)]
     print_table(columns, rows, empty="no plugins")
     if len(set(loads)) == 1 and loads[0]:
-        say(f"loaded at {loads[0]}; `drover plugin reload` takes on what was installed since")
+        say(f"loaded at {loads[0]}; `drover plugin reload` loads plugins installed since")
     if answer.silent_worker_ids:
         say(plain(f"no answer from {', '.join(answer.silent_worker_ids)}"))
 
@@ -72,15 +72,14 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
 def reload_plugins(
     worker: Annotated[
         list[str] | None,
-        typer.Option("--worker", help="The id of a worker, again for more; by default all."),
+        typer.Option("--worker", help="A worker's id; repeatable; by default all."),
     ] = None,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take on plugins that were installed or changed: a new engine on each worker, one by one.
+    """Load new and changed plugins by starting a new engine on each worker, one after another.
 
-    Connectors and tasks restart in the new engine one after the other; the old engine goes on until
-    then.
+    Connectors and tasks move to the new engine one by one; until then they run in the old one.
     """
     addresses = worker_addresses(address)
     listing = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker")
@@ -95,10 +94,15 @@ def reload_plugins(
         if output is not Output.TABLE:
             print_event({"worker": done.worker_id, "moved_count": done.moved_count}, output)
         else:
-            say(plain(f"{done.worker_id} has a new engine, {done.moved_count} moved to it"))
+            say(
+                plain(
+                    f"{done.worker_id} has a new engine; {done.moved_count} connectors and tasks "
+                    "moved to it"
+                )
+            )
     silent = [] if worker else listing.silent_worker_ids
     if silent:
-        raise CliError(f"not reloaded, as there was no answer: {', '.join(silent)}")
+        raise CliError(f"not reloaded, no answer: {', '.join(silent)}; retry with --worker")
 
 
 @commands.command()
@@ -107,7 +111,7 @@ def describe(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a plugin's settings, and how often records arrive, by itself and paired with others."""
+    """Show a plugin's settings and delivery guarantees, alone and with each counterpart."""
     addresses = worker_addresses(address)
     answer = run_call(addresses, lambda c: ConnectClient(c).get_plugin(class_name), server="worker")
     others = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker").plugins
@@ -125,7 +129,7 @@ def describe(
     if answer.plugin.guarantee_embedded:
         embedded, kafka = guarantees(answer.plugin)
         say(plain(f"each record {embedded} in embedded storage, {kafka} on Kafka"))
-    for line in told_pairs(answer.plugin, pairs):
+    for line in pair_lines(answer.plugin, pairs):
         say(plain(line))
     rows = [
         (
@@ -159,7 +163,7 @@ def key_document(key: pb.ConfigKey) -> dict[str, Any]:
 
 
 def _load_time(plugin: pb.Plugin) -> str | None:
-    """None while that is not known."""
+    """The load time as text; None if the worker does not report it."""
     if not plugin.HasField("load_time"):
         return None
     return plugin.load_time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,4 +1,4 @@
-"""``drover topic …``: which topics there are, and what is in them."""
+"""``drover topic …``: topics and their records."""
 
 import asyncio
 from contextlib import aclosing
@@ -27,12 +27,12 @@ from drover.cli.output.records import record_document, record_line
 from drover.client import ConnectClient
 from drover.errors import UnavailableError
 
-commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, look into, count.")
+commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, read, count.")
 
-_WATCH_AGAIN_S = 0.5
+_RECONNECT_S = 0.5
 _CONVERTER_HELP = (
-    "json, avro, protobuf, string, hex, or a converter as connectors name it; by default each one "
-    "is shown as what it looks like."
+    "json, avro, protobuf, string, hex, or a converter class as in a connector's config; by "
+    "default the format is detected for each record."
 )
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -42,23 +42,24 @@ PartitionOption = Annotated[
     typer.Option("--partition", "-p", help="Only this partition; repeatable.", min=0),
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", metavar="CONVERTER", help=f"Of keys: {_CONVERTER_HELP}")
+    str, typer.Option("--key", metavar="CONVERTER", help=f"For keys: {_CONVERTER_HELP}")
 ]
 ValueOption = Annotated[
-    str, typer.Option("--value", metavar="CONVERTER", help=f"Of values: {_CONVERTER_HELP}")
+    str,
+    typer.Option("--value", metavar="CONVERTER", help=f"For values: {_CONVERTER_HELP}"),
 ]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="SETTING=VALUE",
-        help="A setting of a converter, under its name in a connector's config, such as "
+        help="A converter setting, named as in a connector's config, such as "
         "value.converter.schemas.enable=true; repeatable.",
     ),
 ]
 ConnectorOption = Annotated[
     str,
-    typer.Option("--connector", "-c", metavar="NAME", help="Decode as this connector does."),
+    typer.Option("--connector", "-c", metavar="NAME", help="Use the converters of this connector."),
 ]
 WhereOption = Annotated[
     list[str] | None,
@@ -66,8 +67,8 @@ WhereOption = Annotated[
         "--where",
         "-w",
         metavar="CONDITION",
-        help="Only records that meet it: a path, one of = != >= <= > < ~ (a regular expression), "
-        "and a value, such as 'amount>=10' or 'key.id=7'; repeatable, all have to hold.",
+        help="Only records that match: a path, one of = != >= <= > < ~ (a regular expression), and "
+        "a value, such as 'amount>=10' or 'key.id=7'; repeatable, all must match.",
     ),
 ]
 SelectOption = Annotated[
@@ -92,7 +93,7 @@ def list_topics(address: AddressOption = "", output: OutputOption = Output.TABLE
 def describe(
     topic: TopicArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show a topic's partitions with their offsets, and how long its records stay."""
+    """Show a topic's partitions with their offsets, and its retention."""
     found = call_worker(address, lambda c: c.describe_topic(topic))
     if output is not Output.TABLE:
         print_document(_description(found), output)
@@ -103,13 +104,13 @@ def describe(
     ]
     print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
     if found.HasField("retention"):
-        say(f"records stay {found.retention.ToTimedelta()}")
+        say(f"retention: {found.retention.ToTimedelta()}")
     if found.HasField("retention_bytes"):
-        say(f"a partition keeps at most {found.retention_bytes} bytes")
+        say(f"retention: at most {found.retention_bytes} bytes per partition")
     if not found.config:
-        say("retention is the coordinator's: DROVER_TOPIC_RETENTION_MS and _BYTES")
+        say("retention: the coordinator's DROVER_TOPIC_RETENTION_MS and _BYTES")
     elif not found.HasField("retention"):
-        say("records stay for ever")
+        say("retention: unlimited")
 
 
 @commands.command()
@@ -117,7 +118,8 @@ def head(
     topic: TopicArgument,
     count: CountOption = 10,
     start: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", min=0, help="Where each partition begins.")
+        int,
+        typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
     ] = 0,
     partition: PartitionOption = None,
     key: KeyOption = "",
@@ -142,7 +144,7 @@ def tail(
     topic: TopicArgument,
     count: CountOption = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends it.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new records until Ctrl-C.")
     ] = False,
     partition: PartitionOption = None,
     key: KeyOption = "",
@@ -154,7 +156,7 @@ def tail(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the last records of a topic, at most 1,000, and with --follow those that come."""
+    """Show the last records of a topic, at most 1,000, and with --follow new ones."""
     query = query_of(topic, partition, key, value, settings, where, select)
     request = pb.WatchTopicRequest(
         query=query, connector=connector, last_count=count, follow=follow
@@ -172,12 +174,12 @@ def count_records(
     connector: ConnectorOption = "",
     where: WhereOption = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="End after so long.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Stop after this time.")
     ] = 60.0,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Count a topic's records; with --where they are read, without only offsets are."""
+    """Count a topic's records, from their offsets; with --where by reading every record."""
     query = query_of(topic, partition, key, value, settings, where, None)
     found = call_worker(
         address,
@@ -192,8 +194,8 @@ def count_records(
         say(str(found.record_count))
     if not found.complete:
         complain(
-            f"only {found.scanned_count} records were looked at in {timeout_s:g} s: give more time "
-            "with --timeout"
+            f"incomplete: {found.scanned_count} records were read in {timeout_s:g} s; increase "
+            "--timeout"
         )
 
 
@@ -206,12 +208,16 @@ def query_of(
     where: list[str] | None,
     select: list[str] | None,
 ) -> RecordQuery:
-    """What the options say."""
+    """The query of the options.
+
+    Raises:
+        CliError: A setting is not NAME=VALUE.
+    """
     pairs = {}
     for text in settings or ():
         name, equals, given = text.partition("=")
         if not (name and equals):
-            raise CliError(f"{text!r}: write a setting as NAME=VALUE")
+            raise CliError(f"{text!r} is not a setting: write NAME=VALUE")
         pairs[name] = given
     return RecordQuery(
         topic=topic,
@@ -225,9 +231,10 @@ def query_of(
 
 
 def print_records(request: pb.WatchTopicRequest, address: str, output: Output) -> None:
-    """Print records as they come: a line each, or a document each for machines.
+    """Print records as they arrive, each as a line or as a document.
 
-    With ``follow`` another worker goes on where one went away.
+    With ``follow``, when the worker becomes unavailable, another one continues from the last
+    position.
     """
     positions: list[ReadPosition] = []
     printed = 0
@@ -257,7 +264,7 @@ def print_records(request: pb.WatchTopicRequest, address: str, output: Output) -
                     raise
             del request.positions[:]
             request.positions.extend(positions)
-            await asyncio.sleep(_WATCH_AGAIN_S)
+            await asyncio.sleep(_RECONNECT_S)
 
     if request.follow:
         asyncio.run(follow())

@@ -1,4 +1,4 @@
-"""``drover worker``: the workers of a cluster, and handing over what one of them holds."""
+"""``drover worker``: lists, drains and resumes workers."""
 
 import asyncio
 import time
@@ -22,17 +22,17 @@ from drover.cli.output.connectors import worker_health
 from drover.client import ConnectClient
 from drover.local.state import DEFAULT_DIRECTORY, read_state
 
-commands = typer.Typer(no_args_is_help=True, help="Workers, and draining them.")
+commands = typer.Typer(no_args_is_help=True, help="Workers: list, drain, resume.")
 
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _STATE_PREFIX = "WORKER_STATE_"
 
 WorkerArgument = Annotated[
     str,
     typer.Argument(
         metavar="WORKER",
-        help="Its id, host:port as `drover worker list` shows it; or its name in the cluster of "
-        "`drover up` here, such as worker-2.",
+        help="The worker's id (host:port) from `drover worker list`, or its name in the cluster of "
+        "`drover up` in this folder, such as worker-2.",
     ),
 ]
 
@@ -45,7 +45,7 @@ def state_of(worker: pb.WorkerInfo) -> str:
 
 
 def worker_document(worker: pb.WorkerInfo) -> dict[str, Any]:
-    """A worker, for machines."""
+    """A worker as a document."""
     return {
         "worker_id": worker.worker_id,
         "state": state_of(worker),
@@ -58,7 +58,7 @@ def worker_document(worker: pb.WorkerInfo) -> dict[str, Any]:
 
 @commands.command("list")
 def list_(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
-    """Show the workers, whether they take work, and how much they have."""
+    """Show the workers with their states and their numbers of connectors and tasks."""
 
     async def workers(client: ConnectClient) -> list[pb.WorkerInfo]:
         return list((await client.get_cluster_info()).workers)
@@ -85,13 +85,13 @@ def drain(
     worker: WorkerArgument,
     address: AddressOption = "",
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long to wait for it to be empty.")
+        float, typer.Option(min=1, metavar="SECONDS", help="How long to wait for it to be drained.")
     ] = 120.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Have a worker hand its connectors and tasks over, and wait until it holds nothing.
+    """Move a worker's connectors and tasks to other workers, and wait until it has none.
 
-    It stays in the cluster and is given no work until `drover worker resume` or its next start.
+    It stays in the group without an assignment until `drover worker resume` or its next start.
     """
     worker_id = _worker_id(worker)
 
@@ -106,45 +106,47 @@ def drain(
 def resume(
     worker: WorkerArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Have a worker that was drained take work again."""
+    """Let a drained worker receive connectors and tasks again."""
     worker_id = _worker_id(worker)
     call_worker(address, lambda client: client.resume_worker(worker_id))
     if output is not Output.TABLE:
         print_document({"worker_id": worker_id, "state": "ACTIVE"}, output)
     else:
-        say(f"{worker_id} takes work again")
+        say(f"{worker_id} is ACTIVE: it can receive connectors and tasks")
 
 
 async def _wait_until_empty(
     client: ConnectClient, worker_id: str, end_s: float, output: Output
 ) -> None:
-    """Tell of every change until the worker holds nothing, or is gone."""
-    told: object = None
+    """Print the drain's progress until the worker is drained or has left the group."""
+    printed: object = None
     while True:
         workers = (await client.get_cluster_info()).workers
-        found = next((each for each in workers if each.worker_id == worker_id), None)
-        # none at all: the cluster is choosing its next leader
-        if found is not None or workers:
-            told = _tell(worker_id, found, told, output)
-        if (found is None and workers) or (found and found.state == pb.WORKER_STATE_DRAINED):
+        worker = next((each for each in workers if each.worker_id == worker_id), None)
+        # an empty list means that the group is electing a leader
+        if worker is not None or workers:
+            printed = _print_progress(worker_id, worker, printed, output)
+        if (worker is None and workers) or (worker and worker.state == pb.WORKER_STATE_DRAINED):
             return
-        if found is not None and found.state == pb.WORKER_STATE_ACTIVE:
-            raise CliError(f"{worker_id} takes work again: somebody resumed or restarted it")
+        if worker is not None and worker.state == pb.WORKER_STATE_ACTIVE:
+            raise CliError(f"{worker_id} is ACTIVE: it was resumed or restarted during the drain")
         if time.monotonic() > end_s:
             raise CliError(
-                f"{worker_id} still holds {_held(found)}; it goes on handing over:"
-                " `drover worker list` shows how far it is"
+                f"{worker_id} still has {_held(worker)}; the drain continues:"
+                " `drover worker list` shows its progress"
             )
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_S)
 
 
-def _tell(worker_id: str, found: pb.WorkerInfo | None, told: object, output: Output) -> object:
-    """Tell how far the drain is if that is news; returns what was told last."""
-    state = state_of(found) if found else "GONE"
-    connectors, tasks = (len(found.connectors), len(found.tasks)) if found else (0, 0)
-    news = state, connectors, tasks
-    if news == told:
-        return told
+def _print_progress(
+    worker_id: str, worker: pb.WorkerInfo | None, printed: object, output: Output
+) -> object:
+    """Print the drain's progress if it differs from ``printed``; returns the printed progress."""
+    state = state_of(worker) if worker else "GONE"
+    connectors, tasks = (len(worker.connectors), len(worker.tasks)) if worker else (0, 0)
+    progress = state, connectors, tasks
+    if progress == printed:
+        return printed
     if output is not Output.TABLE:
         document = {
             "worker_id": worker_id,
@@ -154,22 +156,22 @@ def _tell(worker_id: str, found: pb.WorkerInfo | None, told: object, output: Out
         }
         print_event(document, output)
     elif state == "DRAINING":
-        say(f"{worker_id} hands over {_held(found)}")
+        say(f"{worker_id} is draining: {_held(worker)} left")
     elif state == "DRAINED":
-        say(f"{worker_id} is drained: it holds nothing, and takes no work until it is resumed")
+        say(f"{worker_id} is drained: it receives no connectors and tasks until it is resumed")
     elif state == "GONE":
         say(f"{worker_id} has left the cluster")
-    return news
+    return progress
 
 
 def _held(worker: pb.WorkerInfo | None) -> str:
     if worker is None:
-        return "something"
+        return "connectors or tasks"
     return f"{len(worker.connectors)} connectors and {len(worker.tasks)} tasks"
 
 
 def _worker_id(given: str) -> str:
-    """The id of a worker that is given by it, or by its name in the cluster that runs here."""
+    """The worker's id, given as such or as the worker's name in the cluster of this folder."""
     if ":" in given:
         return given
     state = read_state(DEFAULT_DIRECTORY)
@@ -179,6 +181,6 @@ def _worker_id(given: str) -> str:
         if name.startswith("worker")
     }
     if given not in workers:
-        known = f"; those of the cluster here are {', '.join(sorted(workers))}" if workers else ""
-        raise CliError(f"{given!r} is not the name of a worker, nor host:port{known}")
+        known = f"; workers of the cluster here: {', '.join(sorted(workers))}" if workers else ""
+        raise CliError(f"{given!r} is neither a worker's name nor host:port{known}")
     return workers[given]

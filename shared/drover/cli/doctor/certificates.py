@@ -1,4 +1,4 @@
-"""Looks at certificates: a caller's or service's own in files, and what servers show."""
+"""Checks certificate files of clients and services, and certificates that servers present."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -13,19 +13,19 @@ from drover.security.certificates import TlsFiles
 from drover.security.development_ca import SERVICE, files_of
 
 RENEW_BEFORE = timedelta(days=14)
-_RENEW = "renew it and put it at the same place"
+_RENEW = "renew it and replace the file"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Files, and how those who may correct them know them.
+    """TLS files, and the names that findings use for them.
 
     Attributes:
-        files: Where they are; the empty ones are not looked at.
-        ca: What names the authorities' file.
-        cert: What names the certificate.
-        key: What names its key.
-        of_service: Whether it is a service's own, which its authorities must have signed.
+        files: Paths; empty ones are not checked.
+        ca: The setting, option or file name of the CA file.
+        cert: The setting, option or file name of the certificate.
+        key: The setting, option or file name of its key.
+        of_service: Whether the certificate is a service's; the CA file must contain its issuer.
     """
 
     files: TlsFiles
@@ -36,9 +36,9 @@ class Named:
 
 
 def of_command(files: TlsFiles, environ: Mapping[str, str]) -> Named:
-    """Those that the present command uses, named by the setting or the option that gave them.
+    """The files of the running command, named by the setting or the option that gave them.
 
-    Where a setting did, they are a service's too.
+    Files given by settings alone are taken to be a service's too.
     """
     given = {"ca": files.ca, "cert": files.cert, "key": files.key}
     names = {}
@@ -50,14 +50,14 @@ def of_command(files: TlsFiles, environ: Mapping[str, str]) -> Named:
 
 
 def of_cluster(directory: Path) -> Named:
-    """Those of the services of a cluster that speaks TLS by what is in ``directory``."""
+    """The service files in a cluster's certificate directory."""
     files = files_of(directory, SERVICE)
     paths = {what: Path(getattr(files, what)).name for what in ("ca", "cert", "key")}
     return Named(files, **paths, of_service=True)
 
 
 def look_at_certificates(named: Named) -> list[Finding]:
-    """Whether they can be read, hold now, and fit each other."""
+    """Check that the files are readable, valid now, and match each other."""
     read: dict[str, list[x509.Certificate]] = {}
     findings: list[Finding] = []
     for name, path in ((named.cert, named.files.cert), (named.ca, named.files.ca)):
@@ -76,7 +76,7 @@ def look_at_certificates(named: Named) -> list[Finding]:
 
 
 def ends_soon(certificate: x509.Certificate) -> bool:
-    """Whether it is time to renew one that still holds."""
+    """Whether the certificate expires within ``RENEW_BEFORE``."""
     return certificate.not_valid_after_utc - datetime.now(UTC) < RENEW_BEFORE
 
 
@@ -89,7 +89,7 @@ def _validity(name: str, certificate: x509.Certificate) -> Finding:
             name,
             Level.ERROR,
             f"{subject}: not valid before {first:%Y-%m-%d %H:%M} UTC",
-            "wait, or correct this machine's clock",
+            "correct this machine's clock, or wait until then",
         )
     if now > last:
         return Finding(name, Level.ERROR, f"{subject}: expired {last:%Y-%m-%d %H:%M} UTC", _RENEW)
@@ -110,7 +110,7 @@ def _fits(named: Named, read: Mapping[str, list[x509.Certificate]]) -> Iterator[
         yield Finding(
             named.key,
             Level.ERROR,
-            f"{files.key or 'no key'} does not fit the certificate:"
+            f"{files.key or 'no key'} does not match the certificate:"
             f" {str(why).replace('_', ' ').lower()}",
             f"{named.key} must name the private key of {named.cert}, without a password",
         )
@@ -119,14 +119,14 @@ def _fits(named: Named, read: Mapping[str, list[x509.Certificate]]) -> Iterator[
         yield Finding(
             named.ca,
             Level.ERROR,
-            f"none of them has signed {chain[-1].subject.rfc4514_string()}",
-            f"{named.ca} must hold who signed the certificates of services and clients",
+            f"no CA in the file signed {chain[-1].subject.rfc4514_string()}",
+            f"{named.ca} must contain the CA that signed the certificates of services and clients",
         )
 
 
 def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(by)
-    except Exception:  # noqa: BLE001 - names, signatures and kinds of keys each have their own
+    except Exception:  # noqa: BLE001 - names, signatures and key types raise different errors
         return certificate == by
     return True

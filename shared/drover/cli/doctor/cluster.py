@@ -1,4 +1,4 @@
-"""Looks at a cluster: its processes, versions, clocks, engines, leader, and what has failed."""
+"""Checks a cluster: processes, versions, clocks, engines, leader, failed connectors and tasks."""
 
 import asyncio
 import time
@@ -25,34 +25,39 @@ from drover.security.certificates import Certificate, read_certificate
 from drover.security.development_ca import SERVICE, files_of
 
 TIMEOUT_S = 5.0
-#: Certificates, retention and schedules go by clocks; a rebalance does not.
+#: Certificates, retention and schedules depend on wall clocks; rebalances do not.
 CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
 _NAMED_MAX = 10
 
 
-#: Finds the way to an address.
+#: Returns the access to an address.
 Way = Callable[[str], Access]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a worker says, and by how much its clock is ahead of this one at least."""
+    """A worker's response.
+
+    Attributes:
+        info: The response.
+        ahead_s: The least amount by which the worker's clock is ahead; negative if behind.
+        certificate: Problems with the certificate that the worker presents.
+    """
 
     info: pb.GetClusterInfoResponse
     ahead_s: float
-    #: What is wrong with the certificate that it shows.
     certificate: tuple[Finding, ...] = ()
 
 
 async def look_at_cluster(
     workers: Sequence[str], running: ClusterState | None, way: Way
 ) -> list[Finding]:
-    """What is found.
+    """Check every process and worker of a cluster.
 
     Args:
-        workers: Addresses of some; the others are asked as well.
-        running: The cluster that runs on this machine, if it is that.
-        way: How workers are reached.
+        workers: Addresses of some workers; the workers that they list are checked too.
+        running: The state of the cluster if `drover up` runs it on this machine.
+        way: Returns the access to an address.
     """
     findings: list[Finding] = []
     if running is not None:
@@ -70,7 +75,7 @@ async def look_at_cluster(
 
 
 async def _processes(running: ClusterState) -> list[Finding]:
-    """Whether each serves; over TLS they are asked by their own certificate."""
+    """Check that each process serves; over TLS the service certificate is used."""
     certificate: Certificate | None = None
     if running.certificates:
         try:
@@ -80,8 +85,8 @@ async def _processes(running: ClusterState) -> list[Finding]:
                 Finding(
                     "processes",
                     Level.ERROR,
-                    f"cannot be asked: {error.message}",
-                    "mend the certificates, or run this as the user who runs the cluster",
+                    f"cannot be checked: {error.message}",
+                    "correct the certificates, or run this as the user who runs the cluster",
                 )
             ]
     return await asyncio.gather(
@@ -91,14 +96,14 @@ async def _processes(running: ClusterState) -> list[Finding]:
 
 async def _process(name: str, address: str, certificate: Certificate | None) -> Finding:
     async with HealthChannel(address, certificate) as health:
-        found = await health.ask(TIMEOUT_S)
-    if found.status == "SERVING":
+        answer = await health.ask(TIMEOUT_S)
+    if answer.status == "SERVING":
         return Finding(name, Level.OK, f"{address} serves")
     return Finding(
         name,
         Level.ERROR,
-        f"{address} is {found}",
-        f"its log says what it waits for, or why it ended: logs/{name}.log of the cluster",
+        f"{address} is {answer}",
+        f"see what it waits for, or why it stopped, in logs/{name}.log in the cluster's directory",
     )
 
 
@@ -107,12 +112,14 @@ async def _ask_all(addresses: Iterable[str], way: Way) -> list["_Answer | Findin
 
 
 async def _ask(address: str, access: Access) -> "_Answer | Finding":
-    """What a worker answers, or why it does not."""
+    """A worker's response, or a finding if it does not respond."""
     name = _name(address)
     try:
         credentials = access.credentials()
     except InvalidArgumentError as error:
-        return Finding(name, Level.ERROR, f"cannot be asked: {error.message}", "mend that file")
+        return Finding(
+            name, Level.ERROR, f"cannot be checked: {error.message}", "correct that file"
+        )
     try:
         async with channel(address, credentials) as connection:
             asked_s = time.time()
@@ -128,8 +135,8 @@ async def _ask(address: str, access: Access) -> "_Answer | Finding":
             name,
             Level.ERROR,
             f"does not answer: {error.message}",
-            "is it running, and can this machine reach it? Its work goes to others, if there are"
-            " others",
+            "start it, or check the network to it; the other workers take over its connectors and"
+            " tasks",
         )
     certificate = await _certificate(name, address) if access.tls else ()
     there_s = info.current_time.ToMilliseconds() / 1_000
@@ -140,11 +147,11 @@ async def _ask(address: str, access: Access) -> "_Answer | Finding":
 
 
 def _refused(name: str, error: DroverError) -> Finding:
-    """It answers, but not to this caller."""
+    """The finding for a worker that rejects this caller."""
     if isinstance(error, PermissionDeniedError):
-        advice = "have the role viewer granted in the cluster's access file (docs/security.md)"
+        advice = "grant this principal the role viewer in the access file (docs/security.md)"
     else:
-        advice = "give a token that holds, by DROVER_TOKEN or --token"
+        advice = "give a valid token by DROVER_TOKEN or --token"
     return Finding(name, Level.ERROR, f"answers, but refuses: {error.message}", advice)
 
 
@@ -156,9 +163,9 @@ async def _certificate(name: str, address: str) -> tuple[Finding, ...]:
         Finding(
             name,
             Level.WARNING,
-            f"the certificate that it shows ends on {shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-            "renew it on its machine; if the file there is newer, the worker's log says why it is"
-            " not used",
+            f"its certificate expires on {shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            "renew it on its machine; if the file there is newer, the worker's log has the reason"
+            " why it is not loaded",
         ),
     )
 
@@ -179,13 +186,13 @@ def _worker(address: str, answer: "_Answer | Finding") -> list[Finding]:
                 name,
                 Level.ERROR,
                 "has no engine: Spark does not run there",
-                "it may be starting; else the worker's log says why, and `drover doctor` on its"
-                " machine checks Java",
+                "it may still be starting; otherwise see the worker's log, and check Java with"
+                " `drover doctor` on its machine",
             )
         )
     bad = [each for each in findings if each.level is not Level.OK]
-    told = f"{info.stage or 'idle'}, Spark {info.spark_version}, clock and version agree"
-    return bad or [Finding(name, Level.OK, told)]
+    summary = f"{info.stage or 'idle'}, Spark {info.spark_version}, clock and version agree"
+    return bad or [Finding(name, Level.OK, summary)]
 
 
 def _clock(name: str, ahead_s: float) -> Finding:
@@ -196,8 +203,8 @@ def _clock(name: str, ahead_s: float) -> Finding:
         name,
         Level.ERROR if off_s >= CLOCK_ERROR_S else Level.WARNING,
         f"its clock is {off_s:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's",
-        "synchronise both (chrony, systemd-timesyncd): times of records, retention, tokens and"
-        " certificates go by clocks",
+        "synchronise both (chrony, systemd-timesyncd): record timestamps, retention, tokens and"
+        " certificates depend on clocks",
     )
 
 
@@ -208,7 +215,7 @@ def _version(name: str, version: str) -> Finding:
         name,
         Level.WARNING,
         f"its version is {version}, this command's is {drover.__version__}",
-        "install the same version everywhere; during a rolling update that is as it should be",
+        "install the same version everywhere; during a rolling update a difference is expected",
     )
 
 
@@ -216,18 +223,18 @@ def _leader(known: Iterable[_Answer]) -> Finding:
     leaders = {each.info.leader_worker_id for each in known if each.info.leader_worker_id}
     if len(leaders) == 1:
         return Finding("leader", Level.OK, leaders.pop())
-    told = f"workers name {', '.join(sorted(leaders))}" if leaders else "no worker leads"
+    names = f"workers name {', '.join(sorted(leaders))}" if leaders else "no worker leads"
     return Finding(
         "leader",
         Level.WARNING,
-        told,
-        "a rebalance may be under way: look again; if it stays so, `drover group describe` shows"
-        " whom the group waits for",
+        names,
+        "a rebalance may be in progress: run this again; if it persists, `drover group describe`"
+        " shows the members that the group waits for",
     )
 
 
 async def _failures(address: str, way: Way) -> list[Finding]:
-    """The connectors with something FAILED."""
+    """Report the connectors that are FAILED or have FAILED tasks."""
     try:
         async with channel(address, way(address).credentials()) as connection:
             client = ConnectClient(connection)
@@ -236,14 +243,14 @@ async def _failures(address: str, way: Way) -> list[Finding]:
         return [Finding("connectors", Level.ERROR, f"cannot be listed: {error.message}")]
     failed = [each.name for each in listed if _has_failed(each.status)]
     if not failed:
-        return [Finding("connectors", Level.OK, f"{len(listed)}, and nothing of them has failed")]
+        return [Finding("connectors", Level.OK, f"{len(listed)}, none failed")]
     more = f" and {len(failed) - _NAMED_MAX} more" if len(failed) > _NAMED_MAX else ""
     return [
         Finding(
             "connectors",
             Level.ERROR,
-            f"something has failed of {', '.join(failed[:_NAMED_MAX])}{more}",
-            f"drover connector status {failed[0]} says why, and when it is tried again",
+            f"FAILED, or with FAILED tasks: {', '.join(failed[:_NAMED_MAX])}{more}",
+            f"`drover connector status {failed[0]}` shows the cause and the time of the next retry",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""``drover doctor``: what is wrong with this machine or its cluster, and what to do about it."""
+"""``drover doctor``: checks this machine and its cluster, and advises on each problem."""
 
 import asyncio
 import os
@@ -41,17 +41,17 @@ def doctor(
         typer.Option(
             metavar="KAFKA_URL",
             show_default=False,
-            help="Brokers to look at, as kafka://host:port,host:port; by default those of "
+            help="Brokers to check, as kafka://host:port,host:port; by default those in "
             "DROVER_STORAGE_URL.",
         ),
     ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check this machine, its cluster and its brokers; exit 1 when something is wrong.
+    """Check this machine, its cluster and its brokers; exit 1 if there is an error.
 
     The machine: Java, versions, memory, disk, open files, ports, certificates. The cluster, if one
     runs here or --address or the context names a worker: every process, versions, clocks,
-    certificates, engines, the leader, what has failed. Nothing is changed.
+    certificates, engines, the leader, failed connectors and tasks. Nothing is changed.
     """
     access = present_access()
     given = address or access.address
@@ -74,15 +74,15 @@ def doctor(
             Finding(
                 "cluster",
                 Level.OK,
-                f"none runs in {directory}; --address or a context looks at another",
+                f"none runs in {directory}; to check another one, give --address or a context",
             )
         )
-    _tell(findings, output)
+    _print(findings, output)
     if any(each.level is Level.ERROR for each in findings):
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _tell(findings: list[Finding], output: Output) -> None:
+def _print(findings: list[Finding], output: Output) -> None:
     counts = Counter(each.level for each in findings)
     if output is not Output.TABLE:
         document = {

@@ -1,22 +1,29 @@
-"""What ``drover doctor`` finds."""
+"""Results of the checks of ``drover doctor``."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
-    #: It works, or will for a while.
+    #: Works now, but may fail later.
     WARNING = "warning"
-    #: It does not work.
+    #: Does not work.
     ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, and what to do if it is not as it should be."""
+    """The result of one check.
+
+    Attributes:
+        check: The name of what was checked.
+        level: The severity.
+        found: The observed state.
+        advice: How to correct it; empty if nothing has to be done.
+    """
 
     check: str
     level: Level

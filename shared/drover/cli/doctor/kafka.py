@@ -1,4 +1,4 @@
-"""Looks at the brokers of Kafka."""
+"""Checks the Kafka brokers."""
 
 import json
 import socket
@@ -15,11 +15,11 @@ TIMEOUT_S = 5.0
 
 
 def look_at_brokers(storage_url: str, client_config: str) -> list[Finding]:
-    """Whether they answer, one by one.
+    """Check that a bootstrap server answers, and that each broker accepts a connection.
 
     Args:
         storage_url: ``kafka://host:port,host:port``.
-        client_config: As in DROVER_KAFKA_CONFIG; may hold passwords, which are not told.
+        client_config: The value of DROVER_KAFKA_CONFIG; findings must not show its passwords.
     """
     try:
         config = json.loads(client_config or "{}")
@@ -29,11 +29,11 @@ def look_at_brokers(storage_url: str, client_config: str) -> list[Finding]:
             **config,
             "bootstrap.servers": storage.bootstrap_servers,
             "log_level": 0,
-            "error_cb": lambda _error: None,  # its errors come back from the call
+            "error_cb": lambda _error: None,  # the call below raises them
         }
         admin = AdminClient(settings)
     except ValueError as error:
-        return [Finding("brokers", Level.ERROR, f"DROVER_KAFKA_CONFIG is no JSON: {error}")]
+        return [Finding("brokers", Level.ERROR, f"DROVER_KAFKA_CONFIG is not JSON: {error}")]
     except (InvalidArgumentError, KafkaException, TypeError) as error:
         what = error.message if isinstance(error, InvalidArgumentError) else str(error)
         return [Finding("brokers", Level.ERROR, what, "correct DROVER_KAFKA_CONFIG")]
@@ -45,8 +45,8 @@ def look_at_brokers(storage_url: str, client_config: str) -> list[Finding]:
                 "brokers",
                 Level.ERROR,
                 f"none of {storage.bootstrap_servers} answers: {error.args[0].str()}",
-                "start them, or correct the URL; DROVER_KAFKA_CONFIG holds security.protocol and"
-                " what belongs to it",
+                "start them, or correct the URL; security.protocol and the settings of TLS and SASL"
+                " belong in DROVER_KAFKA_CONFIG",
             )
         ]
     findings = [Finding("brokers", Level.OK, f"{len(found.brokers)} in cluster {found.cluster_id}")]
@@ -59,8 +59,8 @@ def look_at_brokers(storage_url: str, client_config: str) -> list[Finding]:
                     f"broker {broker.id}",
                     Level.ERROR,
                     f"{broker.host}:{broker.port} cannot be reached: {error.strerror or error}",
-                    "it tells clients this address: correct its advertised.listeners, or the"
-                    " network between",
+                    "it advertises this address to clients: correct its advertised.listeners, or"
+                    " the network between",
                 )
             )
     return findings

@@ -1,4 +1,4 @@
-"""Looks at the machine: Java, versions, memory, disk, open files, ports."""
+"""Checks the machine: Java, versions, memory, disk, open files, ports."""
 
 import importlib.metadata
 import importlib.util
@@ -26,11 +26,11 @@ from drover.local.state import DATA_DIRECTORY, ClusterState
 from drover.log.directory import storage_directory
 
 _MIB = 1024 * 1024
-#: A worker's herder, its engine's Python and Spark's JVM with a heap of 1 GiB.
+#: A worker's herder, its engine's Python process and Spark's JVM with a heap of 1 GiB.
 MEMORY_WANTED_BYTES = 2048 * _MIB
 DISK_WANTED_BYTES, DISK_NEEDED_BYTES = 1024 * _MIB, 64 * _MIB
 FILES_WANTED = 1_024
-#: SQLite needs locks and memory that all processes truly share.
+#: SQLite's WAL needs file locks and shared memory, which these do not provide reliably.
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "glusterfs", "fuse.glusterfs", "ceph"}
 )
@@ -39,12 +39,12 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 def look_at_machine(
     directory: Path, running: ClusterState | None, environ: Mapping[str, str]
 ) -> list[Finding]:
-    """What is found here.
+    """Check this machine.
 
     Args:
-        directory: That of the cluster.
-        running: The cluster that runs in it.
-        environ: Where settings and JAVA_HOME are.
+        directory: The cluster's directory.
+        running: The state of the cluster that runs there, if any.
+        environ: Environment with the settings and JAVA_HOME.
     """
     installed = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is not None]
     return [
@@ -61,12 +61,12 @@ def _java(environ: Mapping[str, str], *, needed: bool) -> Finding:
     try:
         java = find_java(environ)
     except JavaUnusableError as error:
-        found, _, advice = str(error).partition("; ")
+        problem, _, advice = str(error).partition("; ")
         if not needed:
             return Finding(
-                "java", Level.OK, f"{found}; only workers need it, none is installed here"
+                "java", Level.OK, f"{problem}; only workers need Java, and none is installed here"
             )
-        return Finding("java", Level.ERROR, found, advice)
+        return Finding("java", Level.ERROR, problem, advice)
     return Finding("java", Level.OK, f"Java {java.version}, {java.path}")
 
 
@@ -76,11 +76,11 @@ def _versions(installed: list[str]) -> Iterator[Finding]:
     others = {f"drover-{kind}": _version(f"drover-{kind}") for kind in installed}
     wrong = {name: version for name, version in others.items() if version != library}
     if wrong:
-        told = ", ".join(f"{name} {version}" for name, version in wrong.items())
+        versions = ", ".join(f"{name} {version}" for name, version in wrong.items())
         yield Finding(
             "versions",
             Level.ERROR,
-            f"drover-connect is {library}, but {told}",
+            f"versions differ: drover-connect {library}, {versions}",
             f"install the same version of all: pip install 'drover-connect[cluster]=={library}'",
         )
     else:
@@ -108,15 +108,15 @@ def _version(distribution: str) -> str:
 
 def _memory() -> Finding:
     available = psutil.virtual_memory().available
-    told = f"{available // _MIB} MiB available"
+    amount = f"{available // _MIB} MiB available"
     if available >= MEMORY_WANTED_BYTES:
-        return Finding("memory", Level.OK, told)
+        return Finding("memory", Level.OK, amount)
     return Finding(
         "memory",
         Level.WARNING,
-        told,
-        f"a worker with its engine takes about {MEMORY_WANTED_BYTES // _MIB} MiB: run fewer, or set"
-        " spark.driver.memory in DROVER_SPARK_CONF",
+        amount,
+        f"a worker with its engine takes about {MEMORY_WANTED_BYTES // _MIB} MiB: run fewer"
+        " workers, or set spark.driver.memory in DROVER_SPARK_CONF",
     )
 
 
@@ -137,26 +137,26 @@ def _disk(directory: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
             "disk",
             Level.ERROR,
             f"{place} cannot be written by this user",
-            f"give the user who runs Drover the right to write there, or choose another directory"
-            f" than {data}",
+            f"grant write permission to the user who runs Drover, or choose another directory than"
+            f" {data}",
         )
         return
     usage = shutil.disk_usage(place)
-    told = f"{usage.free // _MIB} MiB free at {place}"
-    advice = "free some space, or shorten DROVER_TOPIC_RETENTION_MS: a full disk stops every write"
+    amount = f"{usage.free // _MIB} MiB free at {place}"
+    advice = "free some space, or reduce DROVER_TOPIC_RETENTION_MS: a full disk fails every write"
     if usage.free < DISK_NEEDED_BYTES:
-        yield Finding("disk", Level.ERROR, told, advice)
+        yield Finding("disk", Level.ERROR, amount, advice)
     elif usage.free < max(DISK_WANTED_BYTES, usage.total // 20):
-        yield Finding("disk", Level.WARNING, told, advice)
+        yield Finding("disk", Level.WARNING, amount, advice)
     else:
-        yield Finding("disk", Level.OK, told)
+        yield Finding("disk", Level.OK, amount)
     kind = _file_system(place)
     if kind in _NETWORK_FILE_SYSTEMS:
         yield Finding(
             "file system",
             Level.ERROR,
             f"{place} is on {kind}, a network file system",
-            "SQLite files get corrupted there: use a local disk, or keep everything in Kafka",
+            "SQLite files can be corrupted there: use a local disk, or Kafka as storage",
         )
 
 
@@ -182,10 +182,10 @@ def _open_files() -> Finding:
 
 
 def _ports(running: ClusterState | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether those are free where services would listen; a cluster that runs has its own."""
+    """Check that the services' ports are free, unless the cluster itself runs here."""
     if running is not None:
         addresses = ", ".join(each.address for each in running.processes.values())
-        yield Finding("ports", Level.OK, f"those of the cluster that runs here: {addresses}")
+        yield Finding("ports", Level.OK, f"in use by the cluster that runs here: {addresses}")
         return
     asked = listen_from_environment(environ)
     base = environ.get("DROVER_PORT_BASE", "")
@@ -201,15 +201,15 @@ def _ports(running: ClusterState | None, environ: Mapping[str, str]) -> Iterator
             f"port {port}",
             Level.ERROR if name in asked else Level.WARNING,
             f"in use{who}; {name} would listen there",
-            "end what holds it, or choose another with "
-            f"{_variable(name)}; `drover up` takes free ones where none is set",
+            f"stop that process, or set another port in {_variable(name)}; without the setting"
+            " `drover up` takes a free one",
         )
     if not taken:
-        yield Finding("ports", Level.OK, "those where services listen are free")
+        yield Finding("ports", Level.OK, "the ports of all services are free")
 
 
 def _holder(port: int) -> str:
-    """Who listens there, if this user may know."""
+    """The process that listens on the port; empty if this user cannot see it."""
     with suppress(psutil.Error, PermissionError):
         for each in psutil.net_connections("tcp"):
             listens = each.status == psutil.CONN_LISTEN and getattr(each.laddr, "port", 0) == port

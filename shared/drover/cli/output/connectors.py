@@ -1,4 +1,4 @@
-"""Connectors and statuses of the admin API as JSON documents and as cells of tables."""
+"""Connectors and their statuses as JSON documents and as cells of tables."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,22 +8,22 @@ from drover.cli.output.failures import failures_document
 from drover.codec.common import decode_counts, decode_figures
 from drover.codec.connect import decode_connector_type
 
-#: The columns of what became of records.
+#: The columns with a task's record counts.
 COUNTS = ("READ", "WRITTEN", "FILTERED", "DEAD LETTERS", "SKIPPED")
 
 
 def run_state(number: int) -> str:
-    """RUNNING, FAILED…; UNKNOWN for one that this command does not know."""
+    """RUNNING, FAILED…; UNKNOWN for a state of a later version."""
     return _name(pb.RunState, number, "RUN_STATE_")
 
 
 def target_state(number: int) -> str:
-    """STARTED, PAUSED, STOPPED; UNKNOWN for one that this command does not know."""
+    """STARTED, PAUSED, STOPPED; UNKNOWN for a state of a later version."""
     return _name(pb.TargetState, number, "TARGET_STATE_")
 
 
 def worker_health(number: int) -> str:
-    """SERVING, NOT_SERVING, UNREACHABLE; UNKNOWN for one that this command does not know."""
+    """SERVING, NOT_SERVING, UNREACHABLE; UNKNOWN for a value of a later version."""
     return _name(pb.WorkerHealth, number, "WORKER_HEALTH_")
 
 
@@ -45,8 +45,10 @@ def connector_document(connector: pb.Connector) -> dict[str, Any]:
 
 
 def status_document(status: pb.ConnectorStatus) -> dict[str, Any]:
-    """A connector's status; "trace" only where something failed, "counts" and "figures" only where
-    a task has told of records, or of something of its connector's own.
+    """A connector's status.
+
+    "trace" is present for failed connectors and tasks, "counts" once a task has reported record
+    counts, "figures" if the connector reports metrics of its own.
     """
     return {
         "name": status.name,
@@ -82,14 +84,14 @@ def _counts_document(counted: pb.TaskState | pb.ConnectorStatus) -> dict[str, An
 
 
 def status_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str, str]]:
-    """A row for the connector object and one for each task: what, state, worker, first of trace."""
+    """A row for the connector and one for each task: name, state, worker, cause of a failure."""
     rows = [("connector", *_cells(status.connector))]
     rows += [(f"task {task.task}", *_cells(task)) for task in status.tasks]
     return rows
 
 
 def status_table(status: pb.ConnectorStatus) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns and rows of a status: with records read and written, if any task has told."""
+    """The columns and rows of a status; with records read and written once a task reports them."""
     name, rows = status.name.upper(), status_rows(status)
     if not status.HasField("counts"):
         return (name, "STATE", "WORKER", "CAUSE"), list(rows)
@@ -101,7 +103,7 @@ def status_table(status: pb.ConnectorStatus) -> tuple[tuple[str, ...], list[tupl
 
 
 def count_rows(status: pb.ConnectorStatus) -> list[tuple[str, ...]]:
-    """A row for each task and one for their sums: what, state, worker, and the cells of COUNTS."""
+    """A row for each task and one for their sums: name, state, worker, and the cells of COUNTS."""
     rows = [
         (f"task {task.task}", run_state(task.state), task.worker_id, *count_cells(task))
         for task in status.tasks
@@ -110,7 +112,7 @@ def count_rows(status: pb.ConnectorStatus) -> list[tuple[str, ...]]:
 
 
 def figure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str]]:
-    """A row for each figure that a task's connector tells of itself: task, figure, value."""
+    """A row for each figure that a task's connector reports: task, figure, value."""
     return [
         (f"task {task.task}", figure.name, str(figure.value))
         for task in status.tasks
@@ -119,7 +121,7 @@ def figure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str]]:
 
 
 def count_cells(counted: pb.TaskState | pb.ConnectorStatus) -> tuple[str, ...]:
-    """Below the columns COUNTS, what became of records; dashes while nobody has said."""
+    """Cells for the columns COUNTS; dashes until a task has reported its counts."""
     if not counted.HasField("counts"):
         return ("-",) * len(COUNTS)
     counts = counted.counts
@@ -137,7 +139,7 @@ def _cells(state: pb.ConnectorState | pb.TaskState) -> tuple[str, str, str]:
 
 
 def cause(trace: str) -> str:
-    """The line of a trace that says what happened: the last one."""
+    """The last line of a trace, which holds the exception and its message."""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 

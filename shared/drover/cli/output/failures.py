@@ -1,4 +1,4 @@
-"""How often connectors and tasks failed, and when they are tried again, for people and machines."""
+"""Failures of connectors and tasks and their next retry, as text and as JSON documents."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -31,9 +31,7 @@ def failures_document(failures: failures_pb2.FailureHistory) -> dict[str, Any]:
 
 
 def failure_notes(status: pb.ConnectorStatus, *, now_ms: int) -> list[str]:
-    """A line for the connector object and each task that is FAILED: how often it failed, and when
-    it is tried again.
-    """
+    """A line for the connector and each task that is FAILED: failure count and next retry."""
     return [
         f"{what} {_failure_note(state, now_ms)}"
         for what, state in _named_states(status)
@@ -42,8 +40,9 @@ def failure_notes(status: pb.ConnectorStatus, *, now_ms: int) -> list[str]:
 
 
 def failure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str, str]]:
-    """The failures that are remembered of the connector object and its tasks, oldest first of each:
-    what, when, on which worker, why.
+    """The recorded failures of the connector and each task, oldest first.
+
+    A row has the connector or task, the time, the worker and the message.
     """
     return [
         (what, _iso_time(failure.failed_ms), failure.worker_id, failure.message)
@@ -65,14 +64,14 @@ def _named_states(
 def _failure_note(state: pb.ConnectorState | pb.TaskState, now_ms: int) -> str:
     history = decode_failures(state.failures)
     often = "once" if history.count == 1 else f"{history.count} times"
-    ago = f", {_span(now_ms - history.last.failed_ms)} ago last" if history.last else ""
+    ago = f", last {_span(now_ms - history.last.failed_ms)} ago" if history.last else ""
     if history.no_restart_reason:
-        then = f"not tried again by itself ({history.no_restart_reason})"
+        restart = f"no automatic restart ({history.no_restart_reason})"
     elif history.restart_ms > now_ms:
-        then = f"tried again in {_span(history.restart_ms - now_ms)}"
+        restart = f"restarts in {_span(history.restart_ms - now_ms)}"
     else:
-        then = "tried again now"
-    return f"failed {often}{ago}; {then}"
+        restart = "restarts now"
+    return f"failed {often}{ago}; {restart}"
 
 
 def _span(span_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""How often each record arrives from a source to a sink: by what both guarantee. Pure."""
+"""The delivery guarantee of a source and a sink used together. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,13 @@ EXACTLY_ONCE = "exactly once"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a plugin guarantees together with another one; None where nothing is known."""
+    """The delivery guarantee of a plugin together with another one; None where it is unknown.
+
+    Attributes:
+        other: The other plugin's name.
+        embedded: With embedded storage.
+        kafka: With Kafka as storage.
+    """
 
     other: str
     embedded: str | None
@@ -18,12 +24,12 @@ class Pair:
 
 
 def guarantees(plugin: pb.Plugin) -> tuple[str | None, str | None]:
-    """How often records arrive in embedded storage, and on Kafka; None where nothing is said."""
+    """A plugin's guarantees on embedded storage and on Kafka; None where it declares none."""
     return _words(plugin.guarantee_embedded), _words(plugin.guarantee_kafka)
 
 
 def pairs_of(plugin: pb.Plugin, others: Iterable[pb.Plugin]) -> list[Pair]:
-    """With each plugin of the other kind, in their order."""
+    """Pairs of a plugin with each plugin of the other type, in the order of ``others``."""
     own = guarantees(plugin)
     return [
         Pair(_name(other), *map(_together, own, guarantees(other)))
@@ -32,26 +38,26 @@ def pairs_of(plugin: pb.Plugin, others: Iterable[pb.Plugin]) -> list[Pair]:
     ]
 
 
-def told_pairs(plugin: pb.Plugin, pairs: Sequence[Pair]) -> Iterator[str]:
-    """A line for each grade of each storage, where the plugin's own is known."""
+def pair_lines(plugin: pb.Plugin, pairs: Sequence[Pair]) -> Iterator[str]:
+    """A line for each storage and guarantee; none if the plugin declares no guarantee."""
     kind = "sinks" if plugin.type == pb.CONNECTOR_TYPE_SOURCE else "sources"
     if not plugin.guarantee_embedded:
         return
-    found: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for pair in pairs:
         for where, grade in (("in embedded storage", pair.embedded), ("on Kafka", pair.kafka)):
-            found.setdefault((where, grade or "not known"), []).append(pair.other)
-    for (where, grade), names in sorted(found.items(), key=lambda each: each[0][0]):
+            groups.setdefault((where, grade or "not known"), []).append(pair.other)
+    for (where, grade), names in sorted(groups.items(), key=lambda each: each[0][0]):
         yield f"{where} {grade} with the {kind} {', '.join(names)}"
 
 
 def _together(one: str | None, other: str | None) -> str | None:
-    """What holds for both: the lower of two, where one of them is exactly once."""
+    """The combined guarantee: the weaker one if the other is exactly once; else None."""
     if one is None or other is None or one == other:
         return one and other
     if EXACTLY_ONCE in (one, other):
         return other if one == EXACTLY_ONCE else one
-    return None  # one may lose and the other one double
+    return None  # one side may lose records and the other may duplicate them
 
 
 def _name(plugin: pb.Plugin) -> str:

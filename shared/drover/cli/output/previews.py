@@ -1,4 +1,4 @@
-"""How a preview is shown: a table for each step."""
+"""A preview as tables, one for each step of the pipeline."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ _COLUMNS_MAX = 20
 
 
 def preview_tables(preview: Preview) -> Iterator[Table]:
-    """A table for each step: the records after it, and in place what failed or was dropped."""
+    """A table for each step: its output records, and in their rows the failed or dropped ones."""
     for index, step in enumerate(preview.steps):
         shown = [(row, _at(row, index)) for row in preview.rows]
         rows = [(row, record) for row, record in shown if record is not None or _ends(row, step)]
@@ -42,9 +42,9 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
         table.add_column(column, header_style="dim", overflow="fold")
     for row, record in rows:
         if record is None:
-            said = f"failed: {row.error}" if row.failed_step == step else "dropped"
+            result = f"failed: {row.error}" if row.failed_step == step else "dropped"
             table.add_row(
-                Text(plain(row.place)), Text(plain(said), style="red" if row.error else "yellow")
+                Text(plain(row.place)), Text(plain(result), style="red" if row.error else "yellow")
             )
             continue
         cells = [row.place]
@@ -58,14 +58,14 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
 
 
 def _fields(records: Sequence[PreviewedRecord]) -> list[str]:
-    """The fields of the values in order, when all are objects of few; else none."""
-    found: dict[str, None] = {}
+    """The fields of the values in order; none if a value is no object or there are too many."""
+    names: dict[str, None] = {}
     for record in records:
         value = _object(record)
         if value is None:
             return []
-        found.update(dict.fromkeys(value))
-    return list(found) if len(found) <= _COLUMNS_MAX and "payload" not in found else []
+        names.update(dict.fromkeys(value))
+    return list(names) if len(names) <= _COLUMNS_MAX and "payload" not in names else []
 
 
 def _object(record: PreviewedRecord) -> dict[str, object] | None:
@@ -84,7 +84,7 @@ def _cells(record: PreviewedRecord, fields: Sequence[str]) -> list[str]:
 
 
 def _without_schema(record: PreviewedRecord) -> str:
-    """A value's text; of an envelope the payload, as the schema fills the line."""
+    """A value's text; a JsonConverter envelope without its schema, which would fill the line."""
     value = _object(record)
     if value is None or list(value) != ["schema", "payload"]:
         return record.value

@@ -1,4 +1,4 @@
-"""How a record of a topic is shown: a line for people, a document for machines."""
+"""A record of a topic as a line of text and as a JSON document."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ _CELL_MAX_LENGTH = 400
 
 
 def record_line(record: TopicRecord) -> str:
-    """``partition:offset  time  key  value``; headers and faults behind."""
+    """``partition:offset  time  key  value``, then headers and the decoding error."""
     parts = [f"{record.partition}:{record.offset}", time_text(record)]
     if record.HasField("key"):
         parts.append(_cell(record.key))
@@ -23,7 +23,7 @@ def record_line(record: TopicRecord) -> str:
 
 
 def record_document(topic: str, record: TopicRecord) -> dict[str, Any]:
-    """The record with its key and value as what their JSON says."""
+    """The record as a document; key and value are parsed if they are JSON, else strings."""
     document: dict[str, Any] = {
         "topic": topic,
         "partition": record.partition,
@@ -44,7 +44,7 @@ def record_document(topic: str, record: TopicRecord) -> dict[str, Any]:
 
 
 def time_text(record: TopicRecord) -> str:
-    """Its timestamp in ISO 8601; empty for none."""
+    """The record's timestamp in ISO 8601; empty if it has none."""
     if not record.HasField("record_time"):
         return ""
     return record.record_time.ToDatetime().isoformat(timespec="milliseconds") + "Z"
