@@ -1,4 +1,4 @@
-"""Prints what a distribution needs: ``python needed.py PYPROJECT [EXTRA …]``, one a line."""
+"""Prints a distribution's dependencies, one per line: ``python needed.py PYPROJECT [EXTRA …]``."""
 
 import sys
 import tomllib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def needed(pyproject: Path, extras: list[str]) -> list[str]:
-    """Its dependencies and those of the extras."""
+    """The dependencies of a distribution and of its extras."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     optional = project["optional-dependencies"]
     return [*project["dependencies"], *(each for extra in extras for each in optional[extra])]

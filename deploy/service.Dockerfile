@@ -1,4 +1,4 @@
-# The coordinator, the config store, the status store and the command, which need neither Java nor Spark:
+# Coordinator, config store, status store and the drover command; without Java and Spark.
 #   docker build --file deploy/service.Dockerfile --tag drover-service .
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
@@ -11,9 +11,9 @@ COPY shared shared
 COPY services services
 RUN python protos/generate.py \
  && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
-# up to here alike in service.Dockerfile and worker.Dockerfile, so that all images are of the same wheels
+# the stage above is identical in service.Dockerfile and worker.Dockerfile, so the images share its wheels
 
-# what the wheels need is a layer of its own: it changes less often than they do
+# dependencies get their own layer, because they change less often than the wheels
 FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
 WORKDIR /src
@@ -32,5 +32,5 @@ RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-d
 WORKDIR /app
 USER drover
 ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1
-# the name of what to run: drover_coordinator, drover_config_store or drover_status_store
+# the module to run: drover_coordinator, drover_config_store or drover_status_store
 CMD ["sh", "-c", "exec python -m \"${DROVER_SERVICE:?is to name the module of a service}\""]

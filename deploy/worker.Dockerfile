@@ -11,9 +11,9 @@ COPY shared shared
 COPY services services
 RUN python protos/generate.py \
  && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
-# up to here alike in service.Dockerfile and worker.Dockerfile, so that all images are of the same wheels
+# the stage above is identical in service.Dockerfile and worker.Dockerfile, so the images share its wheels
 
-# what the wheels need is a layer of its own: it changes less often than they do
+# dependencies get their own layer, because they change less often than the wheels
 FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
 WORKDIR /src
@@ -34,6 +34,6 @@ RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-d
  && /opt/drover/bin/python -m drover.local.java_check
 WORKDIR /app
 USER drover
-# below which directories connectors may read and write files
+# the directories in which connectors may read and write files
 ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 DROVER_FILE_ROOTS=/files
 CMD ["python", "-m", "drover_worker"]

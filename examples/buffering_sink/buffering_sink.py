@@ -1,4 +1,4 @@
-"""A sink that holds rows back until a file is worth writing: it commits less than it was given."""
+"""A sink that buffers rows until a file is large enough, and commits only the written offsets."""
 
 import json
 import time
@@ -23,7 +23,7 @@ from drover.connector import (
 
 @dataclass
 class Held:
-    """Rows of a topic partition that are not written yet, from offset ``start`` to ``end`` - 1."""
+    """Buffered rows of a topic partition: offsets ``start`` (inclusive) to ``end`` (exclusive)."""
 
     start: int
     end: int
@@ -57,15 +57,15 @@ class BufferingSinkTask(SinkTask):
         )
 
     def idle(self) -> Written:
-        # no records came for so long
+        # called after wait.ms without records
         return self._written(list(self._held))
 
     def _written(self, keys: list[TopicPartition]) -> Written:
-        """Write what is held of these; the rest comes again if this task ends."""
+        """Write the buffered rows of these partitions; a crash causes redelivery of the others."""
         up_to = {}
         for key in keys:
             held = self._held.pop(key)
-            # a crash before the commit: the same start, so the next file replaces this one
+            # after a crash before the commit, the file is written again under the same name
             path = self._directory / f"{key.topic}-{key.partition}-{held.start:020}.jsonl"
             unfinished = path.with_suffix(".unfinished")
             unfinished.write_text("".join(json.dumps(row) + "\n" for row in held.rows))
@@ -77,7 +77,7 @@ class BufferingSinkTask(SinkTask):
 
 
 class BufferingSink(SinkConnector):
-    """Files of JSON lines with so many rows at least, or after so much time."""
+    """Writes a file of JSON lines per partition after ``rows.min`` rows or ``wait.ms``."""
 
     version = "1.0"
     guarantees = ONCE
@@ -87,20 +87,20 @@ class BufferingSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(
-            ConfigKey("directory", ConfigType.STRING, documentation="Where the files go."),
+            ConfigKey("directory", ConfigType.STRING, documentation="Folder to write to."),
             ConfigKey(
                 "rows.min",
                 ConfigType.INT,
                 default=10_000,
                 validator=InRange(1),
-                documentation="How many rows a file has at least.",
+                documentation="Rows after which a file is written.",
             ),
             ConfigKey(
                 "wait.ms",
                 ConfigType.INT,
                 default=60_000,
                 validator=InRange(0),
-                documentation="How long a row waits for more, in milliseconds.",
+                documentation="Longest time that a row is buffered, in milliseconds.",
             ),
         )
 

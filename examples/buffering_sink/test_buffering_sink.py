@@ -1,4 +1,4 @@
-"""The sink alone, in Drover's test kit: `pytest` in this folder."""
+"""Tests of the sink in Drover's test kit, without a cluster: `pytest` in this folder."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,9 @@ def feed(kit: SinkKit, *numbers: int) -> None:
     kit.feed([{"n": n} for n in numbers])
 
 
-def test_rows_wait_for_more_and_then_for_time(sink_kit: MakeSink, tmp_path: Path) -> None:
+def test_rows_are_written_in_full_files_and_after_the_wait(
+    sink_kit: MakeSink, tmp_path: Path
+) -> None:
     kit = sink_kit(BufferingSink, {"rows.min": "3"}, directory=tmp_path)
     feed(kit, *range(6))
     kit.run(batch_records=2)
@@ -32,9 +34,7 @@ def test_rows_wait_for_more_and_then_for_time(sink_kit: MakeSink, tmp_path: Path
     assert kit.committed == {FIRST: 6}
 
 
-def test_what_was_held_back_when_it_was_killed_comes_again(
-    sink_kit: MakeSink, tmp_path: Path
-) -> None:
+def test_rows_buffered_at_a_kill_are_redelivered(sink_kit: MakeSink, tmp_path: Path) -> None:
     kit = sink_kit(BufferingSink, {"rows.min": "4"}, directory=tmp_path)
     feed(kit, *range(20))
     kit.kill(before_line="unfinished.replace(path)", batch_records=3)

@@ -1,1 +1,1 @@
-"""The job of `make run`: real rows through a whole cluster while workers are killed."""
+"""The demo of `make run`: real rows pass through a cluster while workers are killed."""

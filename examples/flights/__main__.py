@@ -1,7 +1,7 @@
-"""``make run``: a whole cluster, real rows, two killed workers, and not one row lost or doubled.
+"""``make run``: copies real rows through a cluster, kills two workers, and compares the output.
 
-Exits 0 when the output equals the input, else 1 with the reason. ``DROVER_DEMO_FEED_S`` sets over
-how many seconds the rows are fed, ``DROVER_DEMO_SAMPLE=1`` takes the small sample.
+Exits 0 if the output equals the input, else 1 with the reason. ``DROVER_DEMO_FEED_S`` sets the
+duration of the feed in seconds; ``DROVER_DEMO_SAMPLE=1`` uses the small sample.
 """
 
 import argparse
@@ -30,27 +30,27 @@ _RUNS_MAX = 10_000
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options, with their defaults from the environment."""
+    """Parse the options; their defaults come from the environment."""
     parser = argparse.ArgumentParser(
-        prog="python -m examples.flights", description="Real rows through a whole cluster."
+        prog="python -m examples.flights", description="Copies real rows through a cluster."
     )
     parser.add_argument(
         "--feed-s",
         type=float,
         default=os.environ.get("DROVER_DEMO_FEED_S", "40"),
-        help="feed the rows over so many seconds (DROVER_DEMO_FEED_S)",
+        help="duration of the feed in seconds (DROVER_DEMO_FEED_S)",
     )
     parser.add_argument(
-        "--stuck-s", type=float, default=90.0, help="give up when no row came for so long"
+        "--stuck-s", type=float, default=90.0, help="fail after this time without a new row"
     )
     parser.add_argument(
         "--sample",
         action="store_true",
         default=os.environ.get("DROVER_DEMO_SAMPLE", "") not in ("", "0"),
-        help="take the small sample instead of all flights (DROVER_DEMO_SAMPLE=1)",
+        help="use the small sample instead of all flights (DROVER_DEMO_SAMPLE=1)",
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the run's directory also when all went well"
+        "--keep", action="store_true", help="keep the run's directory after a success"
     )
     parsed = parser.parse_args(arguments)
     if not parsed.feed_s > 0 or not parsed.stuck_s > 0:
@@ -59,10 +59,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def new_run_directory(root: Path) -> Path:
-    """A directory ``run-<n>`` that did not exist before.
+    """Create a new directory ``run-<n>``.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: The directory cannot be created.
     """
     root.mkdir(parents=True, exist_ok=True)
     for number in range(1, _RUNS_MAX):
@@ -145,7 +145,9 @@ def _show_result(console: Console, result: DemoResult) -> None:
     ]
     columns = ("task", "killed", "engine gone", "now on", "RUNNING", "rows flow")
     console.print()
-    console.print(plain_table("kill -9 and hand-over, times since the kill", columns, kills))
+    console.print(
+        plain_table("tasks after kill -9 of their worker, times since the kill", columns, kills)
+    )
     console.print()
     console.print(_totals_table(result))
     console.print()
@@ -160,10 +162,10 @@ def _show_result(console: Console, result: DemoResult) -> None:
         ("dead letters", f"{len(result.dead_letters):,}"),
         ("sha256", f"{result.sha256} of both tables by month"),
         ("time", f"{result.seconds:.1f} s, {rate:,.0f} rows/s"),
-        ("lost", "none, and none doubled"),
+        ("lost or duplicated", "no row"),
         ("left over", "no process"),
     ]
-    console.print(summary("Drover carried every row; what came out is what went in", facts))
+    console.print(summary("Every row arrived exactly once; the output equals the input", facts))
 
 
 def _totals_table(result: DemoResult) -> Table:
@@ -179,13 +181,15 @@ def _totals_table(result: DemoResult) -> Table:
         for month in sorted(result.wanted)
     ]
     columns = ("month", "flights in", "miles", "minutes", "flights out", "miles", "minutes")
-    title = "by month: the csv that went in, the Parquet that came out (both by pandas)"
+    title = "by month: the csv input and the Parquet output (both computed by pandas)"
     return plain_table(title, columns, rows)
 
 
 def _letters_table(result: DemoResult) -> Table:
     rows = [(each.place, each.error[:80], each.line[:60]) for each in result.dead_letters]
-    return plain_table("lines that were bad on purpose", ("place", "cause", "line"), rows)
+    return plain_table(
+        "dead letters of the bad lines in the input", ("place", "cause", "line"), rows
+    )
 
 
 if __name__ == "__main__":

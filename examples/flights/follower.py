@@ -1,4 +1,4 @@
-"""Follows the statuses of a cluster over whichever worker answers."""
+"""Watches the statuses of a cluster through any worker that answers."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ _RECONNECT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """A task's status as it became known at ``at_s`` (monotonic)."""
+    """A task's status, received at ``at_s`` (monotonic)."""
 
     at_s: float
     state: str
@@ -25,7 +25,7 @@ class TaskChange:
 
 
 class StatusFollower:
-    """Keeps the present status of every task and the course of its changes."""
+    """Keeps every task's present status and the sequence of its changes."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = list(addresses)
@@ -37,7 +37,7 @@ class StatusFollower:
         return changes[-1] if changes else None
 
     def tasks_of(self, worker_id: str, since_s: float = 0.0) -> list[tuple[str, str]]:
-        """(task, state) of every task that a worker was last heard to have, after ``since_s``."""
+        """(task, state) of every task whose last status, after ``since_s``, names the worker."""
         return [
             (f"{connector}-{task}", changes[-1].state)
             for (connector, task), changes in sorted(self._changes.items())
@@ -47,9 +47,9 @@ class StatusFollower:
     def running_since(
         self, connector: str, since_s: float, *, lost_worker_id: str, task: int = 0
     ) -> TaskChange | None:
-        """The change by which a task ran again after its worker was lost at ``since_s``.
+        """The first RUNNING status of a task after its worker was lost at ``since_s``.
 
-        RUNNING as the lost worker last said it does not count, unless something else came between.
+        RUNNING from the lost worker counts only after another state, because it may be stale.
         """
         changes = [c for c in self._changes.get((connector, task), ()) if c.at_s > since_s]
         interrupted = False
@@ -60,7 +60,7 @@ class StatusFollower:
         return None
 
     async def run(self) -> None:
-        """Follow for ever, from one worker to the next when one goes away."""
+        """Watch until cancelled; reconnects to the next worker when a watch ends."""
         while True:
             for address in self._addresses:
                 async with channel(address) as connection:
@@ -73,7 +73,7 @@ class StatusFollower:
                 await asyncio.sleep(_RECONNECT_S)
 
     def note(self, event: pb.WatchStatusesResponse) -> None:
-        """Take in one event."""
+        """Apply one event."""
         name = event.status.name
         if event.removed:
             for key in [key for key in self._changes if key[0] == name]:

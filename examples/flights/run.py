@@ -1,7 +1,8 @@
-"""The course of `make run`: real rows through a whole cluster, with two workers killed.
+"""The steps of `make run`: copies real rows through a cluster and kills two workers.
 
-Flights from a csv file that grows go through FilesSource, transforms, a topic as JSON with a
-schema, and FilesSink into Parquet by month. Lines that are bad on purpose become dead letters.
+FilesSource reads flights from a growing csv file, transforms change them, a topic stores them as
+JSON with a schema, and FilesSink writes them as Parquet by month. Malformed lines in the input
+become dead letters.
 """
 
 import asyncio
@@ -54,34 +55,50 @@ _LETTERS_BYTES = 1024 * 1024
 _READY_TIMEOUT_S = 480.0
 _TREE_GONE_TIMEOUT_S = 20.0
 _FAILED_GRACE_S = 20.0
-#: A rebalance that is under way shows in the statuses within this time.
+#: A rebalance in progress changes the statuses within this time.
 _SETTLED_S = 1.0
-#: A share of the rows that must be on its way before the first kill, and the shares that are held
-#: back until each kill has happened, so that both fall into the flow.
+#: The fed fraction before the first kill, and the fractions at which the feeder slows down until
+#: each kill has happened, so both kills happen while rows flow.
 _FIRST_KILL_SHARE = 0.2
 _HOLD_BEFORE_FIRST = 0.4
 _HOLD_BEFORE_SECOND = 0.7
 
 
 class DemoFailedError(Exception):
-    """The run showed what must not happen; the message is the reason."""
+    """The run violated an expectation; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What to run, where, and how patiently."""
+    """The options of a run.
+
+    Attributes:
+        directory: The directory of the cluster and of the files.
+        dataset: The input.
+        feed_s: Duration of the feed.
+        stuck_s: Time without a new row after which the run fails.
+        worker_count: How many workers.
+    """
 
     directory: Path
     dataset: Dataset
     feed_s: float = 40.0
-    #: Without a new row for so long, the run counts as stuck.
     stuck_s: float = 90.0
     worker_count: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How a task came to run again after its worker was killed; times are since the kill."""
+    """The restart of a task on another worker after a kill; times are since the kill.
+
+    Attributes:
+        task: Such as "flights-sink-0".
+        killed: The killed worker.
+        new_worker: The worker that runs the task now.
+        tree_gone_s: When all child processes of the killed worker had ended.
+        running_s: When the task was RUNNING.
+        flowing_s: When the first new row arrived.
+    """
 
     task: str
     killed: str
@@ -93,7 +110,13 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A line of the input that was no flight."""
+    """A malformed line of the input.
+
+    Attributes:
+        place: The input file and the line number.
+        error: The message of the exception.
+        line: The line.
+    """
 
     place: str
     error: str
@@ -102,13 +125,13 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class DemoResult:
-    """What a run that went well has to tell."""
+    """The result of a successful run."""
 
     rows_in: int = 0
     rows_out: int = 0
     file_count: int = 0
     seconds: float = 0.0
-    #: By month, of the input and of the output, and the SHA-256 of both tables.
+    #: Totals by month of the input and of the output, and the SHA-256 of both.
     wanted: Totals = field(default_factory=dict)
     found: Totals = field(default_factory=dict)
     sha256: str = ""
@@ -117,7 +140,7 @@ class DemoResult:
 
 
 class DemoRun:
-    """One run, from an empty directory to the comparison of what went in and what came out."""
+    """One run, from an empty directory to the comparison of output and input."""
 
     def __init__(self, options: DemoOptions, view: DemoView) -> None:
         self._options = options
@@ -148,18 +171,19 @@ class DemoRun:
         self._follower = StatusFollower(self._workers)
 
     async def run(self) -> DemoResult:
-        """Do it all.
+        """Run the demo.
 
         Raises:
-            DemoFailedError: rows were lost, doubled or reordered, or nothing moved any more.
-            ClusterError: the cluster did not start.
-            DroverError: a call was refused.
+            DemoFailedError: Rows were lost, duplicated or changed, no rows arrived for ``stuck_s``,
+                or processes were left over.
+            ClusterError: The cluster did not start.
+            DroverError: A worker refused a call.
         """
         self._view.say(
             f"rows: {self._options.dataset.row_count:,}, {self._options.dataset.description}; "
-            f"{len(BAD_LINES)} bad lines among them"
+            f"{len(BAD_LINES)} malformed lines are added"
         )
-        self._view.say("the processes start; Spark engines take a moment")
+        self._view.say("starting the processes and their Spark engines")
         await self._supervisor.start()
         try:
             result = await self._with_cluster()
@@ -176,7 +200,7 @@ class DemoRun:
     async def _with_cluster(self) -> DemoResult:
         for address in self._workers:
             await self._wait_until_member(self._supervisor.process_at(address))
-        self._view.say("every worker is a member, its Spark engine warm")
+        self._view.say("every worker is a member of the group and its Spark engine is ready")
         await self._create_connectors()
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
@@ -246,7 +270,7 @@ class DemoRun:
             killed.spec.name, start_count=starts + 1, timeout_s=_READY_TIMEOUT_S
         )
         await self._wait_until_member(killed)
-        self._view.say(f"{killed.spec.name} is a member again, its engine is ready")
+        self._view.say(f"{killed.spec.name} has rejoined the group and its engine is ready")
         await self._wait_until_both_run()
         handovers.append(await self._kill(SOURCE, self._process_of(SOURCE)))
         await self._wait(self._all_arrived, "all rows to arrive")
@@ -262,7 +286,7 @@ class DemoRun:
         )
 
     async def _wait_until_both_run(self) -> None:
-        """Wait until both tasks run and have stayed where they are for a moment."""
+        """Wait until both tasks run and their statuses have not changed for ``_SETTLED_S``."""
         settled_s = time.monotonic()
         before: tuple[TaskChange | None, TaskChange | None] = (None, None)
 
@@ -276,7 +300,7 @@ class DemoRun:
         await self._wait(settled, f"{SOURCE}-0 and {SINK}-0 to run")
 
     async def _kill(self, connector: str, process: SupervisedProcess) -> Handover:
-        """Kill a task's worker and see the task through to its new one."""
+        """Kill a task's worker and wait until the task runs on another one."""
         assert process.pid is not None
         self._note_processes()
         address = process.spec.address
@@ -292,13 +316,13 @@ class DemoRun:
         left = await wait_until_gone(tree, _TREE_GONE_TIMEOUT_S)
         if left:
             names = ", ".join(f"{p.pid} {p.name()}" for p in left)
-            raise DemoFailedError(f"{process.spec.name} was killed but its engine lives: {names}")
+            raise DemoFailedError(f"{process.spec.name} was killed, its engine still runs: {names}")
         tree_gone_s = time.monotonic() - killed_s
         change = await self._wait(
             lambda: self._follower.running_since(connector, killed_s, lost_worker_id=address),
             f"{connector}-0 to run again",
         )
-        # a new row for the sink; for the source a row that was not even in the file at the kill
+        # the sink must write a new row; the source one that was fed after the kill
         beyond = self._meter.rows_out if connector == SINK else rows_in
         await self._wait(
             lambda: self._meter.rows_out > beyond or self._all_arrived(), "rows to flow again"
@@ -320,7 +344,7 @@ class DemoRun:
         return handover
 
     async def _wait(self, condition: Callable[[], T | None], what: str) -> T:
-        """Wait until ``condition`` gives something true; not longer than rows keep coming."""
+        """Poll until ``condition`` is true; fail after ``stuck_s`` without new rows."""
         started_s = time.monotonic()
         while not (found := condition()):
             self._check_tasks()
@@ -335,7 +359,7 @@ class DemoRun:
         return found
 
     async def _wait_until_member(self, process: SupervisedProcess) -> None:
-        """Wait until a worker is a member of the group, which it becomes with a warm engine."""
+        """Wait until a worker is a member of the group and reports its Spark version."""
         address = process.spec.address
         end_s = time.monotonic() + _READY_TIMEOUT_S
         async with channel(address) as connection:
@@ -347,7 +371,9 @@ class DemoRun:
                     if address in members and info.spark_version:
                         return
                 await asyncio.sleep(_POLL_S * 4)
-        raise DemoFailedError(f"{process.spec.name} is no member after {_READY_TIMEOUT_S:.0f} s")
+        raise DemoFailedError(
+            f"{process.spec.name} did not join the group in {_READY_TIMEOUT_S:.0f} s"
+        )
 
     def _runs(self, connector: str) -> TaskChange | None:
         change = self._follower.task(connector)
@@ -371,12 +397,12 @@ class DemoRun:
                 raise DemoFailedError(f"{connector}-0 failed: {change.cause or 'no trace'}")
 
     def _tasks_text(self) -> str:
-        found = {name: self._follower.task(name) for name in (SOURCE, SINK)}
+        statuses = {name: self._follower.task(name) for name in (SOURCE, SINK)}
         return ", ".join(
             f"{name}-0 is {change.state} on {change.worker_id or 'no worker'}"
             if change
             else f"{name}-0 has no status"
-            for name, change in found.items()
+            for name, change in statuses.items()
         )
 
     def _must_hold_back(self) -> bool:
@@ -430,7 +456,7 @@ class DemoRun:
         return found
 
     def _dead_letters(self) -> list[DeadLetter]:
-        """What is in the dead letter queue, read from the cluster's files after its end."""
+        """The records of the dead letter queue, read from the files of the stopped cluster."""
         plane = EmbeddedPlane.open(self._options.directory / "data")
         try:
             plan = plane.plan_read(
@@ -455,9 +481,9 @@ class DemoRun:
                     line=row["value"].decode().rstrip("\n"),
                 )
             )
-        # a batch that was written again after a kill has its dead letters only once
+        # a batch that is retried after a kill must not duplicate its dead letters
         if len(letters) != len(BAD_LINES):
             raise DemoFailedError(
-                f"{len(letters)} dead letters, but {len(BAD_LINES)} lines were bad on purpose"
+                f"{len(letters)} dead letters, expected {len(BAD_LINES)} for the malformed lines"
             )
         return letters

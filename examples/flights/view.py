@@ -1,4 +1,4 @@
-"""What `make run` shows: live where there is a terminal, plain lines elsewhere."""
+"""The output of `make run`: a live display on a terminal, lines of text elsewhere."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ _REFRESH_PER_S = 5
 
 @dataclass(slots=True)
 class Progress:
-    """Where the run is."""
+    """The progress of a run."""
 
     rows_total: int = 0
     rows_in: int = 0
     rows_out: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
-    #: What each worker is and runs, by its name.
+    #: State and tasks of each worker, by its name.
     workers: Mapping[str, str] = field(default_factory=dict)
 
 
 class DemoView:
-    """Prints the course of a run; use as a context manager around the live part."""
+    """Prints the progress of a run; use as a context manager around the live display."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -58,12 +58,12 @@ class DemoView:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """One line that stays, with the seconds since the start."""
+        """Print a permanent line with the seconds since the start."""
         elapsed_s = time.monotonic() - self._started_s
         self.console.print(Text(f"{elapsed_s:6.1f} s  {text}"), soft_wrap=True)
 
     def tick(self) -> None:
-        """Show the progress: at once on a terminal, now and then as a line elsewhere."""
+        """Print a progress line every few seconds; a terminal has the live display instead."""
         now_s = time.monotonic()
         if self.console.is_terminal or now_s < self._next_line_s:
             return
@@ -96,7 +96,7 @@ def _bar(label: str, count: int, total: int, rate: float) -> tuple[Text, Progres
 
 
 def summary(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """A table of facts."""
+    """A table with two columns, label and value."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.show_header = False
     table.add_column(style="dim")
@@ -107,7 +107,7 @@ def summary(title: str, rows: Sequence[tuple[str, str]]) -> Table:
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table without lines; numbers stand to the right."""
+    """A table without borders; numbers are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numbers = all(row[index].replace(",", "").isdigit() for row in rows)

@@ -1,4 +1,4 @@
-"""Connectors for directories of JSON files, a source and a sink."""
+"""A source that reads JSON files and a sink that writes text files."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class JsonFilesTask(SourceTask):
 
 
 class JsonFiles(SourceConnector):
-    """New JSON files of a directory, in the order of their names; each row is a record."""
+    """Reads new JSON files of a directory in the order of their names; each row is a record."""
 
     version = "1.0"
     task_class = JsonFilesTask
@@ -46,8 +46,8 @@ class JsonFiles(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(
-            ConfigKey("directory", ConfigType.STRING, documentation="Where the files appear."),
-            ConfigKey("topic", ConfigType.STRING, documentation="Where the records go."),
+            ConfigKey("directory", ConfigType.STRING, documentation="The folder to read."),
+            ConfigKey("topic", ConfigType.STRING, documentation="The topic to write to."),
         )
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
@@ -59,7 +59,7 @@ class JsonFolderTask(SinkTask):
         self._root = context.config["directory"]
 
     def write(self, batch: SinkBatch) -> str:
-        # a batch that comes again begins at the same offsets, so it replaces what it wrote
+        # a redelivered batch starts at the same offsets, so it overwrites its own folders
         for each in batch.ranges:
             folder = f"{each.topic}-{each.partition}-{each.start_offset:020}"
             rows = batch.frame.where(f"topic = '{each.topic}' AND partition = {each.partition}")
@@ -69,7 +69,7 @@ class JsonFolderTask(SinkTask):
 
 
 class JsonFolder(SinkConnector):
-    """The records of topics as folders of text files, a record a line."""
+    """Writes the records of topics to folders of text files, one record per line."""
 
     version = "1.0"
     task_class = JsonFolderTask
@@ -77,9 +77,9 @@ class JsonFolder(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(
-            ConfigKey("directory", ConfigType.STRING, documentation="Where the folders go.")
+            ConfigKey("directory", ConfigType.STRING, documentation="The parent folder.")
         )
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        # the engine deals the partitions out to as many tasks as there are configs
+        # the engine distributes the topic partitions over the tasks, one task per config
         return [{} for _ in range(max_tasks)]

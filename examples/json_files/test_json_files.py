@@ -1,4 +1,4 @@
-"""The connectors alone, each in Drover's test kit: `pytest` in this folder."""
+"""Tests of the connectors in Drover's test kit, without a cluster: `pytest` in this folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_the_source_reads_each_file_once(
     assert len(kit.records("rows")) == 2
 
 
-def test_a_batch_that_comes_again_replaces_what_it_wrote(
+def test_a_redelivered_batch_overwrites_its_folder(
     sink_kit: Callable[..., SinkKit], tmp_path: Path
 ) -> None:
     kit = sink_kit(JsonFolder, directory=str(tmp_path))

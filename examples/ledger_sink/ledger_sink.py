@@ -1,5 +1,7 @@
-"""A sink that writes rows and its ledger in one transaction: a table of SQLite has the latest value
-of each key, as JSON, and a table beside it says how far each topic partition is in it.
+"""A sink that writes rows and offsets in one SQLite transaction.
+
+The table ``latest`` holds the latest value of each key as JSON. The table ``ledger`` holds the end
+offset of each topic partition.
 """
 
 import functools
@@ -25,7 +27,7 @@ from drover.connector import (
 )
 from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, original_topics
 
-#: How long a transaction waits for that of another task.
+#: How long a transaction waits for another task's write lock.
 WAIT_S = 60.0
 
 
@@ -33,13 +35,13 @@ class LedgerSinkTask(SinkTask):
     def start(self, context: SinkTaskContext) -> None:
         self._path: str = context.config["path"]
         with closing(opened(self._path)):
-            pass  # its tables are there
+            pass  # creates the tables
 
     def write(self, batch: SinkBatch) -> str:
-        # A batch that was written and not committed comes again: bad records are rejected again,
-        # and written ones passed over. With positions() a kill would lose the dead letters.
+        # A batch that was written but not committed is redelivered: bad records are rejected again,
+        # written ones are skipped. positions() would skip the batch and lose its dead letters.
         for bad in batch.run_in_arrow(without_key):
-            batch.reject(bad["topic"], bad["partition"], bad["offset"], "it has no key")
+            batch.reject(bad["topic"], bad["partition"], bad["offset"], "the record has no key")
         ends = {(each.topic, each.partition): each.end_offset for each in batch.ranges}
         write = functools.partial(write_rows, self._path, ends)
         batch.run_in_arrow(write, at_once=True)
@@ -47,7 +49,7 @@ class LedgerSinkTask(SinkTask):
 
 
 class LedgerSink(SinkConnector):
-    """The latest value of each key in a table of SQLite; tombstones delete rows."""
+    """Keeps the latest value of each key in a SQLite table; a tombstone deletes its row."""
 
     version = "1.0"
     guarantees = ONCE
@@ -61,7 +63,7 @@ class LedgerSink(SinkConnector):
                 "path",
                 ConfigType.STRING,
                 validator=NonEmpty(),
-                documentation="The database, on a disk that all workers share.",
+                documentation="The database file, on a disk shared by all workers.",
             )
         )
 
@@ -83,7 +85,7 @@ class LedgerSink(SinkConnector):
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """The database, whose tables are there."""
+    """Open the database and create its tables."""
     database = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
     database.execute("CREATE TABLE IF NOT EXISTS latest (key TEXT PRIMARY KEY, value TEXT)")
     database.execute(
@@ -94,34 +96,34 @@ def opened(path: str) -> sqlite3.Connection:
 
 
 def without_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: where records are that name no row."""
+    """Topic, partition and offset of the records without a key; runs on executors."""
     for batch in batches:
-        places = [original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)]
-        found = pa.RecordBatch.from_arrays(places, names=["topic", "partition", "offset"])
-        yield found.filter(batch.column(KEY).is_null())
+        columns = [original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)]
+        places = pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "offset"])
+        yield places.filter(batch.column(KEY).is_null())
 
 
 def write_rows(
     path: str, ends: Mapping[tuple[str, int], int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on an executor: all records of a batch, and how far it goes, in one transaction."""
+    """Write a batch's records and end offsets in one transaction; runs on an executor."""
     with closing(opened(path)) as database:
         database.execute("BEGIN IMMEDIATE")
-        found = database.execute("SELECT topic, partition, end_offset FROM ledger")
-        ledger = {(topic, partition): end for topic, partition, end in found}
+        entries = database.execute("SELECT topic, partition, end_offset FROM ledger")
+        ledger = {(topic, partition): end for topic, partition, end in entries}
         for batch in batches:
             columns = (batch.column(name) for name in (PARTITION, OFFSET, KEY, VALUE))
             names = (each.to_pylist() for each in (original_topics(batch), *columns))
             for topic, partition, offset, key, value in zip(*names, strict=True):
                 if key is None or offset < ledger.get((topic, partition), 0):
-                    continue  # rejected, or there already
+                    continue  # rejected, or written before
                 database.execute("DELETE FROM latest WHERE key = ?", (text_of(key),))
                 if value is not None:
                     new = (text_of(key), text_of(value))
                     database.execute("INSERT INTO latest VALUES (?, ?)", new)
         for at, end in ends.items():
-            known = (*at, max(end, ledger.get(at, 0)))
-            database.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", known)
+            entry = (*at, max(end, ledger.get(at, 0)))
+            database.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", entry)
         database.commit()
     yield from ()
 

@@ -1,4 +1,4 @@
-"""The sink alone, in Drover's test kit: `pytest` in this folder."""
+"""Tests of the sink in Drover's test kit, without a cluster: `pytest` in this folder."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def rows_in(path: Path, sql: str = "SELECT key, value FROM latest ORDER BY key")
 
 
 def audited(path: Path) -> Path:
-    """A database that notes every row that is put, for one put twice looks like one put once."""
+    """A database with a trigger that logs every insert, which reveals a row written twice."""
     with closing(opened(str(path))) as database:
         database.executescript(
             "CREATE TABLE audit (n INTEGER PRIMARY KEY, value TEXT);"
@@ -34,7 +34,7 @@ def audited(path: Path) -> Path:
     return path
 
 
-def test_of_each_key_the_latest_row_is_left(sink_kit: MakeSink, tmp_path: Path) -> None:
+def test_the_latest_row_of_each_key_is_kept(sink_kit: MakeSink, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     kit = sink_kit(LedgerSink, path=path)
     kit.feed([{"n": 1}, {"n": 2}, {"n": 3}, None, None], keys=["a", "b", "a", "b", "c"])
@@ -43,7 +43,7 @@ def test_of_each_key_the_latest_row_is_left(sink_kit: MakeSink, tmp_path: Path) 
     assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, 5)]
 
 
-def test_each_record_is_put_once_whatever_is_killed(sink_kit: MakeSink, tmp_path: Path) -> None:
+def test_each_record_is_written_once_despite_kills(sink_kit: MakeSink, tmp_path: Path) -> None:
     path = audited(tmp_path / "a.db")
     kit = sink_kit(LedgerSink, path=path)
     kit.feed([{"n": n} for n in range(20)], keys=[f"k{n % 3}" for n in range(20)])
@@ -64,14 +64,14 @@ def test_a_kill_loses_no_dead_letter(sink_kit: MakeSink, tmp_path: Path) -> None
     kit.feed([{"n": 1}, {"n": 2}], keys=["a", None])
     kit.feed([b"no json"], keys=[b"b"])
     kit.feed([{"n": 4}], keys=["d"])
-    kit.kill(before_line='return ""')  # the rows are there, their dead letters are not
+    kit.kill(before_line='return ""')  # after the rows, before their dead letters
     assert kit.records("bad") == []
     kit.run()
     assert [key for key, _ in rows_in(tmp_path / "a.db")] == ["a", "d"]
     assert len(kit.records("bad")) == 2
 
 
-def test_a_transaction_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_transaction_writes_nothing(tmp_path: Path) -> None:
     path = audited(tmp_path / "a.db")
 
     def records(start: int, *values: Any) -> pa.RecordBatch:
@@ -85,12 +85,12 @@ def test_a_transaction_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         }
         return pa.RecordBatch.from_pydict(columns)
 
-    def breaks_off() -> Iterator[pa.RecordBatch]:
+    def failing() -> Iterator[pa.RecordBatch]:
         yield records(0, "a")
         raise sqlite3.OperationalError("killed")
 
     with pytest.raises(sqlite3.OperationalError, match="killed"):
-        list(write_rows(str(path), {("t", 0): 2}, breaks_off()))
+        list(write_rows(str(path), {("t", 0): 2}, failing()))
     assert rows_in(path) == rows_in(path, "SELECT * FROM ledger") == []
     list(write_rows(str(path), {("t", 0): 2}, [records(0, "a", "b")]))
     list(write_rows(str(path), {("t", 0): 3}, [records(1, "not again", "c")]))

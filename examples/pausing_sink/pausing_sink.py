@@ -1,5 +1,7 @@
-"""A sink that pauses partitions: each has a mailbox, a folder with room for so many files, and gets
-no records while it is full. Another program takes the files away.
+"""A sink that pauses partitions.
+
+Each topic partition has a mailbox, a folder for at most ``files.max`` files. While it is full, its
+partition is paused. Another program reads and deletes the files.
 """
 
 import json
@@ -21,7 +23,7 @@ from drover.connector import (
     Written,
 )
 
-#: The file of a mailbox that says up to which offset it was filled, for files are taken away.
+#: The file of a mailbox with its end offset, which remains known after files are deleted.
 FILLED = "filled"
 
 
@@ -30,20 +32,20 @@ class PausingSinkTask(SinkTask):
         self._context = context
         self._root = Path(context.config["directory"])
         self._room: int = context.config["files.max"]
-        self._look_ms: int = context.config["look.ms"]
+        self._check_ms: int = context.config["look.ms"]
         self._paused: set[TopicPartition] = set()
 
     def positions(self) -> dict[TopicPartition, int]:
-        # what was filled and not committed: a file that was taken away must not come again
-        found = {}
+        # end offsets of files that may not be committed: a deleted file must not be written again
+        ends = {}
         for box in self._root.glob("*-*"):
             topic, _, partition = box.name.rpartition("-")
             filled = int((box / FILLED).read_text()) if (box / FILLED).exists() else 0
-            found[TopicPartition(topic, int(partition))] = filled
+            ends[TopicPartition(topic, int(partition))] = filled
             for path in box.glob("*.jsonl"):
-                if int(path.stem) >= filled:  # of a task that was killed right then
+                if int(path.stem) >= filled:  # a task was killed before it wrote FILLED
                     path.unlink()
-        return found
+        return ends
 
     def write(self, batch: SinkBatch) -> Written:
         up_to = {}
@@ -51,7 +53,7 @@ class PausingSinkTask(SinkTask):
             (each,) = part.ranges
             key = TopicPartition(each.topic, each.partition)
             if self._is_full(key):
-                # what came although there is no room is to come again
+                # the mailbox is full: have these records redelivered after the resume
                 self._context.rewind({key: each.start_offset})
             else:
                 self._fill(key, each, part.arrow().run(iter))
@@ -60,7 +62,7 @@ class PausingSinkTask(SinkTask):
                 self._context.pause(key)
                 self._paused.add(key)
         if self._paused:
-            self._context.call_after(self._look_ms)
+            self._context.call_after(self._check_ms)
         return Written(up_to=up_to)
 
     def idle(self) -> None:
@@ -68,7 +70,7 @@ class PausingSinkTask(SinkTask):
         self._context.resume(*room)
         self._paused -= room
         if self._paused:
-            self._context.call_after(self._look_ms)
+            self._context.call_after(self._check_ms)
 
     def _box(self, key: TopicPartition) -> Path:
         return self._root / f"{key.topic}-{key.partition}"
@@ -83,12 +85,12 @@ class PausingSinkTask(SinkTask):
         unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
         filled.write_text(str(what.end_offset))
         unfinished.replace(box / f"{what.start_offset:020}.jsonl")
-        # killed here, it writes the file again: twice only for who has taken it by then
+        # after a kill here the file is written again; a duplicate if it was read before
         filled.replace(box / FILLED)
 
 
 class PausingSink(SinkConnector):
-    """Files of JSON lines in a mailbox for each topic partition, which is not overfilled."""
+    """Writes files of JSON lines to a mailbox per topic partition; pauses while it is full."""
 
     version = "1.0"
     guarantees = REPEATED
@@ -98,20 +100,20 @@ class PausingSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(
-            ConfigKey("directory", ConfigType.STRING, documentation="Where the mailboxes are."),
+            ConfigKey("directory", ConfigType.STRING, documentation="The folder of the mailboxes."),
             ConfigKey(
                 "files.max",
                 ConfigType.INT,
                 default=10,
                 validator=InRange(1),
-                documentation="How many files a mailbox has room for.",
+                documentation="The maximum number of files in a mailbox.",
             ),
             ConfigKey(
                 "look.ms",
                 ConfigType.INT,
                 default=1_000,
                 validator=InRange(1),
-                documentation="How often a full mailbox is looked at again, in milliseconds.",
+                documentation="How often a full mailbox is checked, in milliseconds.",
             ),
         )
 

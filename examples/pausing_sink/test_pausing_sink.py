@@ -1,4 +1,4 @@
-"""The sink alone, in Drover's test kit: `pytest` in this folder."""
+"""Tests of the sink in Drover's test kit, without a cluster: `pytest` in this folder."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ MakeSink = Callable[..., SinkKit]
 
 
 def take(root: Path, partition: int) -> list[Any]:
-    """What another program takes out of a mailbox."""
+    """Read and delete the files of a mailbox, as another program does."""
     taken = []
     for path in sorted((root / f"records-{partition}").glob("*.jsonl")):
         taken += [json.loads(line)["n"] for line in path.read_text().splitlines()]
@@ -23,7 +23,7 @@ def take(root: Path, partition: int) -> list[Any]:
 
 
 def full_mailboxes(sink_kit: MakeSink, root: Path) -> SinkKit:
-    """A sink that has filled both mailboxes and has more to write."""
+    """A sink that has filled both mailboxes while more records wait in the topic."""
     kit = sink_kit(PausingSink, {"files.max": "1"}, directory=root)
     for partition in (0, 1):
         rows = [{"n": n} for n in range(4)]
@@ -33,7 +33,7 @@ def full_mailboxes(sink_kit: MakeSink, root: Path) -> SinkKit:
     return kit
 
 
-def test_a_full_mailbox_waits_and_the_other_does_not(sink_kit: MakeSink, tmp_path: Path) -> None:
+def test_a_full_mailbox_pauses_only_its_partition(sink_kit: MakeSink, tmp_path: Path) -> None:
     kit = full_mailboxes(sink_kit, tmp_path)
     kit.let_time_pass()
     assert kit.committed == {FIRST: 2, SECOND: 2}
@@ -44,7 +44,7 @@ def test_a_full_mailbox_waits_and_the_other_does_not(sink_kit: MakeSink, tmp_pat
     assert take(tmp_path, 1) == [0, 1]
 
 
-def test_a_sink_that_was_killed_fills_no_mailbox_twice(sink_kit: MakeSink, tmp_path: Path) -> None:
+def test_a_killed_sink_fills_no_mailbox_twice(sink_kit: MakeSink, tmp_path: Path) -> None:
     kit = full_mailboxes(sink_kit, tmp_path)
     assert take(tmp_path, 0) == [0, 1]
     kit.kill(before_line="filled.replace(box / FILLED)", batch_records=3)

@@ -1,5 +1,6 @@
-"""A source that acknowledges: a spool folder works like a queue, and gives a message out until it
-is told that it was dealt with.
+"""A source that acknowledges messages after their offsets are committed.
+
+A spool folder works like a message queue: it redelivers a message until it is acknowledged.
 """
 
 import json
@@ -22,7 +23,7 @@ MESSAGES_MAX = 1_000
 
 
 class Spool:
-    """Messages as files in ``new``; those given out wait in ``taken`` to be acknowledged."""
+    """Messages as files in ``new``; delivered ones stay in ``taken`` until acknowledged."""
 
     def __init__(self, root: Path) -> None:
         self._new, self._taken = root / "new", root / "taken"
@@ -30,21 +31,21 @@ class Spool:
             each.mkdir(parents=True, exist_ok=True)
 
     def take(self) -> list[tuple[str, dict[str, Any]]]:
-        """Some messages with their names, which are in order."""
-        found = []
+        """Deliver the next messages, as (name, message) in the order of names."""
+        messages = []
         for path in sorted(self._new.glob("*.json"))[:MESSAGES_MAX]:
-            found.append((path.name, json.loads(path.read_text())))
+            messages.append((path.name, json.loads(path.read_text())))
             path.replace(self._taken / path.name)
-        return found
+        return messages
 
     def acknowledge(self, last: str) -> None:
-        """Forget what was given out up to this name."""
+        """Delete the delivered messages up to this name."""
         for path in self._taken.glob("*.json"):
             if path.name <= last:
                 path.unlink()
 
-    def give_back(self) -> None:
-        """Give out again what nobody acknowledged."""
+    def requeue(self) -> None:
+        """Return unacknowledged messages to the queue."""
         for path in self._taken.glob("*.json"):
             path.replace(self._new / path.name)
 
@@ -55,9 +56,9 @@ class SpoolSourceTask(SourceTask):
         self._partition = {"spool": context.config["directory"]}
         self._spool = Spool(Path(context.config["directory"]))
         last = (context.offset(self._partition) or {"last": ""})["last"]
-        # what is committed and was not acknowledged, as a kill came between, must not come again
+        # messages committed before a kill may not be acknowledged yet; do not redeliver them
         self._spool.acknowledge(last)
-        self._spool.give_back()
+        self._spool.requeue()
 
     def poll(self) -> SourceBatch | None:
         messages = self._spool.take()
@@ -76,19 +77,19 @@ class SpoolSourceTask(SourceTask):
 
 
 class SpoolSource(SourceConnector):
-    """The messages of a spool folder, each once."""
+    """Reads each message of a spool folder once."""
 
     version = "1.0"
     guarantees = REPLAYED
-    #: A preview would take messages out of the spool.
+    #: A preview would remove messages from the spool.
     poll_has_effects = True
     task_class = SpoolSourceTask
 
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(
-            ConfigKey("directory", ConfigType.STRING, documentation="Where the spool is."),
-            ConfigKey("topic", ConfigType.STRING, documentation="Where the records go."),
+            ConfigKey("directory", ConfigType.STRING, documentation="The spool folder."),
+            ConfigKey("topic", ConfigType.STRING, documentation="The topic to write to."),
         )
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The source alone, in Drover's test kit: `pytest` in this folder."""
+"""Tests of the source in Drover's test kit, without a cluster: `pytest` in this folder."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def read(kit: SourceKit) -> list[int]:
     return [record.json["payload"]["n"] for record in kit.records("messages")]
 
 
-def test_messages_are_acknowledged_once_they_are_committed(
+def test_messages_are_acknowledged_after_their_commit(
     source_kit: MakeSource, tmp_path: Path
 ) -> None:
     spooled(tmp_path, 1, 2)
@@ -35,9 +35,7 @@ def test_messages_are_acknowledged_once_they_are_committed(
     assert left(tmp_path) == []
 
 
-def test_a_source_that_was_killed_gives_each_message_once(
-    source_kit: MakeSource, tmp_path: Path
-) -> None:
+def test_a_killed_source_delivers_each_message_once(source_kit: MakeSource, tmp_path: Path) -> None:
     spooled(tmp_path, 1, 2)
     kit = source_kit(SpoolSource, directory=tmp_path, topic="messages")
     kit.kill(before_line="rows = [message for")

@@ -1,4 +1,4 @@
-// Calls a cluster of Drover: who leads it, a connector that is made and listed, and an error.
+// Calls a Drover cluster: prints its version, creates and lists a connector, and decodes an error.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Calls a cluster of Drover: its version, a connector that is made and listed, and an error.
+// Calls a Drover cluster: prints its version, creates and lists a connector, and decodes an error.
 import { credentials, type ServiceError, status } from "@grpc/grpc-js";
 import { ConnectServiceClient, TargetState } from "./drover/api/connect/v1/connect_service.js";
 import { ErrorInfo } from "./google/rpc/error_details.js";
@@ -7,7 +7,7 @@ import { Status } from "./google/rpc/status.js";
 const [address, name] = process.argv.slice(2);
 const client = new ConnectServiceClient(address, credentials.createInsecure());
 
-/** The answer of a call. */
+/** Converts a callback-style call to a promise of its response. */
 function called<A>(call: (done: (error: ServiceError | null, answer: A) => void) => void): Promise<A> {
   return new Promise((resolve, reject) =>
     call((error, answer) => (error ? reject(error) : resolve(answer))));

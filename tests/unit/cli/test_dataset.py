@@ -62,7 +62,7 @@ def test_other_rows_than_the_known_ones_are_not_taken(
     monkeypatch.setattr(dataset, "_download", lambda directory: archive(directory, b"x\ny\n"))
     found = load_dataset(tmp_path, SAMPLE)
     assert found.path == SAMPLE
-    assert "does not hold the rows it is known for" in found.description
+    assert "does not have the expected checksum" in found.description
 
 
 def test_the_sample_serves_when_the_index_cannot_be_reached(
@@ -74,7 +74,7 @@ def test_the_sample_serves_when_the_index_cannot_be_reached(
     monkeypatch.setattr(subprocess, "run", fail)
     found = load_dataset(tmp_path, SAMPLE)
     assert found.path == SAMPLE
-    assert found.description.endswith("because the whole cannot be had: ERROR: no route to host")
+    assert found.description.endswith("because the download failed: ERROR: no route to host")
 
 
 def test_a_cache_that_cannot_be_written_falls_back_too(tmp_path: Path) -> None:
