@@ -1,4 +1,4 @@
-"""ArrowFunction: a Python function as a transform."""
+"""ArrowFunction: calls a Python function as a transform."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from drover.transform.bounded import OverdueError, call_within
 from drover.transform.key_or_value import text_key
 from drover.transform.transform import Transform
 
-#: Entry points of distributions that have functions.
+#: The entry-point group of functions.
 GROUP = "drover.functions"
 
 
 class ArrowFunction(Transform):
-    """Calls a function with each record batch (see drover.record); it returns one, or several."""
+    """Calls a function with each record batch (see drover.record); it returns one or several."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -46,17 +46,17 @@ class ArrowFunction(Transform):
         self._timeout_ms: int = config["timeout.ms"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # by its path: the function itself may have no name that pickle finds
+        # pickled by its path, because pickle may not find the function by its name
         return type(self), (self.config,)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """See Transform.
 
         Raises:
-            PassError: the function did not return in time.
+            PassError: The function did not return within timeout.ms.
         """
         try:
-            batches = call_within(self._timeout_ms / 1000, lambda: self._made(batch))
+            batches = call_within(self._timeout_ms / 1000, lambda: self._call(batch))
         except (RecordError, PassError):
             raise
         except OverdueError:
@@ -72,16 +72,16 @@ class ArrowFunction(Transform):
             self._check(each)
         return batches
 
-    def _made(self, batch: pa.RecordBatch) -> list[Any]:
-        made = self._function(batch)
-        return [made] if isinstance(made, pa.RecordBatch) else list(made)
+    def _call(self, batch: pa.RecordBatch) -> list[Any]:
+        result = self._function(batch)
+        return [result] if isinstance(result, pa.RecordBatch) else list(result)
 
-    def _check(self, made: object) -> None:
-        if not isinstance(made, pa.RecordBatch):
+    def _check(self, result: object) -> None:
+        if not isinstance(result, pa.RecordBatch):
             raise RecordError(
-                f"the function {self._path} must return record batches, not {type(made).__name__}"
+                f"the function {self._path} must return record batches, not {type(result).__name__}"
             )
-        missing = [name for name in RECORD_COLUMNS if name not in made.schema.names]
+        missing = [name for name in RECORD_COLUMNS if name not in result.schema.names]
         if missing:
             raise RecordError(
                 f"the function {self._path} returned a batch without the columns"
@@ -90,7 +90,11 @@ class ArrowFunction(Transform):
 
 
 def _import(path: str) -> Callable[[pa.RecordBatch], Any]:
-    """Raises ValueError when nothing callable is there."""
+    """Import the function.
+
+    Raises:
+        ValueError: The path does not name a callable.
+    """
     found = load_plugin(GROUP, path)
     if not callable(found):
         raise ValueError(f"must name a function, not a {type(found).__name__}")

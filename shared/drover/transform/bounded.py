@@ -1,4 +1,4 @@
-"""Calls of people's functions that end in time, whatever the functions do."""
+"""Calls of user functions with a time limit."""
 
 import ctypes
 import queue
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class OverdueError(Exception):
-    """A call that did not return in time; a function's own TimeoutError is something else."""
+    """A call exceeded its time limit; not a TimeoutError, which the function may raise itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ _Calls = queue.SimpleQueue[_Call | None]
 
 
 class _Runner:
-    """A thread that runs one call after another, and ends with whoever has it."""
+    """A thread that runs calls one after another; it ends when this object is collected."""
 
     def __init__(self) -> None:
         self._calls = _Calls()
@@ -36,12 +36,12 @@ class _Runner:
         weakref.finalize(self, self._calls.put, None)
 
     def run(self, call: _Call, limit_s: float) -> bool:
-        """Whether it returned in time."""
+        """Run a call; False if it does not return within ``limit_s``."""
         self._calls.put(call)
         return call.done.wait(limit_s)
 
     def end(self) -> None:
-        """Nothing can stop a thread that is outside of Python; one that runs Python code ends."""
+        """End the thread if it runs Python code; a thread in native code cannot be stopped."""
         self._calls.put(None)
         assert self._thread.ident is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
@@ -53,13 +53,13 @@ _of_caller = threading.local()
 
 
 def call_within(limit_s: float, function: Callable[[], T]) -> T:
-    """What the function returns, or raises.
+    """Call a function with a time limit; returns its result or raises its error.
 
-    It runs on a thread of its own, which is the same for all calls from one thread that end in
-    time: a function may keep what belongs to a thread.
+    The function runs on a separate thread. Calls from one thread share that thread until a call
+    exceeds its limit, so functions may use thread-local state.
 
     Raises:
-        OverdueError: it did not return in time.
+        OverdueError: The function did not return within ``limit_s``.
     """
     runner = getattr(_of_caller, "runner", None)
     if runner is None:
@@ -79,9 +79,9 @@ def _serve(calls: _Calls) -> None:
     while (call := calls.get()) is not None:
         try:
             call.value = call.function()
-        except Exception as error:  # noqa: BLE001 - it is raised where it was called
+        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             call.error = error
-        except BaseException as error:  # noqa: BLE001 - sys.exit() of a function, or ours
+        except BaseException as error:  # noqa: BLE001 - sys.exit() in the function, or end()
             call.error = RuntimeError(f"{type(error).__name__}: {error}")
         call.done.set()
-        del call  # the next one may be long in coming
+        del call  # releases the result while the thread waits for the next call

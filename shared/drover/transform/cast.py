@@ -1,4 +1,4 @@
-"""Cast: fields, or a whole key or value, become another type."""
+"""Cast: converts fields, or a whole key or value, to another type."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ from drover.transform.structs import columns_of, struct_of
 
 
 class Cast(FieldTransform):
-    """Casts as Java does: numbers that do not fit wrap, texts that are no number are an error."""
+    """Casts as Java does: numbers out of range wrap, a text that is no number is an error."""
 
     purpose = "casting fields"
     nulls_pass = True
@@ -83,7 +83,7 @@ class Cast(FieldTransform):
                 columns.append((child, column))
                 continue
             changed = cast_column(child, column, target)
-            # of the field's schema only what it says of nulls is left
+            # the new schema keeps only nullability and default
             bare = pa.field(child.name, changed.type, nullable=child.nullable)
             columns.append((with_default(bare, _cast_default(child, target)), changed))
         changed = struct_of(columns, values)
@@ -95,7 +95,7 @@ class Cast(FieldTransform):
         """See FieldTransform."""
         for each in maps:
             if each is not None:
-                # a field that is not there is there afterwards, null
+                # as in Kafka Connect, a missing field is added with null
                 each |= {
                     name: cast_value(each.get(name), target)
                     for name, target in self._fields.items()
@@ -108,7 +108,7 @@ def _target(name: str) -> Type:
 
 
 def _whole_field(field: pa.Field, target: Type, default: str | None) -> pa.Field:
-    """Name, version, doc and parameters stay, unless they make the values a logical type."""
+    """Keep the schema's name, version, doc and parameters, unless they define a logical type."""
     schema = schema_of(field)
     assert schema is not None
     if schema.name in LOGICAL_NAMES:
@@ -133,7 +133,7 @@ def _spec_fault(spec: list[str]) -> str | None:
         if target.strip().lower() not in TARGETS:
             return f"has no type in {each!r}: types are {', '.join(TARGETS)}"
         if not colon and len(spec) > 1:
-            return f"casts the whole to {each!r} and something else: only one of both is possible"
+            return f"has {each!r} for the whole value and further items: give either, not both"
     return None
 
 

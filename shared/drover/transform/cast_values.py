@@ -1,4 +1,4 @@
-"""Casts of columns, and of values without a schema, as Kafka Connect's Cast makes them."""
+"""Casts of columns and of values without schema, with the results of Kafka Connect's Cast."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from drover.record.arrow import Array, Texts
 from drover.transform import java_numbers as java
 from drover.transform.key_or_value import kind_of
 
-#: The types that a cast can have as target, by the names that its settings have for them.
+#: The target types by their names in the setting "spec".
 TARGETS: Mapping[str, Type] = {
     "int8": Type.INT8,
     "int16": Type.INT16,
@@ -36,17 +36,17 @@ _ARROW: Mapping[Type, pa.DataType] = {
 }
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _DAY_MS = 86_400_000
-#: What Arrow reads as Java does; anything else is read text by text.
+#: Texts that Arrow parses like Java; all others are parsed row by row.
 _PLAIN_INTEGER, _PLAIN_REAL = r"^-?[0-9]{1,19}$", r"^-?[0-9]{1,300}(\.[0-9]{1,300})?$"
-#: Decimals of no more digits behind the point never have an exponent.
+#: Decimals with at most this scale are formatted without an exponent.
 _PLAIN_SCALE_MAX = 6
 
 
 def cast_column(field: pa.Field, values: Array, target: Type) -> Array:
-    """The column, whose schema ``field`` carries, as values of the target type.
+    """Cast a column to the target type; ``field`` has the column's schema.
 
     Raises:
-        RecordError: its type has no cast, or a value has none to this type.
+        RecordError: The type or a value cannot be cast to the target type.
     """
     if values.null_count == len(values):
         return pa.nulls(len(values), _ARROW[target])
@@ -61,10 +61,10 @@ def cast_column(field: pa.Field, values: Array, target: Type) -> Array:
 
 
 def cast_value(value: Any, target: Type) -> Any:
-    """A value without schema, cast.
+    """Cast a value without schema.
 
     Raises:
-        RecordError: it cannot be.
+        RecordError: The value cannot be cast to the target type.
     """
     if value is None:
         return None
@@ -95,7 +95,7 @@ def _cast_plain(value: bool | float | str, target: Type) -> Any:
             return java.parse_double(value) if isinstance(value, str) else float(value)
         case Type.FLOAT32:
             single = java.parse_float(value) if isinstance(value, str) else java.to_float32(value)
-            # the number that its text says: what a converter writes is then the same
+            # the 64-bit number of the 32-bit text, so converters write the same text as Java
             return float(java.float_text(single))
     bits = _BITS[target]
     if isinstance(value, str):
@@ -104,10 +104,10 @@ def _cast_plain(value: bool | float | str, target: Type) -> Any:
 
 
 def plain_column(field: pa.Field, values: Array) -> Array:
-    """Values as the type that their schema has; connectors may have others of Arrow's.
+    """Cast values to their schema's Arrow type; connectors may return other Arrow types.
 
     Raises:
-        pa.ArrowInvalid: a number is too large for it.
+        pa.ArrowInvalid: A number is too large for the type.
     """
     schema = schema_of(field)
     assert schema is not None
@@ -115,7 +115,7 @@ def plain_column(field: pa.Field, values: Array) -> Array:
     if values.type == kind:
         return values
     if pa.types.is_date(kind):
-        # by whole days, also where date64 has more
+        # date64 may have a time of day, which is dropped
         values = values.cast(pa.timestamp("ms"))
     return values.cast(kind, safe=not pa.types.is_temporal(kind))
 
@@ -148,11 +148,11 @@ def _cast(values: Array, target: Type) -> Array:
 
 
 def _numbers(values: Array, target: Type) -> Array:
-    """Between numbers of Arrow, by numpy's conversions, which are C's: they wrap and round."""
+    """Convert between number types with numpy's conversions, which wrap and round as in C."""
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     dtype = _ARROW[target].to_pandas_dtype()
     if target in _BITS and numbers.dtype.kind == "f":
-        # C leaves it open what is too large
+        # in C, converting a number out of range is undefined: clamp it
         wide: Any = np.int64 if target is Type.INT64 else np.int32
         bound = float(1 << (np.dtype(wide).itemsize * 8 - 1))
         numbers = np.nan_to_num(numbers.astype(np.float64), nan=0.0)
@@ -177,7 +177,7 @@ def _from_texts(texts: Texts, target: Type) -> Array:
     try:
         found = (pc.if_else(plain, texts, None) if has_others else texts).cast(arrow)
     except pa.ArrowInvalid:
-        # too large a number: read text by text, it is named
+        # a number is too large: parse row by row, so the error names it
         found, others, has_others = pa.nulls(len(texts), arrow), pc.is_valid(texts), True
     if not has_others:
         return found
@@ -204,13 +204,13 @@ def _from_decimals(values: Array, target: Type) -> Array:
         return _by_row(values, float, arrow)
     if target is Type.BOOLEAN:
         return _by_row(values, lambda each: java.narrow_decimal(each, 64) != 0, arrow)
-    # a BigDecimal has no byteValue of its own: its lowest 32 bits are cut
+    # BigDecimal.byteValue takes the lowest bits of intValue
     bits = _BITS[target]
     return _by_row(values, lambda each: java.narrow_decimal(each, bits), arrow)
 
 
 def _real_texts(values: Array) -> Texts:
-    """Arrow writes the shortest digits, too; Java always has a point, and other bounds."""
+    """Format like Java: Arrow has the same digits, but no point and another range for exponents."""
     size = pc.abs(values)
     kind = values.type
     plain = pc.and_(
@@ -228,7 +228,7 @@ def _real_texts(values: Array) -> Texts:
 
 
 def _moment_texts(values: Array) -> Texts:
-    """Kafka Connect's choice of forms: times up to the first day, days at midnight, else both."""
+    """Format as Kafka Connect: a time before 1970-01-02, a date at midnight, else a timestamp."""
     kind = values.type
     if pa.types.is_date(kind):
         ms = pc.multiply(values.cast(pa.int32()).cast(pa.int64()), _DAY_MS)

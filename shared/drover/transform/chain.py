@@ -1,4 +1,4 @@
-"""A connector's transforms in order: their settings, and the steps that they are."""
+"""The chain of a connector's transforms: their settings and their pipeline steps."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,13 +17,13 @@ _Plugin = type[Transform] | type[Predicate]
 
 
 def chain_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
-    """The settings of transforms and predicates that a config may have, given those it has.
+    """The settings of the transforms and predicates in a config.
 
-    Every fault is found by the setting where it is: the definition is made for this one config.
+    The definition is built for this config, so validation reports each fault at its setting.
     """
     definition = ConfigDef(
-        _names_key(TRANSFORMS_KEY, "Transforms, in the order in which records go through them."),
-        _names_key(PREDICATES_KEY, "Predicates, which say what transforms apply to."),
+        _names_key(TRANSFORMS_KEY, "Transforms, in the order in which they are applied."),
+        _names_key(PREDICATES_KEY, "Predicates, which select the records of transforms."),
     )
     predicates = _names(raw, PREDICATES_KEY)
     for name in _names(raw, TRANSFORMS_KEY):
@@ -55,7 +55,7 @@ def chain_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
 
 
 def build_chain(values: Mapping[str, Any]) -> tuple[TransformStep, ...]:
-    """The steps of a config that ``chain_config_def`` has parsed without faults."""
+    """The steps of a config that ``chain_config_def`` parsed without faults."""
     return tuple(_step(values, name) for name in values[TRANSFORMS_KEY])
 
 
@@ -107,8 +107,8 @@ def _names(raw: Mapping[str, str | None], key: str) -> list[str]:
 def _predicate_fault(given: str, predicates: list[str]) -> str | None:
     if given.strip() in predicates:
         return None
-    there = f"there are {', '.join(predicates)}" if predicates else "predicates names none"
-    return f"must be one of predicates, not {given!r}: {there}"
+    known = f"it has {', '.join(predicates)}" if predicates else "it is empty"
+    return f"must be in the setting predicates, which lacks {given!r}: {known}"
 
 
 def _negate_fault(raw: Mapping[str, str | None], prefix: str) -> str | None:
@@ -123,7 +123,7 @@ def _plugin_settings(
     prefix: str,
     group: str,
 ) -> ConfigDef:
-    """``type`` and, when it is right, the settings of that class."""
+    """The setting ``type`` and, if it is valid, the settings of that class."""
     fault: str | None = None
     own: list[ConfigKey] = []
     found: _Plugin | None = None
@@ -136,7 +136,7 @@ def _plugin_settings(
         except ValueError as error:
             fault = str(error)
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
-            fault = f"does not say its settings: {type(error).__name__}: {error}"
+            fault = f"cannot list its settings: {type(error).__name__}: {error}"
     faults: dict[str, str] = {}
     if fault is not None:
         faults[_TYPE] = fault
@@ -160,7 +160,7 @@ def _reserved_fault(own: Iterable[ConfigKey]) -> str | None:
 def _contradictions(
     raw: Mapping[str, str | None], prefix: str, plugin: _Plugin, own: Iterable[ConfigKey]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with settings of which each by itself is right."""
+    """Faults of settings that are valid alone but contradict each other."""
     settings = {
         name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)
     }
@@ -181,7 +181,7 @@ def _contradictions(
 def _with_fault(key: ConfigKey, fault: str | None) -> ConfigKey:
     if fault is None:
         return key
-    # validators do not judge None
+    # validators are not called for None
     default = "" if key.default is None else key.default
     return replace(key, default=default, validator=_always(fault))
 

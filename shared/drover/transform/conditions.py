@@ -1,6 +1,6 @@
-"""Conditions on records as a text: ``amount>=10``, ``key.id=7``, ``headers.trace~a.*``.
+"""Conditions on records in text form: ``amount>=10``, ``key.id=7``, ``headers.trace~a.*``.
 
-For those who look at a topic: one condition is one comparison, several have to hold all.
+They select records of a topic. A condition is one comparison; of several, all must match.
 """
 
 import re
@@ -15,7 +15,7 @@ from drover.record.batch import HEADERS, KEY, RECORD_COLUMNS, VALUE
 from drover.transform.field_matches import FieldMatches
 from drover.transform.field_path import parse_path
 
-#: The longest first: >= is not > with a text that begins with =.
+#: The setting of FieldMatches for each operator.
 _OPERATORS = {"!=": "equals", ">=": "min", "<=": "max", "=": "equals", "~": "pattern"}
 _STRICT = {">": "min", "<": "max"}
 _CONDITION = re.compile(r"\s*((?:`[^`]*`|[^=!<>~`])+?)\s*(!=|>=|<=|=|~|>|<)\s*(.*?)\s*", re.DOTALL)
@@ -23,16 +23,16 @@ _NONE = dict.fromkeys(("equals", "in", "pattern", "min", "max"))
 
 
 class Condition:
-    """One comparison of a part of a record with a text.
+    """Compares a part of a record with a text.
 
-    A part that is null, not there, or of another type than the text says meets no condition but !=.
+    A part that is null or absent, or whose type does not match the text, meets only !=.
     """
 
     def __init__(self, text: str) -> None:
-        """Parse it.
+        """Parse a condition.
 
         Raises:
-            ValueError: it is no condition; the message says what would be.
+            ValueError: The text is no condition; the message shows the syntax.
         """
         found = _CONDITION.fullmatch(text)
         if found is None:
@@ -49,7 +49,7 @@ class Condition:
         self._excluded = self._compare("=", wanted) if operator in _STRICT else None
 
     def matches(self, batch: pa.RecordBatch) -> Mask:
-        """A boolean array without nulls, one for each record."""
+        """A boolean array without nulls, one value per record."""
         if self.side == HEADERS:
             batch = _with_header(batch, self.path)
         matched = self._kept.matches(batch)
@@ -69,7 +69,7 @@ class Condition:
 
 
 class _Comparison(FieldMatches):
-    """FieldMatches of any column, and of a whole value: the path may be empty."""
+    """FieldMatches for any column; an empty path means the whole column."""
 
     def __init__(self, side: str, path: Sequence[str], conditions: Mapping[str, str]) -> None:
         super().__init__({"field": "any", **_NONE, **conditions})
@@ -78,10 +78,10 @@ class _Comparison(FieldMatches):
 
 
 def split_path(text: str) -> tuple[str, tuple[str, ...]]:
-    """The column that a path begins with, the value's by default, and the rest of the path.
+    """The column at the start of a path (the value by default) and the rest of the path.
 
     Raises:
-        ValueError: it is no path.
+        ValueError: The text is no path.
     """
     names = parse_path(text.strip())
     if not all(names):
@@ -97,7 +97,7 @@ def split_path(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def part_of(record: Mapping[str, Any], side: str, path: Sequence[str]) -> Any:
-    """What is at a path of a record of dicts and lists; None where there is nothing."""
+    """The part at a path of a record of dicts and lists; None if it is absent."""
     value = record.get(side)
     if side == HEADERS:
         name = ".".join(path)
@@ -110,7 +110,7 @@ def part_of(record: Mapping[str, Any], side: str, path: Sequence[str]) -> Any:
 
 
 def _with_header(batch: pa.RecordBatch, path: Sequence[str]) -> pa.RecordBatch:
-    """The batch with the last header of a name as a column of text in place of all."""
+    """Replace the headers column with the text of the last header with this name."""
     texts = []
     for headers in batch.column(HEADERS).to_pylist():
         value = part_of({HEADERS: headers}, HEADERS, path)

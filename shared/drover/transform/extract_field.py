@@ -1,4 +1,4 @@
-"""ExtractField: one field instead of the key or value."""
+"""ExtractField: replaces the key or value with one of its fields."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def _version_fault(version: str) -> str | None:
 
 
 class ExtractField(KeyOrValue):
-    """Puts one field, by its name or path, in place of the struct or map that it is in."""
+    """Replaces a struct or map with one of its fields, given by name or path."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:

@@ -1,4 +1,4 @@
-"""ExtractNewRecordState: the row of a change event, as Debezium's transform of this name has it."""
+"""ExtractNewRecordState: replaces a change event with its row, like Debezium's transform."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _DROP, _TOMBSTONE, _REWRITE = "drop", "tombstone", "rewrite"
 _REWRITE_TOMBSTONE, _TO_TOMBSTONE = "rewrite-with-tombstone", "delete-to-tombstone"
 _BEFORE, _AFTER, _OP, _SOURCE = "before", "after", "op", "source"
 _DELETION = "d"
-#: Events that are of no row: TRUNCATE, and messages in the log.
+#: Events without a row: TRUNCATE, and logical decoding messages.
 _OF_NO_ROW = ("t", "m")
 _DELETED = "__deleted"
 _MODE = "delete.tombstone.handling.mode"
@@ -29,9 +29,9 @@ _FIELDS, _PREFIX = "add.fields", "add.fields.prefix"
 
 
 class ExtractNewRecordState(Transform):
-    """Puts the row behind a change in place of the event; what is no change event stays as it is.
+    """Replaces a change event with the row after the change; other records are not changed.
 
-    A deletion is left out, and the tombstone that follows it stays; the mode says it otherwise.
+    By default a delete event is dropped and its tombstone is kept; see the setting for the mode.
     """
 
     aliases = ("io.debezium.transforms.ExtractNewRecordState",)
@@ -45,19 +45,19 @@ class ExtractNewRecordState(Transform):
                 _MODE,
                 ConfigType.STRING,
                 default=_TOMBSTONE,
-                documentation="What becomes of a deletion and of the tombstone behind it: both are "
-                "left out (drop), the tombstone stays (tombstone), the deletion is the row that "
-                "was there with a field __deleted (rewrite; rewrite-with-tombstone keeps both), "
-                "or the deletion is the tombstone itself (delete-to-tombstone).",
+                documentation="How delete events and their tombstones are handled. drop: both are "
+                "dropped. tombstone: only the tombstone is kept. rewrite: the delete event becomes "
+                "the deleted row with a field __deleted; rewrite-with-tombstone keeps the "
+                "tombstone too. delete-to-tombstone: the delete event becomes a tombstone.",
                 validator=OneOf(*modes),
             ),
             list_key(
                 _FIELDS,
                 default=None,
-                documentation="What else of the event becomes a field of the row: op, ts_ms, "
-                "table (of the source), source.lsn and so on.",
+                documentation="Fields of the event to add to the row, such as op, ts_ms, table (of "
+                "source) or source.lsn.",
             ),
-            text_key(_PREFIX, default="__", documentation="What the names of these begin with."),
+            text_key(_PREFIX, default="__", documentation="Prefix of the names of added fields."),
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ class ExtractNewRecordState(Transform):
         return with_column(batch, rebuilt_field(row_field.with_name(VALUE), changed), changed)
 
     def _path(self, text: str, event: pa.StructType) -> tuple[str, ...]:
-        """Where a field is: a name that the event has not is the source's."""
+        """The path of an added field; a name that the event lacks is looked up in ``source``."""
         path = tuple(text.split("."))
         return path if event.get_field_index(path[0]) >= 0 else (_SOURCE, *path)
 

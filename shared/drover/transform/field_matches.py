@@ -1,4 +1,4 @@
-"""FieldMatches: a predicate on what a field says, which Kafka Connect does not have."""
+"""FieldMatches: a predicate on the value of a field; not in Kafka Connect."""
 
 import decimal
 from collections.abc import Callable, Mapping
@@ -43,10 +43,10 @@ def _anchored(pattern: str) -> str:
 
 
 class FieldMatches(Predicate):
-    """True for records whose field meets every condition that is given.
+    """True for records whose field meets all given conditions.
 
     Numbers compare as numbers, texts as texts, dates and times with ISO 8601 texts. A field that is
-    null, not there, or of a type that a condition does not fit meets none.
+    null or missing, or whose type does not fit a condition, does not match.
     """
 
     side: ClassVar[str] = VALUE
@@ -61,18 +61,16 @@ class FieldMatches(Predicate):
                 validator=Check(_path_fault),
                 documentation="The field: a path with dots, names with dots in backticks.",
             ),
-            text_key("equals", default=None, documentation="What it must be."),
-            list_key(
-                "in", default=None, validator=NonEmpty(), documentation="What it may be: a list."
-            ),
+            text_key("equals", default=None, documentation="The required value."),
+            list_key("in", default=None, validator=NonEmpty(), documentation="The allowed values."),
             text_key(
                 "pattern",
                 default=None,
                 validator=Check(_pattern_fault),
                 documentation="A regular expression (of RE2) that the whole text matches.",
             ),
-            text_key("min", default=None, documentation="The least that it may be."),
-            text_key("max", default=None, documentation="The most that it may be."),
+            text_key("min", default=None, documentation="The least allowed value."),
+            text_key("max", default=None, documentation="The greatest allowed value."),
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -145,7 +143,11 @@ class FieldMatches(Predicate):
         return _none(len(column))
 
     def _of_values(self, column: Array, read: Callable[[str, str], Any]) -> Mask:
-        """``read`` makes a scalar of a condition's text ("=", ">=" or "<="): None fits nothing."""
+        """Rows that meet the conditions.
+
+        ``read`` parses a condition's text for an operator ("=", ">=" or "<=") to a scalar; None
+        matches no value.
+        """
         matched = pc.is_valid(column)
         for texts in self._choices:
             scalars = [scalar for text in texts if (scalar := read(text, "=")) is not None]
@@ -173,9 +175,9 @@ class FieldMatchesKey(FieldMatches):
 
 
 def _column_at(field: pa.Field, values: Array, path: tuple[str, ...]) -> Array | None:
-    """The column at a path; None where the schema has no such field."""
+    """The column at a path; None if the schema has no such field."""
     for end in range(1, len(path) + 1):
-        # a path through something else than structs leads nowhere
+        # only structs have fields
         if not pa.types.is_struct(field.type):
             return None
         found = find_column(field, values, path[end - 1 : end], replace_nulls=False)
@@ -212,7 +214,7 @@ def _number(text: str, sign: str, kind: pa.DataType) -> Any:
         return None
     bound = decimal.Decimal(_INT64_BOUND if kind == pa.int64() else 10**76).scaleb(-scale)
     if not -bound <= number < bound:
-        # a limit outside of the type's range: all of it is on one side
+        # a limit outside the type's range: either all values match or none
         if sign == "=" or (number > 0) == (sign == ">="):
             return None
         number = -bound if sign == ">=" else bound

@@ -1,4 +1,4 @@
-"""Paths to fields inside of structs and maps (KIP-821)."""
+"""Paths to nested fields of structs and maps (KIP-821)."""
 
 from typing import Any
 
@@ -11,11 +11,13 @@ from drover.transform.structs import with_defaults
 
 
 def parse_path(text: str) -> tuple[str, ...]:
-    """The names of a dotted path. A name with dots is between backticks; a backtick that ends a
-    name only seemingly has a backslash before it.
+    """The names of a dotted path.
+
+    A name with dots is enclosed in backticks. A backtick in a name is escaped with a backslash if
+    a dot follows it.
 
     Raises:
-        ValueError: a backtick is not closed.
+        ValueError: A backtick is not closed.
     """
     names: list[str] = []
     rest: str | None = text
@@ -32,37 +34,38 @@ def parse_path(text: str) -> tuple[str, ...]:
 def find_column(
     field: pa.Field, values: Array, path: tuple[str, ...], *, replace_nulls: bool
 ) -> tuple[pa.Field, Any] | None:
-    """The field at a path in structs, null where anything on the way to it is; None when the schema
-    has no such field. ``replace_nulls`` gives nulls of the field the default of its schema; structs
-    on the way always have theirs.
+    """The field and column at a path in structs; None if the schema has no such field.
+
+    The column is null in rows where a parent struct is null. Null parent structs are replaced with
+    the default of their schema first; with ``replace_nulls`` the field's nulls are too.
 
     Raises:
-        RecordError: the path leads through something that is no struct.
+        RecordError: A parent on the path is not a struct.
     """
     for depth, name in enumerate(path, 1):
         if not pa.types.is_struct(field.type):
-            raise RecordError(f"field {name!r} is looked for in {field.type}, which is no struct")
+            raise RecordError(f"field {name!r} cannot be read from {field.type}: it is no struct")
         index = field.type.get_field_index(name)
         if index < 0:
             return None
-        there = pc.is_valid(values)
+        is_present = pc.is_valid(values)
         field, values = field.type.field(index), pc.struct_field(values, [index])
         if replace_nulls or depth < len(path):
-            values = with_defaults(field, values, there)
+            values = with_defaults(field, values, is_present)
     return field, values
 
 
 def find_value(value: Any, path: tuple[str, ...]) -> Any:
-    """What is at a path in maps; None when it is not there.
+    """The value at a path in maps; None if it is absent.
 
     Raises:
-        RecordError: the path leads through something that is no map.
+        RecordError: A parent on the path is not a map.
     """
     for name in path:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise RecordError(f"field {name!r} is looked for in something that is no map")
+            raise RecordError(f"field {name!r} cannot be read: its parent is no map")
         value = value.get(name)
     return value
 

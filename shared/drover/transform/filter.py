@@ -1,4 +1,4 @@
-"""Filter: records are dropped."""
+"""Filter: drops records."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from drover.transform.transform import Transform
 
 
 class Filter(Transform):
-    """Drops every record that it gets: give it a predicate."""
+    """Drops every record to which it applies; use it with a predicate."""
 
     aliases = (f"{PACKAGE}.Filter",)
 

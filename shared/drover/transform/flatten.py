@@ -1,4 +1,4 @@
-"""Flatten: nested fields become fields at the top."""
+"""Flatten: moves nested fields to the top level."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from drover.transform.structs import Column, rebuilt_field, struct_of, with_defa
 
 
 class Flatten(FieldTransform):
-    """Replaces every struct or map inside by its fields; their names are joined by a delimiter.
+    """Replaces every nested struct or map with its fields; names are joined by a delimiter.
 
-    Lists stay as they are. A field of a struct that may be missing may be missing, too.
+    Lists are not changed. A field of an optional struct becomes optional.
     """
 
     purpose = "flattening"
@@ -29,7 +29,7 @@ class Flatten(FieldTransform):
     def config_def(cls) -> ConfigDef:
         """See Transform."""
         return ConfigDef(
-            text_key("delimiter", default=".", documentation="What stands between the names.")
+            text_key("delimiter", default=".", documentation="The text between joined names.")
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Flatten(FieldTransform):
     def _columns(
         self, values: Any, prefix: str, *, optional: bool, default: Mapping[str, Any]
     ) -> Iterator[Column]:
-        there = pc.is_valid(values)
+        is_present = pc.is_valid(values)
         for index in range(values.type.num_fields):
             field, column = values.type.field(index), pc.struct_field(values, [index])
             name = f"{prefix}{field.name}"
@@ -66,7 +66,7 @@ class Flatten(FieldTransform):
                 field_default = _default(field)
             may_miss = optional or field.nullable
             if pa.types.is_struct(field.type):
-                # a struct that is null does not get its default: only its fields' schemas do
+                # a struct's default sets the defaults of its fields' schemas, not a null's value
                 yield from self._columns(
                     column,
                     f"{name}{self._delimiter}",
@@ -74,12 +74,12 @@ class Flatten(FieldTransform):
                     default=field_default if isinstance(field_default, dict) else {},
                 )
             elif pa.types.is_map(field.type):
-                raise RecordError(f"flattening does not know maps within a schema: field {name!r}")
+                raise RecordError(f"flattening does not support maps with a schema: field {name!r}")
             else:
                 text = None if field_default in (None, {}) else json.dumps(field_default)
                 yield (
                     with_default(field, text).with_name(name).with_nullable(may_miss),
-                    (with_defaults(field, column, there)),
+                    (with_defaults(field, column, is_present)),
                 )
 
     def _entries(self, found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -90,7 +90,7 @@ class Flatten(FieldTransform):
             elif value is None or isinstance(value, bool | int | float | str | bytes | list):
                 yield name, value
             else:
-                raise RecordError(f"flattening does not know {kind_of(value)}: field {name!r}")
+                raise RecordError(f"flattening does not support {kind_of(value)}: field {name!r}")
 
 
 def _default(field: pa.Field) -> Any:

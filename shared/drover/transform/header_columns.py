@@ -1,4 +1,4 @@
-"""Changing the headers of whole batches; nothing here looks at single rows."""
+"""Vectorised changes of header columns."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,7 @@ _ENTRY_TYPE = HEADERS_TYPE.value_type
 
 
 def header_entries(key: str, values: Binaries, kinds: Texts) -> pa.Array:
-    """One header for each row; ``kinds`` are their types (see HEADERS_TYPE)."""
+    """One header per row with this key; ``kinds`` are the types of the values (HEADERS_TYPE)."""
     return pa.StructArray.from_arrays(
         [pa.repeat(pa.scalar(key, pa.string()), len(values)), values, kinds],
         fields=list(_ENTRY_TYPE),
@@ -18,7 +18,7 @@ def header_entries(key: str, values: Binaries, kinds: Texts) -> pa.Array:
 
 
 def with_entries(headers: Headers, *added: Array) -> Headers:
-    """The headers with further ones at their ends; each of ``added`` has one for every row."""
+    """Append headers to each row; each array in ``added`` has one header per row."""
     rows = pa.array(range(len(headers)), pa.int64())
     parents = pc.cast(pc.list_parent_indices(headers), pa.int64())
     entries = pa.concat_arrays([pc.list_flatten(headers).cast(_ENTRY_TYPE), *added])
@@ -28,7 +28,7 @@ def with_entries(headers: Headers, *added: Array) -> Headers:
 
 
 def without_keys(headers: Headers, keys: frozenset[str]) -> Headers:
-    """The headers without those of some keys; rows without headers stay null."""
+    """Remove the headers with these keys; rows whose headers are null stay null."""
     entries = pc.list_flatten(headers)
     keep = pc.invert(_has_key(entries, keys))
     return pa.ListArray.from_arrays(
@@ -40,7 +40,7 @@ def without_keys(headers: Headers, keys: frozenset[str]) -> Headers:
 
 
 def have_key(headers: Headers, key: str) -> Mask:
-    """Whether each row has a header of that key."""
+    """Whether each row has a header with this key."""
     found = _has_key(pc.list_flatten(headers), frozenset({key}))
     return pc.greater(_counts(headers, found), 0)
 

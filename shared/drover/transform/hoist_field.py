@@ -1,4 +1,4 @@
-"""HoistField: the key or value becomes a field."""
+"""HoistField: wraps the key or value in a struct or map."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from drover.transform.key_or_value import KeyOrValue, text_key, to_texts
 
 
 class HoistField(KeyOrValue):
-    """Wraps the key or value, null as well, in a struct or a map with one field."""
+    """Wraps the key or value, including null, in a struct or a map with one field."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:

@@ -1,4 +1,4 @@
-"""InsertField: what is known of a record as fields of its key or value."""
+"""InsertField: adds topic, partition, offset, timestamp or a text to the key or value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _SUFFIX = "The suffix ! makes the field required, ? (the default) optional."
 
 @dataclass(frozen=True, slots=True)
 class _Insertion:
-    """``what``: a column of records, or _STATIC."""
+    """An inserted field; ``what`` is a column of records, or _STATIC."""
 
     what: str
     name: str
@@ -43,12 +43,12 @@ class _Insertion:
 
     @property
     def field(self) -> pa.Field:
-        """Its field in structs."""
+        """The Arrow field in structs."""
         return arrow_field(self.name, _SCHEMAS[self.what]).with_nullable(not self.required)
 
 
 class InsertField(FieldTransform):
-    """Adds fields with a record's topic, partition, offset (sinks only) or timestamp, or a text."""
+    """Adds fields with the record's topic, partition, offset (sinks only), timestamp, or a text."""
 
     purpose = "inserting fields"
     nulls_pass = True
@@ -58,7 +58,7 @@ class InsertField(FieldTransform):
         """See Transform."""
         docs = {
             TOPIC: "The field for the topic.",
-            PARTITION: "The field for the partition; sources do not know it.",
+            PARTITION: "The field for the partition, which records of sources do not have.",
             OFFSET: "The field for the offset; for sinks only.",
             TIMESTAMP: "The field for the record's timestamp.",
             _STATIC: "The field for static.value.",
@@ -110,7 +110,7 @@ class InsertField(FieldTransform):
         for each in self._insertions:
             inserted = self._values(batch, each)
             if each.what == TIMESTAMP:
-                # in milliseconds, as Kafka Connect has it
+                # milliseconds, as in Kafka Connect
                 inserted = pc.cast(inserted, pa.int64())
             inserted = inserted.to_pylist()
             for found, value in zip(maps, inserted, strict=True):

@@ -1,7 +1,7 @@
-"""Days and dates of Java's GregorianCalendar, which is lenient and turns Julian before 1582-10-15.
+"""Days and dates of Java's lenient GregorianCalendar, which is Julian before 1582-10-15.
 
-Years are astronomical: 0 is 1 BC. Months count from 0. Weeks begin on Sunday, and the first one is
-that of the first day (the United States' rule, which Kafka Connect has by default).
+Years are astronomical: 0 is 1 BC. Months count from 0. Weeks start on Sunday, and the first week of
+a year contains its first day (the rule of the US locale, Kafka Connect's default).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ MINUTE, SECOND, MILLISECOND, ZONE_OFFSET = "minute", "second", "millisecond", "z
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a date; month and day may be out of their bounds."""
+    """Days from 1970-01-01 to a date; month and day may be out of range."""
     year, month = year + month // 12, month % 12
     gregorian = _first_day(year, month, gregorian=True) + day - 1
     if gregorian >= CUTOVER_DAY:
@@ -31,12 +31,12 @@ def day_number(year: int, month: int, day: int) -> int:
     return _first_day(year, month, gregorian=False) + day - 1
 
 
-@lru_cache(maxsize=4096)  # the days of a batch are few, mostly
+@lru_cache(maxsize=4096)  # most batches have few distinct days
 def date_of(day: int) -> tuple[int, int, int]:
     """Year, month and day of the month of a day since 1970-01-01."""
     gregorian = day >= CUTOVER_DAY
     year = (day + 719_528) * 400 // 146_097 if gregorian else (day + 719_530) * 4 // 1461
-    # the estimate is right but for days next to a new year
+    # the estimate can be off by one near the new year
     while _first_day(year, 0, gregorian=gregorian) > day:
         year -= 1
     while _first_day(year + 1, 0, gregorian=gregorian) <= day:
@@ -53,7 +53,7 @@ def weekday(day: int) -> int:
 
 
 def week_of_year(day: int) -> tuple[int, int]:
-    """The week, and the year that it counts as a part of."""
+    """The week of the year, and the year to which the week belongs."""
     year = date_of(day)[0]
     following = _week_start(day_number(year + 1, 0, 1))
     if day >= following:
@@ -68,9 +68,9 @@ def week_of_month(day: int) -> int:
 
 
 def resolve_ms(fields: Mapping[str, int]) -> int:
-    """Milliseconds since 1970-01-01T00:00Z of fields in the order in which they were set.
+    """Milliseconds since 1970-01-01T00:00Z of calendar fields, in the order of their setting.
 
-    Where they contradict each other, those that were set last decide, as in Java.
+    If fields contradict each other, the last ones set take precedence, as in Java.
     """
     stamps = {name: at for at, name in enumerate(fields, 1)}
     ms = resolve_day(fields, stamps) * DAY_MS + _resolve_hour(fields, stamps) * 3_600_000
@@ -79,7 +79,7 @@ def resolve_ms(fields: Mapping[str, int]) -> int:
 
 
 def resolve_day(fields: Mapping[str, int], stamps: Mapping[str, int]) -> int:
-    """The day of a date whose fields may be given in several ways."""
+    """The day number of a date, whose fields may overlap (month and week, for example)."""
     if WEEK_YEAR in fields and stamps[WEEK_YEAR] > stamps.get(YEAR, 0):
         first = _week_start(day_number(fields[WEEK_YEAR], 0, 1))
         days = fields.get(DAY_OF_WEEK, _SUNDAY)
@@ -108,7 +108,7 @@ def resolve_day(fields: Mapping[str, int], stamps: Mapping[str, int]) -> int:
 
 
 def _way(stamps: Mapping[str, int]) -> str:
-    """Which field says the day, of those that were set."""
+    """The field that determines the day: the one set last."""
 
     def both(name: str) -> int:
         with_day = name in stamps and DAY_OF_WEEK in stamps
@@ -131,7 +131,7 @@ def _way(stamps: Mapping[str, int]) -> str:
         }
     if not any(ways.values()):
         return DAY_OF_MONTH
-    # of ways with the same stamp (that of the day of the week) the one whose own is later
+    # candidates may share the stamp of the day of the week: prefer the field set later
     return max(ways, key=lambda name: (ways[name], stamps.get(name, 0)))
 
 

@@ -1,4 +1,4 @@
-"""Columns of dates: patterns of digits at fixed places at once, all others text by text."""
+"""Columns of dates: vectorised for patterns of fixed width, row by row for all others."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from drover.record.arrow import Array, Texts
 from drover.transform.java_calendar import CUTOVER_DAY, DAY_MS
 from drover.transform.java_dates import DateFormat
 
-#: The letters, and how many of each, whose digits are always at the same places.
+#: The pattern letters with fixed width, and their number of digits.
 _WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
-#: What is written for UTC; texts of other zones are read one by one.
+#: The text of UTC by pattern letter; texts with other zones are parsed row by row.
 _UTC = {"X": "Z", "Z": "+0000"}
 _UNIT_MS = {"H": 3_600_000, "m": 60_000, "s": 1000, "S": 1}
 _ZERO = ord("0")
@@ -21,11 +21,13 @@ _FIVE_DIGITS_MS = 253_402_300_800_000
 
 
 class DateColumns:
-    """Reads and writes columns of dates by a pattern; what single texts mean says ``dates``."""
+    """Parses and formats columns of dates by a pattern; ``dates`` does so for single texts."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises:
-        ValueError: the pattern is none.
+        """Compile a pattern.
+
+        Raises:
+            ValueError: The pattern is invalid.
         """
         self.dates = DateFormat(pattern)
         self._places: dict[str, int] = {}
@@ -34,27 +36,27 @@ class DateColumns:
         self._is_fixed = self._lay_out()
 
     def parse(self, texts: Texts) -> Array:
-        """Milliseconds (int64) of a column of texts; null for null.
+        """Parse a column of texts to milliseconds (int64); null for null.
 
         Raises:
-            ValueError: a text is no date; the message has it.
+            ValueError: A text is no date; the message names it.
         """
         if not self._is_fixed:
             return self._parse_rows(texts)
         clean = pc.fill_null(pc.equal(pc.binary_length(texts), self._width), False)
-        found, is_date = self._parse_fixed(texts if _all(clean) else texts.filter(clean))
-        if len(found) == len(texts) and is_date.all():
-            return pa.array(found)
-        # where the clean texts go, and of these those that are dates
+        parsed, is_date = self._parse_fixed(texts if _all(clean) else texts.filter(clean))
+        if len(parsed) == len(texts) and is_date.all():
+            return pa.array(parsed)
+        # rows of the right width, then of these the ones that are dates
         done = clean.to_numpy(zero_copy_only=False).copy()
         numbers = np.zeros(len(texts), np.int64)
-        numbers[done] = found
+        numbers[done] = parsed
         done[done] = is_date
         rest = pa.array(~done)
         return pc.replace_with_mask(pa.array(numbers), rest, self._parse_rows(texts.filter(rest)))
 
     def format(self, ms: Array) -> Texts:
-        """The texts of a column of milliseconds (int64); null for null."""
+        """Format a column of milliseconds (int64) as texts; null for null."""
         if not self._is_fixed or not len(ms):
             return self._format_rows(ms)
         numbers = pc.fill_null(ms, 0).to_numpy(zero_copy_only=False)
@@ -66,7 +68,7 @@ class DateColumns:
         return pc.if_else(pc.is_valid(ms), texts, None) if ms.null_count else texts
 
     def _lay_out(self) -> bool:
-        """Where digits and other characters are; False where that depends on the text."""
+        """Compute the positions of digits and literals; False if they depend on the text."""
         previous = ""
         for part in self.dates.parts:
             zone = _UTC.get(part.letter, "")
@@ -85,7 +87,7 @@ class DateColumns:
         return bool(self._places)
 
     def _parse_fixed(self, texts: Texts) -> tuple[Any, Any]:
-        """Milliseconds of texts of the right length, and which of them are what they should be."""
+        """Milliseconds of texts of the right width, and whether each matches the pattern."""
         characters = _matrix(texts, self._width)
         is_date = np.ones(len(texts), bool)
         for at, char in self._literals:
@@ -155,17 +157,17 @@ def _all(mask: Any) -> bool:
 
 
 def _matrix(texts: Texts, width: int) -> Any:
-    """The bytes of texts that all have this width, a row for each."""
+    """The bytes of texts with this width, as a matrix with one row per text."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return np.zeros((0, width), np.uint8)
-    # no text is null, so they lie one behind the other
+    # no text is null, so they are contiguous
     first = int(np.frombuffer(offsets, np.int32)[texts.offset])
     return np.frombuffer(data, np.uint8, len(texts) * width, first).reshape(len(texts), width)
 
 
 def _day_numbers(years: Any, months: Any, days: Any) -> Any:
-    """Gregorian days since 1970-01-01; months and days may be out of their bounds."""
+    """Gregorian days since 1970-01-01; months and days may be out of range."""
     whole = years * 12 + months - 1
     firsts = (whole - 1970 * 12).astype("datetime64[M]").astype("datetime64[D]")
     return firsts.astype(np.int64) + days - 1

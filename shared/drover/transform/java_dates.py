@@ -1,5 +1,6 @@
-"""Java's SimpleDateFormat for UTC and English, lenient as it is by default: fields out of range
-roll over, and text behind the date does not matter.
+"""Java's SimpleDateFormat for UTC and English.
+
+It is lenient, as by default in Java: fields out of range roll over, text after the date is ignored.
 """
 
 import datetime
@@ -22,7 +23,7 @@ _NUMBER = re.compile(r"-?\d+")
 _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 _CENTURY_BEGINS_YEARS_AGO = 80
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
-#: Hours from UTC of the zones that texts name often; Java knows some hundred names more.
+#: Hours from UTC of common zone names; Java has some hundred more.
 _ZONES: Mapping[str, float] = {
     "UTC": 0, "UT": 0, "Coordinated Universal Time": 0, "Greenwich Mean Time": 0,
     "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3, "JST": 9, "HST": -10,
@@ -31,7 +32,7 @@ _ZONES: Mapping[str, float] = {
 }  # fmt: skip
 _ZONES_BY_LENGTH = sorted(_ZONES, key=len, reverse=True)
 
-#: What a letter of the pattern reads and writes.
+#: The calendar field of each pattern letter.
 _FIELDS: Mapping[str, str] = {
     "G": calendar.ERA, "y": calendar.YEAR, "Y": calendar.WEEK_YEAR, "M": calendar.MONTH,
     "L": calendar.MONTH, "d": calendar.DAY_OF_MONTH, "D": calendar.DAY_OF_YEAR,
@@ -44,7 +45,7 @@ _FIELDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a pattern: a letter that is there ``count`` times, or text."""
+    """A part of a pattern: a letter repeated ``count`` times, or literal text."""
 
     letter: str
     count: int = 0
@@ -52,7 +53,7 @@ class Part:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is written in digits."""
+        """Whether the part is a number."""
         if self.letter in ("M", "L"):
             return self.count < _SHORT
         return self.letter != "" and self.letter not in "GEazZX"
@@ -62,7 +63,7 @@ def parse_pattern(pattern: str) -> tuple[Part, ...]:
     """The parts of a pattern.
 
     Raises:
-        ValueError: a letter means nothing, or a quote is not closed.
+        ValueError: A letter is not a pattern letter, or a quote is not closed.
     """
     parts: list[Part] = []
     at = 0
@@ -74,11 +75,11 @@ def parse_pattern(pattern: str) -> tuple[Part, ...]:
             parts.append(Part("", text=text))
         elif char.isascii() and char.isalpha():
             if char not in _LETTERS:
-                raise ValueError(f"the letter {char!r} means nothing in a pattern: quote it")
+                raise ValueError(f"the letter {char!r} has no meaning in a pattern: quote it")
             while pattern[end : end + 1] == char:
                 end += 1
             if char == "X" and end - at > _SHORT:
-                raise ValueError("there are at most three X in a pattern")
+                raise ValueError("the pattern has more than three X in a row")
             parts.append(Part(char, end - at))
         else:
             parts.append(Part("", text=char))
@@ -87,20 +88,22 @@ def parse_pattern(pattern: str) -> tuple[Part, ...]:
 
 
 class DateFormat:
-    """Reads and writes dates by a pattern."""
+    """Parses and formats dates by a pattern."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises:
-        ValueError: the pattern is none.
+        """Compile a pattern.
+
+        Raises:
+            ValueError: The pattern is invalid.
         """
         self.pattern = pattern
         self.parts = parse_pattern(pattern)
 
     def parse(self, text: str) -> int:
-        """Milliseconds since 1970-01-01T00:00Z.
+        """Parse a date to milliseconds since 1970-01-01T00:00Z.
 
         Raises:
-            ValueError: the text does not begin with a date of this pattern.
+            ValueError: The text does not start with a date of this pattern.
         """
         reader = _Reader(text)
         for part, following in zip(self.parts, (*self.parts[1:], None), strict=True):
@@ -110,7 +113,7 @@ class DateFormat:
         return reader.resolve_ms()
 
     def format(self, ms: int) -> str:
-        """The text of a moment, in milliseconds since 1970-01-01T00:00Z."""
+        """Format a time in milliseconds since 1970-01-01T00:00Z."""
         day, of_day = divmod(ms, calendar.DAY_MS)
         return "".join(part.text or _written(part, day, of_day) for part in self.parts)
 
@@ -123,7 +126,7 @@ class _Reader:
         self._century_may_be_wrong = False
 
     def fault(self) -> ValueError:
-        return ValueError(f"no date can be read at character {self.at + 1}")
+        return ValueError(f"no date at character {self.at + 1}")
 
     def resolve_ms(self) -> int:
         ms = calendar.resolve_ms(self._fields)
@@ -133,7 +136,7 @@ class _Reader:
         return wrap(ms, 64)
 
     def read(self, part: Part, *, abuts: bool) -> None:
-        """``abuts``: a number follows at once, so that digits are counted."""
+        """Read a part; ``abuts``: a number follows directly, so its number of digits is fixed."""
         if not part.letter:
             if not self._text.startswith(part.text, self.at):
                 raise self.fault()
@@ -152,7 +155,7 @@ class _Reader:
             self._read_name(part)
 
     def _set(self, name: str, value: int) -> None:
-        # the order tells what was set last
+        # the order of the dictionary records which field was set last
         self._fields.pop(name, None)
         self._fields[name] = value
 
@@ -181,7 +184,7 @@ class _Reader:
         self.at = found.end()
 
     def _read_iso_day(self, value: int) -> None:
-        """Monday is 1; in a date of weeks Sunday, 7, is the first day of its week."""
+        """Set the day of the week, from Monday = 1 to Sunday = 7; other values change the week."""
         weeks, day = divmod(value - 1, 7)
         self._set(calendar.DAY_OF_WEEK, (day + 1) % 7)
         if weeks and calendar.WEEK_OF_YEAR in self._fields:
@@ -293,7 +296,7 @@ def _padded(number: int, count: int) -> str:
 
 
 def _quoted(pattern: str, at: int) -> tuple[str, int]:
-    """The text in quotes that begins at ``at``, and where it ends; a quote is doubled."""
+    """The quoted text at ``at`` and its end; two quotes stand for one."""
     if pattern.startswith("''", at):
         return "'", at + 2
     text, at = "", at + 1

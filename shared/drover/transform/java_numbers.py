@@ -1,7 +1,7 @@
-"""Numbers as Java reads, writes and narrows them.
+"""Numbers as Java parses, formats and narrows them.
 
-Texts of floating-point numbers are the shortest that read back the same, as Java has them since 19;
-older versions write some with a digit more.
+Floating-point numbers are formatted with the fewest digits that parse back to the same number, as
+in Java 19 and later; older versions write one more digit for some.
 """
 
 import math
@@ -16,18 +16,18 @@ _HEX_FORM = r"(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-
 _REAL = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<word>NaN|Infinity)|(?:{_HEX_FORM}|{_DECIMAL_FORM})[fFdD]?)"
 )
-#: What String.trim() takes away.
+#: The characters that String.trim() removes.
 _WHITE_SPACE = "".join(map(chr, range(33)))
 _LONG_BITS, _INT_BITS = 64, 32
-#: Numbers from here to there are written without an exponent.
+#: Numbers in this range are formatted without an exponent.
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """The number of a text, as Byte.parseByte to Long.parseLong read it.
+    """Parse a text like Byte.parseByte to Long.parseLong.
 
     Raises:
-        ValueError: it is none, or does not fit into ``bits`` bits.
+        ValueError: The text is no whole number, or does not fit into ``bits`` bits.
     """
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"{text!r} is no whole number")
@@ -38,10 +38,10 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """The number of a text, as Double.parseDouble reads it.
+    """Parse a text like Double.parseDouble.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is no number.
     """
     found = _REAL.fullmatch(text.strip(_WHITE_SPACE))
     if found is None:
@@ -57,10 +57,10 @@ def parse_double(text: str) -> float:
 
 
 def parse_float(text: str) -> float:
-    """The number of a text, as Float.parseFloat reads it: the nearest of 32 bits.
+    """Parse a text like Float.parseFloat, to the nearest 32-bit number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is no number.
     """
     double = parse_double(text)
     single = to_float32(double)
@@ -68,7 +68,7 @@ def parse_float(text: str) -> float:
     assert found is not None
     if not found["decimal"] or not math.isfinite(single) or abs(double) < 1e-300:
         return single
-    # the text was rounded to 64 bits first: half way between two of 32 bits that may mislead
+    # double rounding (text to 64, then to 32 bits) can choose the wrong neighbour: compare exactly
     exact = Decimal(found["sign"] + found["decimal"] + (found["exponent"] or ""))
     towards = math.copysign(math.inf, exact - Decimal(single)) if exact != Decimal(single) else 0.0
     if not towards:
@@ -82,20 +82,22 @@ def parse_float(text: str) -> float:
 
 
 def to_float32(number: float) -> float:
-    """The nearest number of 32 bits, or infinite."""
+    """The nearest 32-bit number, or infinity."""
     with np.errstate(over="ignore"):
         return float(np.float32(number))
 
 
 def wrap(number: int, bits: int) -> int:
-    """The lowest ``bits`` bits of a whole number, with their sign."""
+    """The lowest ``bits`` bits of a whole number, as a signed number."""
     half = 1 << (bits - 1)
     return (number + half) % (2 * half) - half
 
 
 def narrow(number: float, bits: int) -> int:
-    """A floating-point number cut to ``bits`` bits: NaN is 0, what is too large the last number; of
-    fewer than 32 bits are those of the number of 32.
+    """Convert a floating-point number to ``bits`` bits like Java's casts.
+
+    NaN becomes 0, and a number out of range the nearest limit. For fewer than 32 bits, the result
+    is the lowest bits of the 32-bit number.
     """
     if math.isnan(number):
         return 0
@@ -106,17 +108,17 @@ def narrow(number: float, bits: int) -> int:
 
 
 def narrow_decimal(number: Decimal, bits: int) -> int:
-    """A decimal without its fraction, cut to ``bits`` bits."""
+    """The lowest ``bits`` bits of a decimal without its fraction."""
     return wrap(int(number), bits)
 
 
 def double_text(number: float) -> str:
-    """A number of 64 bits, as Double.toString writes it."""
+    """Format a 64-bit number like Double.toString."""
     return _text(number, repr(number))
 
 
 def float_text(number: float) -> str:
-    """A number of 32 bits, as Float.toString writes it."""
+    """Format a 32-bit number like Float.toString."""
     return _text(number, str(np.float32(number)), single=True)
 
 
@@ -140,7 +142,7 @@ def _text(number: float, shortest: str, *, single: bool = False) -> str:
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """The digits of a number, and where the point is: 0.0123 is 123 and -1."""
+    """The digits of a number and the position of its point: "123" and -1 for 0.0123."""
     mantissa, _, exponent = text.lstrip("-").lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
     point = len(whole) + int(exponent or 0)
@@ -149,7 +151,7 @@ def _digits(text: str) -> tuple[str, int]:
 
 
 def _two_digits(number: float, digits: str, point: int, *, single: bool) -> tuple[str, int]:
-    """The best two digits if they read back the same: Java writes no fewer."""
+    """The nearest two digits if they parse back to the number: Java writes at least two."""
     two = f"{number:.1e}"
     if (to_float32(float(two)) if single else float(two)) == number:
         return _digits(two)

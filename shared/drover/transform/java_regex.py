@@ -1,7 +1,7 @@
-r"""Regular expressions and replacements of Java, on Python's ``re``.
+r"""Java's regular expressions and replacements, translated to Python's ``re``.
 
-What cannot be said with ``re`` in the same way is refused: Unicode scripts and blocks, (?u), (?U),
-(?d), \X, \G, lookbehind without a fixed length.
+Patterns without an equivalent in ``re`` are refused: Unicode scripts and blocks, (?u), (?U), (?d),
+\X, \G, lookbehind without a fixed length.
 """
 
 import re
@@ -18,9 +18,9 @@ _ANY = r"[\s\S]"
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{\d+(?:,\d*)?\})[+?]?")
 _FLAGS = re.compile(r"([imsx]*)(?:-([imsx]*))?([:)])")
-#: What follows a parenthesis and a question mark; the last one is a name's begin.
+#: What may follow "(?"; the last one starts a group's name.
 _GROUPS = (":", "=", "!", ">", "<=", "<!", "<")
-#: Classes of Java that stand for one character.
+#: Java's predefined character classes.
 _ESCAPED_CLASSES = {
     "d": "[0-9]", "D": "[^0-9]", "w": r"[\w]", "W": r"[^\w]", "s": r"[\s]", "S": r"[^\s]",
     "h": _HORIZONTAL, "H": f"[^{_HORIZONTAL[1:]}", "v": _VERTICAL, "V": f"[^{_VERTICAL[1:]}",
@@ -38,7 +38,7 @@ _POSIX = {
     "Print": "[ -~]", "Blank": r"[ \t]", "Cntrl": r"[\x00-\x1f\x7f]",
     "XDigit": "[0-9a-fA-F]", "Space": r"[ \t\n\x0b\f\r]",
 }  # fmt: skip
-#: Properties by the general categories that have them.
+#: General categories of each binary property.
 _BINARY = {
     "IsAlphabetic": ("L", "Nl"), "IsLetter": ("L",), "IsUppercase": ("Lu",),
     "IsLowercase": ("Ll",), "IsTitlecase": ("Lt",), "IsDigit": ("Nd",), "IsPunctuation": ("P",),
@@ -55,11 +55,13 @@ _CODE_POINTS = 0x110000
 
 
 class JavaRegex:
-    """A pattern as java.util.regex.Pattern has it."""
+    """A pattern with the syntax of java.util.regex.Pattern."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises:
-        ValueError: it is none, or cannot be said with Python's ``re``.
+        """Translate and compile a pattern.
+
+        Raises:
+            ValueError: The pattern is invalid, or has no equivalent in Python's ``re``.
         """
         translated = _Translator(pattern).translate()
         try:
@@ -72,23 +74,23 @@ class JavaRegex:
         return self._compiled.fullmatch(text) is not None
 
     def replace_first(self, replacement: "JavaReplacement", text: str) -> str:
-        """The text with the first place that matches replaced."""
+        """Replace the first match in a text."""
         found = self._compiled.search(text)
         if found is None:
             return text
         return text[: found.start()] + replacement.expand(found) + text[found.end() :]
 
     def replacement(self, text: str) -> "JavaReplacement":
-        """What stands for a match: $1, ${name}, and characters after a backslash.
+        """Parse a replacement with $1, ${name} and characters escaped by a backslash.
 
         Raises:
-            ValueError: it names a group that the pattern does not have.
+            ValueError: The replacement is malformed, or the pattern lacks one of its groups.
         """
         return JavaReplacement(text, self._compiled)
 
 
 class JavaReplacement:
-    """A replacement as Matcher.replaceFirst has it."""
+    """A replacement with the syntax of Matcher.replaceFirst."""
 
     def __init__(self, text: str, pattern: re.Pattern[str]) -> None:
         self._parts: list[tuple[str, int | str | None]] = []
@@ -97,7 +99,7 @@ class JavaReplacement:
             char, at = text[at], at + 1
             if char == "\\":
                 if at == len(text):
-                    raise ValueError("a backslash at the end stands for nothing: double it")
+                    raise ValueError("a backslash at the end escapes nothing: double it")
                 self._parts.append((text[at], None))
                 at += 1
             elif char == "$":
@@ -107,7 +109,7 @@ class JavaReplacement:
                 self._parts.append((char, None))
 
     def expand(self, found: re.Match[str]) -> str:
-        """The text for a match; groups that took no part are empty."""
+        """The text for a match; groups that did not match are empty."""
         return "".join(text if group is None else found[group] or "" for text, group in self._parts)
 
 
@@ -180,7 +182,7 @@ class _Translator:
         modes = self._modes
         match char:
             case "|":
-                # flags that are set within a group hold for its other alternatives, too
+                # flags set within a group also apply to its further alternatives
                 self._out.append(")" * len(self._flags) + "|" + "".join(self._flags))
             case ".":
                 self._out.append(_ANY if modes.dot_all else f"[^{_LINE_ENDS}]")
@@ -228,7 +230,7 @@ class _Translator:
     def _name(self) -> str:
         found = _NAME.match(self._pattern, self._at)
         if found is None or not self._pattern.startswith(">", found.end()):
-            raise self._fault("a group has a name that is none")
+            raise self._fault("a group has an invalid name")
         self._at = found.end() + 1
         return found[0]
 
@@ -239,7 +241,7 @@ class _Translator:
 
     def _close(self) -> None:
         if not self._open:
-            raise self._fault("a parenthesis closes nothing")
+            raise self._fault("a closing parenthesis has no group")
         self._take()
         self._out.append(")" * (len(self._flags) + 1))
         self._modes, self._flags = self._open.pop()
@@ -250,11 +252,11 @@ class _Translator:
         if char == "Q":
             quoted, _, _ = self._rest().partition(r"\E")
             self._at = min(len(self._pattern), self._at + len(quoted) + 2)
-            # a quantifier applies to the last character, as it does without quotes
+            # one item per character: a quantifier applies to the last character only
             self._out += map(re.escape, quoted)
         elif char in _ESCAPED_PLACES:
             if self._rest().startswith("{"):
-                raise self._fault("there are no such boundaries in Drover")
+                raise self._fault("Drover does not support this boundary")
             self._out.append(_ESCAPED_PLACES[char])
         elif char == "k":
             if self._take() != "<":
@@ -271,7 +273,7 @@ class _Translator:
         self._out.append(rf"(?:\{digits})")
 
     def _character_class(self, char: str) -> str | None:
-        """The class that a backslash and a letter stand for."""
+        """The character class of the escape of a letter; None if it is no class."""
         if char in ("p", "P"):
             name = self._take()
             if name == "{":
@@ -281,10 +283,10 @@ class _Translator:
         return _ESCAPED_CLASSES.get(char)
 
     def _refuse_property(self, name: str) -> str:
-        raise self._fault(f"there is no property {name!r} in Drover")
+        raise self._fault(f"Drover does not support the property {name!r}")
 
     def _character(self, char: str) -> str:
-        """The character that a backslash and a letter stand for."""
+        """The character of the escape of a letter."""
         if char in _ESCAPED_CHARACTERS:
             return _ESCAPED_CHARACTERS[char]
         try:
@@ -305,7 +307,7 @@ class _Translator:
         except (ValueError, KeyError, OverflowError) as error:
             raise self._fault(f"a backslash and {char!r} need a character's number") from error
         if char.isascii() and char.isalpha():
-            raise self._fault(f"a backslash and {char!r} mean nothing")
+            raise self._fault(f"a backslash before {char!r} is no escape")
         return char
 
     def _braced(self) -> str:
@@ -313,7 +315,7 @@ class _Translator:
         self._take(len(text) + 1 + len(closed))
         return text
 
-    # classes: each is an expression for one character, so that nested ones can be combined
+    # a class becomes an expression for one character, because Python has no nested classes
 
     def _class(self) -> str:
         self._take()
@@ -360,11 +362,11 @@ class _Translator:
         self._take()
         last = self._class_character()
         if len(last) > 1 or last < first:
-            raise self._fault("a range has no end, or ends before it begins")
+            raise self._fault("a range has no end, or its end is below its start")
         return [f"[{re.escape(first)}-{re.escape(last)}]"]
 
     def _class_character(self) -> str:
-        """A character; or a class, which is longer."""
+        """A character, or the expression of a class, which is longer."""
         char = self._take()
         if char != "\\":
             return char
@@ -404,7 +406,7 @@ def _category_class(categories: tuple[str, ...]) -> str:
 
 
 def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int | str, int]:
-    """The group that is named behind a dollar sign, and where its name ends."""
+    """The group after a dollar sign, and the end of its name or number."""
     if text.startswith("{", at):
         name, closed, _ = text[at + 1 :].partition("}")
         if not closed or name not in pattern.groupindex:

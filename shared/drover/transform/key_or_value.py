@@ -1,4 +1,4 @@
-"""Transforms of keys or values: what their two forms, $Key and $Value, have in common."""
+"""Base classes of transforms with the two forms $Key and $Value."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -20,15 +20,15 @@ REPLACE_NULL_WITH_DEFAULT = ConfigKey(
     "replace.null.with.default",
     ConfigType.BOOLEAN,
     default=True,
-    documentation="Whether fields that are null get the default that their schema has.",
+    documentation="Whether nulls in fields are replaced with the default of the field's schema.",
 )
 
 
 class KeyOrValue(Transform):
     """Changes the key or the value.
 
-    A class has two forms: ``class HoistFieldKey(HoistField, side=KEY)``, and the same for VALUE.
-    Their simple names are Kafka Connect's: HoistField$Key, HoistField$Value.
+    Each transform has two subclasses: ``class HoistFieldKey(HoistField, side=KEY)``, and the same
+    with VALUE. Their simple names are Kafka Connect's: HoistField$Key, HoistField$Value.
     """
 
     side: ClassVar[str] = VALUE
@@ -44,9 +44,9 @@ class KeyOrValue(Transform):
 class FieldTransform(KeyOrValue):
     """Changes fields of structs (column by column) or of maps without schema (row by row)."""
 
-    #: What it does, for messages: "masking fields".
+    #: The action in messages, such as "masking fields".
     purpose: ClassVar[str]
-    #: Whether keys and values that are null stay so; else they are an error.
+    #: Whether null keys and values pass unchanged; otherwise they are an error.
     nulls_pass: ClassVar[bool]
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -55,7 +55,7 @@ class FieldTransform(KeyOrValue):
         if values.null_count and not self.nulls_pass:
             raise RecordError(f"{self.purpose} needs a {self.side}, not null")
         if values.null_count == len(values):
-            # of nothing but nulls the schema is left, as it is where Kafka Connect leaves a record
+            # Kafka Connect returns null records unchanged, with their schema
             return [batch]
         if is_schemaless(field):
             return [self.change_maps(batch, self._maps(values))]
@@ -69,16 +69,16 @@ class FieldTransform(KeyOrValue):
     def change_structs(
         self, batch: pa.RecordBatch, field: pa.Field, values: Array
     ) -> pa.RecordBatch:
-        """The batch after the change; ``values`` is a struct array, ``field`` its field."""
+        """Change a struct array; returns the changed batch."""
 
     @abstractmethod
     def change_maps(
         self, batch: pa.RecordBatch, maps: list[dict[str, Any] | None]
     ) -> pa.RecordBatch:
-        """The batch after the change; ``maps`` are its values without schema."""
+        """Change values without schema; returns the changed batch."""
 
     def with_maps(self, batch: pa.RecordBatch, values: Iterable[Any]) -> pa.RecordBatch:
-        """The batch with these values without schema."""
+        """Replace the key or value with values without schema."""
         return with_column(batch, batch.schema.field(self.side), to_texts(values))
 
     def _maps(self, values: Any) -> list[dict[str, Any] | None]:
@@ -92,12 +92,12 @@ class FieldTransform(KeyOrValue):
 
 
 def to_texts(values: Iterable[Any]) -> pa.Array:
-    """Values without schema as the array that batches have; None is null."""
+    """Values without schema as an array of texts, as in batches; None is null."""
     return pa.array([None if each is None else dumps(each) for each in values], pa.string())
 
 
 def kind_of(value: object) -> str:
-    """What a value without schema is, for messages."""
+    """The type of a value without schema, for messages."""
     kinds: dict[type, str] = {
         bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list",
         dict: "a map", bytes: "bytes", type(None): "null",
@@ -106,15 +106,15 @@ def kind_of(value: object) -> str:
 
 
 def text_key(name: str, **more: Any) -> ConfigKey:
-    """A setting of text."""
+    """A setting of type STRING."""
     return ConfigKey(name, ConfigType.STRING, **more)
 
 
 def list_key(name: str, **more: Any) -> ConfigKey:
-    """A setting of several texts."""
+    """A setting of type LIST."""
     return ConfigKey(name, ConfigType.LIST, **more)
 
 
 def definition(*keys: ConfigKey) -> ConfigDef:
-    """The settings of a transform that has REPLACE_NULL_WITH_DEFAULT, too."""
+    """A config definition that includes REPLACE_NULL_WITH_DEFAULT."""
     return ConfigDef(*keys, REPLACE_NULL_WITH_DEFAULT)

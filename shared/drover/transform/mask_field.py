@@ -1,4 +1,4 @@
-"""MaskField: fields keep their type and lose what they say."""
+"""MaskField: replaces the values of fields and keeps their types."""
 
 import datetime
 import decimal
@@ -25,15 +25,17 @@ from drover.transform.key_or_value import (
 from drover.transform.structs import Column, columns_of, struct_of
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-#: The numbers that Java's BigDecimal reads.
+#: The numbers that Java's BigDecimal parses.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-#: Exponents beyond it cost memory without bound.
+#: Limits the memory that a number takes.
 _EXPONENT_MAX = 400
 
 
 class MaskField(FieldTransform):
-    """Replaces fields by the empty value of their type (0, "", false, no items), or by a text or a
-    number. Null fields stay null; fields that are not there do not matter.
+    """Replaces fields with the empty value of their type (0, "", false, no items), or with a
+    replacement.
+
+    Null fields stay null; missing fields are ignored.
     """
 
     purpose = "masking fields"
@@ -48,7 +50,7 @@ class MaskField(FieldTransform):
                 "replacement",
                 default=None,
                 validator=NonEmpty(),
-                documentation="What stands in their place; for numbers and texts only.",
+                documentation="The replacement; for numbers and texts only.",
             ),
         )
 
@@ -167,7 +169,7 @@ def _number(text: str) -> decimal.Decimal:
 
 
 def _wrapped(number: decimal.Decimal, bits: int) -> int:
-    """The number without its fraction, cut to ``bits`` bits as Java does."""
+    """The lowest ``bits`` bits of the number without its fraction, as in Java."""
     half = 1 << (bits - 1)
     return (int(number) + half) % (2 * half) - half
 

@@ -16,7 +16,7 @@ from drover.transform.transform import Predicate
 
 
 class HasHeaderKey(Predicate):
-    """True for records that have a header of that key."""
+    """True for records that have a header with the key ``name``."""
 
     aliases = (f"{PACKAGE}.predicates.HasHeaderKey",)
 

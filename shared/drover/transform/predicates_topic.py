@@ -18,7 +18,7 @@ from drover.transform.transform import Predicate
 
 
 class TopicNameMatches(Predicate):
-    """True for records whose topic matches a pattern as a whole."""
+    """True for records whose whole topic name matches a pattern."""
 
     aliases = (f"{PACKAGE}.predicates.TopicNameMatches",)
 

@@ -1,4 +1,4 @@
-"""RegexRouter: topics by a regular expression."""
+"""RegexRouter: renames topics by a regular expression."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from drover.transform.transform import SettingError, Transform
 
 
 def regex_fault(pattern: str) -> str | None:
-    """What is wrong with a regular expression, as the end of a sentence; for settings."""
+    """The fault of a setting's Java regular expression, as the end of a sentence; None if valid."""
     try:
         JavaRegex(pattern.strip())
     except ValueError as error:
@@ -24,7 +24,7 @@ def regex_fault(pattern: str) -> str | None:
 
 
 class RegexRouter(Transform):
-    """Renames topics that match a pattern as a whole."""
+    """Renames topics whose whole name matches a pattern."""
 
     aliases = (f"{PACKAGE}.RegexRouter",)
 

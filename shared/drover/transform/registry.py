@@ -1,4 +1,4 @@
-"""Which transforms and predicates there are."""
+"""The registries of transforms and predicates."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from drover.transform.transform import Predicate, Transform
 
 
 def _transforms() -> Sequence[type[Transform]]:
-    # imported when first asked for: a cluster without transforms does not need them
+    # imported lazily: a cluster without transforms does not need them
     from drover.transform.arrow_function import ArrowFunction
     from drover.transform.cast import CastKey, CastValue
     from drover.transform.extract_field import ExtractFieldKey, ExtractFieldValue

@@ -1,4 +1,4 @@
-"""ReplaceField: fields are dropped or get another name."""
+"""ReplaceField: drops and renames fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def _renames_fault(renames: list[str]) -> str | None:
 
 
 def _halves(pair: str) -> list[str]:
-    # "a:b:" is a pair, as it is to Kafka Connect, and "a:" is none
+    # as in Kafka Connect, "a:b:" is a pair and "a:" is not
     return pair.rstrip(":").split(":")
 
 
@@ -70,7 +70,7 @@ class ReplaceField(FieldTransform):
             new = self._renames.get(child.name, child.name)
             old = self._old_names.get(new, new)
             if old != child.name:
-                raise RecordError(f"field {child.name!r} has the name that {old!r} is to get")
+                raise RecordError(f"fields {child.name!r} and {old!r} would both be named {new!r}")
             columns.append((child.with_name(new), column))
         changed = struct_of(columns, values)
         return with_column(batch, rebuilt_field(field, changed), changed)

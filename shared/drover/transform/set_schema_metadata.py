@@ -1,4 +1,4 @@
-"""SetSchemaMetadata: another name or version for the schema of the key or value."""
+"""SetSchemaMetadata: changes the schema's name or version of the key or value."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

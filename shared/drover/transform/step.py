@@ -1,4 +1,4 @@
-"""One transform of a chain, applied to the records that its predicate chooses."""
+"""One transform of a chain, applied to the records that its predicate selects."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from drover.record.arrow import Mask
 from drover.record.errors import rows_at
 from drover.transform.transform import Predicate, Transform
 
-#: A column that says which row of the whole batch each row is, while a transform has some of them.
+#: A temporary column with each row's number in the whole batch.
 _ROW = "\u0000row"
 
 
@@ -28,10 +28,10 @@ class TransformStep:
     negate: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The records after the transform, in their order.
+        """Apply the transform; the order of records is kept.
 
         Raises:
-            RecordError: a record cannot be transformed.
+            RecordError: A record cannot be transformed.
         """
         if self.predicate is None:
             return self.transform(batch)
@@ -50,7 +50,7 @@ class TransformStep:
             changed = [each for each in self.transform(numbered.filter(chosen)) if each.num_rows]
         if all(_ROW in each.schema.names for each in changed):
             return _merged([kept, *changed])
-        # a transform that does not keep unknown columns
+        # the transform dropped the column with the row numbers: keep the order by runs of rows
         return self._by_runs(batch, chosen)
 
     def _by_runs(self, batch: pa.RecordBatch, chosen: Mask) -> Iterator[pa.RecordBatch]:
@@ -59,17 +59,17 @@ class TransformStep:
             part = batch.slice(start, end - start)
             if is_chosen:
                 with rows_at(pa.array(range(start, end))):
-                    made = list(self.transform(part))
-                yield from made
+                    transformed = list(self.transform(part))
+                yield from transformed
             else:
                 yield part
             start = end
 
 
 def _merged(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows of all parts, ordered by _ROW, as they are within each part already.
+    """Merge parts, each ordered by _ROW, in the order of _ROW.
 
-    One batch if all parts have one schema, else a batch for each run of rows of one part.
+    Returns one batch if all parts have the same schema, else one per run of rows from one part.
     """
     if len(parts) == 1:
         return [parts[0].drop_columns(_ROW)]
@@ -89,6 +89,6 @@ def _merged(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _runs(values: Any) -> Iterator[tuple[Any, int]]:
-    """Each run of equal values, with the row behind its last one."""
+    """Each run of equal values with its end row (exclusive)."""
     encoded = pc.run_end_encode(values)
     yield from zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True)

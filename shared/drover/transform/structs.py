@@ -1,4 +1,4 @@
-"""Moving the columns of struct arrays; nothing here looks at single rows."""
+"""Vectorised operations on struct arrays."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,16 @@ Column = tuple[pa.Field, Array]
 
 
 def columns_of(values: Array, *, replace_nulls: bool = False) -> list[Column]:
-    """The fields of a struct array; ``replace_nulls`` gives nulls the default of their schema.
+    """The fields of a struct array and their columns.
 
-    Where the struct itself is null a column has any value.
+    ``replace_nulls`` replaces nulls with the default of the field's schema. In rows where the
+    struct itself is null, a column may have any value.
     """
-    found = []
+    columns = []
     for index in range(values.type.num_fields):
         field, column = values.type.field(index), values.field(index)
-        found.append((field, with_defaults(field, column) if replace_nulls else column))
-    return found
+        columns.append((field, with_defaults(field, column) if replace_nulls else column))
+    return columns
 
 
 def with_defaults(field: pa.Field, column: Array, where: Mask | None = None) -> Array:
@@ -35,10 +36,10 @@ def with_defaults(field: pa.Field, column: Array, where: Mask | None = None) -> 
 
 
 def struct_of(columns: Sequence[Column], like: Array) -> Array:
-    """A struct array of these columns, null where ``like`` is.
+    """A struct array of these columns, with nulls in the rows where ``like`` is null.
 
     Raises:
-        RecordError: two columns have the same name, or one has none.
+        RecordError: Two columns have the same name, or a name is empty.
     """
     names = [field.name for field, _ in columns]
     if len(set(names)) < len(names):
@@ -47,7 +48,7 @@ def struct_of(columns: Sequence[Column], like: Array) -> Array:
     if "" in names:
         raise RecordError("there would be a field without a name")
     if not columns:
-        # from_arrays cannot know how many rows there are
+        # without columns, from_arrays has no row count
         return pa.array(
             [{} if valid else None for valid in like.is_valid().to_pylist()], pa.struct([])
         )
@@ -59,9 +60,9 @@ def struct_of(columns: Sequence[Column], like: Array) -> Array:
 
 
 def rebuilt_field(field: pa.Field, values: Array) -> pa.Field:
-    """The field of changed structs: name, version, doc and parameters of the schema stay.
+    """The field for changed structs; it keeps the schema's name, version, doc and parameters.
 
-    The schema is required and has no default, as those that Kafka Connect rebuilds; a null among
-    the values is a tombstone.
+    As in Kafka Connect, a rebuilt schema is required and has no default. A null value is a
+    tombstone.
     """
     return with_default(field, None).with_type(values.type).with_nullable(False)

@@ -1,4 +1,4 @@
-"""TimestampConverter: between the forms that moments have."""
+"""TimestampConverter: converts between representations of time."""
 
 import datetime
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ from drover.transform.transform import SettingError
 
 STRING, UNIX, DATE, TIME, TIMESTAMP = "string", "unix", "Date", "Time", "Timestamp"
 _FORMAT, _PRECISION = "format", "unix.precision"
-#: Units of Unix time by how many of them a millisecond has, or how many milliseconds they have.
+#: Units of Unix time: the number of units per millisecond, or of milliseconds per unit.
 _PER_MS = {"microseconds": 1000, "nanoseconds": 1_000_000}
 _IN_MS = {"seconds": 1000, "milliseconds": 1}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -45,8 +45,9 @@ _TARGETS: Mapping[str, Schema] = {
 
 
 class TimestampConverter(FieldTransform):
-    """Converts a field, or a whole key or value, that is a text, Unix time, Date, Time or Timestamp
-    to another of these; all in UTC.
+    """Converts a field, or a whole key or value, between text, Unix time, Date, Time and Timestamp.
+
+    All times are in UTC.
     """
 
     purpose = "converting timestamps"
@@ -57,7 +58,7 @@ class TimestampConverter(FieldTransform):
         """See Transform."""
         return definition(
             text_key(
-                "target.type", validator=OneOf(*_TARGETS), documentation="The form to convert to."
+                "target.type", validator=OneOf(*_TARGETS), documentation="The type to convert to."
             ),
             text_key("field", default="", documentation="The field to convert; empty: all of it."),
             text_key(
@@ -158,7 +159,7 @@ class TimestampConverter(FieldTransform):
             return values.cast(pa.int64())
         if self._unit in _IN_MS:
             return pc.multiply_checked(values, _IN_MS[self._unit])
-        # towards zero, as Java divides
+        # pc.divide rounds towards zero, like Java
         return pc.divide(values, _PER_MS[self._unit])
 
     def _from_ms(self, ms: Array) -> Array:
@@ -182,7 +183,7 @@ class TimestampConverter(FieldTransform):
         return self._dates
 
     def _convert_value(self, value: Any) -> Any:
-        """A value without schema; moments of any kind become datetimes, as in Java."""
+        """Convert a value without schema; Date, Time and Timestamp become datetimes, as in Java."""
         if value is None:
             return None
         try:
@@ -227,12 +228,12 @@ class TimestampConverter(FieldTransform):
 
 
 def _cut(number: int, by: int) -> int:
-    """Divided towards zero."""
+    """Divide, rounding towards zero."""
     return number // by if number >= 0 else -(-number // by)
 
 
 def _floor_divide(values: Array, by: int) -> Array:
-    """pc.divide cuts towards zero."""
+    """Divide, rounding down; pc.divide rounds towards zero."""
     quotients = pc.divide(values, by)
     too_high = pc.greater(pc.multiply(quotients, by), values)
     return pc.subtract(quotients, too_high.cast(pa.int64()))

@@ -1,4 +1,4 @@
-"""TimestampRouter: topics by the time of records."""
+"""TimestampRouter: renames topics by the timestamps of records."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ _PATTERN = "timestamp.format"
 
 
 class TimestampRouter(Transform):
-    """Makes a topic's name of the old name and the record's time, in UTC."""
+    """Builds the topic from the old topic and the record's timestamp in UTC."""
 
     aliases = (f"{PACKAGE}.TimestampRouter",)
 

@@ -1,4 +1,4 @@
-"""Columns of topics: few names, each many times."""
+"""Conversions of topic columns, which repeat few distinct names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from drover.record.arrow import Array, Texts
 
 
 def by_topic(topics: Texts, convert: Callable[[str], Any], kind: pa.DataType) -> Array:
-    """What ``convert`` makes of every topic, called once for each name; null for null."""
+    """Apply ``convert`` to a column of topics, once for each distinct name; null stays null."""
     encoded = topics.dictionary_encode()
-    made = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], kind)
-    return made.take(encoded.indices)
+    converted = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], kind)
+    return converted.take(encoded.indices)

@@ -1,4 +1,4 @@
-"""What transforms and predicates are."""
+"""Base classes of transforms and predicates."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,21 +11,25 @@ from drover.record.arrow import Mask
 
 
 class Transform(ABC):
-    """Changes records; pickled with its config, called on executors with whole batches.
+    """Changes records.
 
-    It keeps the order of records and columns that it does not know, and has no state: any cut of
-    the records into batches gives the same records. It raises what is wrong with any of the rows:
-    whoever runs it finds out which ones by asking for fewer.
+    A transform is pickled with its config and called on executors with whole batches. It keeps the
+    order of records and unknown columns. It has no state: the result does not depend on the batch
+    boundaries. If any row fails, it raises; the pipeline calls it again with fewer rows to find
+    the bad ones.
     """
 
     version: ClassVar[str] = "unknown"
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """``config`` are the parsed settings, without the prefix (``transforms.NAME.``).
+        """Also called to validate a config.
+
+        Args:
+            config: Parsed settings by name, without the prefix ``transforms.NAME.``.
 
         Raises:
-            SettingError: they contradict each other. It is called to check a config, too.
+            SettingError: The settings contradict each other.
         """
         self.config = config
 
@@ -36,25 +40,30 @@ class Transform(ABC):
 
     @abstractmethod
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The records of ``batch`` (see drover.record) after the change: one batch, several when
-        they come out with several schemas, none when all are dropped.
+        """Transform a batch of records (see drover.record).
+
+        Returns:
+            One batch; several if the results have different schemas; none if all are dropped.
 
         Raises:
-            RecordError: a record cannot be transformed.
+            RecordError: A record cannot be transformed.
         """
 
 
 class Predicate(ABC):
-    """Says of each record whether a transform applies to it."""
+    """Decides for each record whether a transform applies to it."""
 
     version: ClassVar[str] = "unknown"
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """``config`` are the parsed settings, without the prefix (``predicates.NAME.``).
+        """Also called to validate a config.
+
+        Args:
+            config: Parsed settings by name, without the prefix ``predicates.NAME.``.
 
         Raises:
-            SettingError: they contradict each other. It is called to check a config, too.
+            SettingError: The settings contradict each other.
         """
         self.config = config
 
@@ -65,10 +74,10 @@ class Predicate(ABC):
 
     @abstractmethod
     def matches(self, batch: pa.RecordBatch) -> Mask:
-        """A boolean array without nulls, one for each record.
+        """A boolean array without nulls, one value per record.
 
         Raises:
-            RecordError: it cannot be said of a record.
+            RecordError: The predicate cannot be evaluated for a record.
         """
 
 

@@ -1,4 +1,4 @@
-"""ValueToKey: fields of the value as the key."""
+"""ValueToKey: builds the key from fields of the value."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from drover.transform.structs import columns_of, struct_of
 
 
 class ValueToKey(FieldTransform):
-    """Replaces the key by a struct or map of some fields of the value."""
+    """Replaces the key with a struct or map of fields of the value."""
 
     aliases = (f"{PACKAGE}.ValueToKey",)
     purpose = "making a key of fields"

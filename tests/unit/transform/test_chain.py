@@ -67,9 +67,9 @@ def faults(config: dict[str, str]) -> dict[str, str]:
         (HIDE | {"transforms.it.negate": "true"}, "transforms.it.negate",
          "needs transforms.it.predicate"),
         (HIDE | {"transforms.it.predicate": "p"}, "transforms.it.predicate",
-         "must be one of predicates, not 'p': predicates names none"),
+         "must be in the setting predicates, which lacks 'p': it is empty"),
         (HIDE | {"transforms.it.predicate": "p", "predicates": "q", "predicates.q.type":
-         "RecordIsTombstone"}, "transforms.it.predicate", "not 'p': there are q"),
+         "RecordIsTombstone"}, "transforms.it.predicate", "lacks 'p': it has q"),
         (HIDE | only("HasHeaderKey"), "predicates.p.name", "is required"),
         (HIDE | only("HasHeader", name="x"), "predicates.p.type", "did you mean 'HasHeaderKey'?"),
         (HIDE | only("FieldMatches", field="a"), "predicates.p.equals", "is required"),
@@ -86,7 +86,7 @@ def test_a_fault_is_where_it_is(config: dict[str, str], field: str, fault: str) 
 @pytest.mark.parametrize(
     ("plugin", "fault"),
     [
-        (SaysNoSettings, "does not say its settings: OSError: no disk"),
+        (SaysNoSettings, "cannot list its settings: OSError: no disk"),
         (SaysTooMuch, "has a setting called 'negate', which every transform has"),
     ],
 )

@@ -28,5 +28,5 @@ def _check(asked: JavaAnswer) -> None:
 
 
 def test_what_cannot_be_used_is_named_with_its_place() -> None:
-    with pytest.raises(ValueError, match=r"no property 'IsLatin' in Drover \(character 12\)"):
+    with pytest.raises(ValueError, match=r"not support the property 'IsLatin' \(character 12\)"):
         JavaRegex(r"\p{IsLatin}+")

@@ -41,7 +41,7 @@ def test_sources_know_no_partition_and_timestamp() -> None:
         ("ExtractField$Value", {"field": "a"}, "text", "no map"),
         ("ExtractField$Value", {"field": "a.b"} | NESTED, FULL, "no map"),
         ("Flatten$Value", {}, "text", "flattening needs a map in the value, not text"),
-        ("Flatten$Value", {}, {"at": AT}, "does not know a datetime: field 'at'"),
+        ("Flatten$Value", {}, {"at": AT}, "does not support a datetime: field 'at'"),
         ("ReplaceField$Value", {"include": "a"}, [1], "not a list"),
         ("MaskField$Value", {"fields": "a"}, None, "needs a value, not null"),
         ("MaskField$Value", {"fields": "a"}, {"a": b"x"}, "bytes cannot be masked"),

@@ -1,4 +1,5 @@
-"""The transform Sql: one SELECT over a batch of records, run by DuckDB in the pass itself.
+"""The transform Sql: DuckDB runs one SELECT over each batch of records.
 
-``statement`` parses and checks what it is, ``functions`` says what it may call, ``engine`` runs it.
+``statement`` parses and checks the SELECT, ``functions`` lists the allowed functions, ``engine``
+configures DuckDB.
 """

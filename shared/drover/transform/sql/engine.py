@@ -1,4 +1,4 @@
-"""DuckDB as it runs statements: without files, other libraries, settings and Python's variables."""
+"""DuckDB connections without access to files, extensions, settings and Python variables."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 _MEMORY = "512MB"
 _SETTINGS: dict[str, Any] = {
-    "threads": "1",  # Spark's tasks are what runs side by side
+    "threads": "1",  # Spark's tasks already run in parallel
     "memory_limit": _MEMORY,
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -20,40 +20,37 @@ _of_thread = threading.local()
 
 
 def missing_modules() -> str | None:
-    """What is not installed and has to be, as a sentence; None when it is all there."""
+    """The error for a missing DuckDB, as the end of a sentence; None if it is installed."""
     if find_spec("duckdb") is not None:
         return None
-    return (
-        "needs one more library on the workers: pip install 'drover-connect[sql]', then start them "
-        "again"
-    )
+    return "needs DuckDB on the workers: pip install 'drover-connect[sql]', then restart them"
 
 
 def connection() -> Any:
-    """This thread's database, which is empty and in memory."""
-    found = getattr(_of_thread, "connection", None)
-    if found is None:
-        # it takes 50 ms and may not be installed
+    """This thread's connection to an empty in-memory database."""
+    opened = getattr(_of_thread, "connection", None)
+    if opened is None:
+        # the import takes 50 ms, and DuckDB may not be installed
         import duckdb
 
-        found = duckdb.connect(":memory:", config=_SETTINGS)
-        # hours and days of timestamps are those of UTC, whatever the machine's are
-        found.execute("LOAD icu; SET TimeZone = 'UTC'; SET lock_configuration = true").fetchall()
-        _of_thread.connection = found
-    return found
+        opened = duckdb.connect(":memory:", config=_SETTINGS)
+        # date functions use UTC, regardless of the machine's time zone
+        opened.execute("LOAD icu; SET TimeZone = 'UTC'; SET lock_configuration = true").fetchall()
+        _of_thread.connection = opened
+    return opened
 
 
 def answer(query: str, argument: str) -> str:
-    """The one value that a query gives for its one argument, as text."""
-    # all rows: the connection is in use until the last one is fetched
-    ((found,),) = connection().execute(query, [argument]).fetchall()
-    return str(found)
+    """The single value that a query with one argument returns, as text."""
+    # fetchall: a result that is not fully read keeps the connection busy
+    ((value,),) = connection().execute(query, [argument]).fetchall()
+    return str(value)
 
 
 @contextmanager
-def time_limit(found: Any, limit_s: float) -> Iterator[None]:
-    """Interrupts what the connection runs when it takes longer."""
-    timer = threading.Timer(limit_s, found.interrupt)
+def time_limit(engine: Any, limit_s: float) -> Iterator[None]:
+    """Interrupt the connection's query after ``limit_s``."""
+    timer = threading.Timer(limit_s, engine.interrupt)
     timer.daemon = True
     timer.start()
     try:

@@ -1,8 +1,9 @@
-"""Functions that a statement may call.
+"""The functions that a SELECT may call.
 
-Each makes one value of the values of one record, always the same, in memory that is bounded by
-theirs. So none reads files, settings or the clock, draws lots, looks at other records, or makes a
-value as long as a number says.
+Each computes one value from the values of one record, is deterministic, and uses memory bounded by
+the size of its arguments. So the list has no function that reads files, settings, the clock or
+other records, none that returns random numbers, and none whose result has a length given by a
+number.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a statement says, and whether it may: DuckDB parses it, and all that is in it is checked."""
+"""Parses a SELECT with DuckDB and checks that every part of its syntax tree is allowed."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from drover.record.batch import KEY, RECORD_COLUMNS, TIMESTAMP, TOPIC, VALUE
 from drover.transform.sql.engine import answer
 from drover.transform.sql.functions import ALLOWED
 
-#: The relation, and a column of it that says which row of the batch each one is.
+#: The relation, and its column with the row number in the batch.
 RELATION, ROW = "batch", "drover_row"
 _MAX_CHARS = 16 * 1024
 _COMPUTED = (VALUE, KEY, TOPIC, TIMESTAMP)
-#: Parts of a SELECT that look at several rows, and what people call them.
+#: Clauses that read several rows: DuckDB's names in the syntax tree, and their keywords.
 _OF_SEVERAL_ROWS = {
     "modifiers": "DISTINCT, ORDER BY or LIMIT",
     "group_expressions": "GROUP BY",
@@ -22,24 +22,28 @@ _OF_SEVERAL_ROWS = {
     "qualify": "QUALIFY",
     "sample": "SAMPLE",
 }
-#: Expressions in which all that counts is what is inside of them.
+#: Expressions that are allowed if their children are.
 _HARMLESS = frozenset(("CASE", "CAST", "CONJUNCTION", "COMPARISON", "BETWEEN", "OPERATOR"))
 _HARMLESS_LEAVES = frozenset(("CONSTANT", "TYPE"))
-#: Operators of DuckDB's that are not harmless.
+#: Operators that are not allowed.
 _OPERATORS_REFUSED = frozenset(("UNNEST", "ARRAY_CONSTRUCTOR_SUBQUERY"))
 _NOT_FOUND = 2**63
 
 
 class StatementError(ValueError):
-    """A statement that is not allowed; the message says what is wrong at which place."""
+    """A statement is not allowed; the message has the fault with line and column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is run: ``text`` gives the columns ``computed`` and ROW, and reads the columns ``used``.
+    """A checked statement.
 
-    ``text`` None leaves the records as they are. ``probe`` computes the same of every row, with
-    null where that fails.
+    Attributes:
+        text: The SELECT to run; it returns the columns ``computed`` and ROW. None if the records
+            do not change.
+        probe: Computes the same for every row, with null for rows that fail.
+        computed: Names of the computed columns.
+        used: Names of the columns that the statement reads.
     """
 
     text: str | None
@@ -50,10 +54,10 @@ class Statement:
 
 @lru_cache(maxsize=100)
 def parse_statement(text: str) -> Statement:
-    """The statement of a text.
+    """Parse and check a statement.
 
     Raises:
-        StatementError: it is none, or not allowed.
+        StatementError: The text does not parse or is not allowed.
     """
     if len(text) > _MAX_CHARS:
         raise StatementError(f"must not be longer than {_MAX_CHARS} characters")
@@ -105,8 +109,8 @@ class _Checker:
         for part, called in _OF_SEVERAL_ROWS.items():
             if select[part]:
                 raise StatementError(
-                    f"must not have {called}: each record is looked at by itself, for batches are "
-                    "cut anywhere"
+                    f"must not have {called}: a statement cannot combine records, because batches "
+                    "may start and end at any record"
                 )
         source = select["from_table"]
         name = str(source.get("table_name", "")).lower()
@@ -118,7 +122,7 @@ class _Checker:
             self._relations = {str(source["alias"]).lower()}
 
     def _columns(self, selected: list[Any]) -> tuple[set[str], dict[str, Any]]:
-        """The columns that stay as they are, and those that are computed."""
+        """The unchanged columns, and the computed ones with their expressions."""
         kept: set[str] = set()
         everything = False
         computed: dict[str, Any] = {}
@@ -150,12 +154,12 @@ class _Checker:
         more = ("exclude_list", "replace_list", "qualified_exclude_list", "rename_list", "expr")
         if star["columns"] or any(star[each] for each in more):
             raise self._error(
-                "must have nothing behind *: columns that are not named stay as they are",
+                "must have nothing after *: columns that it does not return stay unchanged",
                 _place(star),
             )
 
     def _check(self, found: Mapping[str, Any], names: frozenset[str]) -> None:
-        """An expression; ``names`` are what functions inside of it call their arguments."""
+        """Check an expression; ``names`` are the parameters of the enclosing lambdas."""
         match found["class"]:
             case "COLUMN_REF":
                 self._use(found, names)
@@ -178,7 +182,8 @@ class _Checker:
         name = str(found["function_name"]).lower()
         if name not in ALLOWED or found["schema"] or found["catalog"]:
             raise self._error(
-                f"must not call {name}: it is none of the functions that are allowed", _place(found)
+                f"must not call {name}: the function is not in the list of allowed ones",
+                _place(found),
             )
         if found["distinct"] or found["filter"] or found["order_bys"]["orders"]:
             raise self._error(f"must call {name} with values only", _place(found))
@@ -189,14 +194,14 @@ class _Checker:
             return
         if path[0] not in RECORD_COLUMNS:
             raise self._error(
-                f"reads {path[0]!r}, which is no column: there are {', '.join(RECORD_COLUMNS)}, "
-                "and a field of the value is value.name",
+                f"reads {path[0]!r}, which is no column: use {', '.join(RECORD_COLUMNS)}, or "
+                "value.NAME for a field of the value",
                 _place(found),
             )
         self._used.add(path[0])
 
     def _path(self, found: Mapping[str, Any]) -> list[str]:
-        """A column's name and those of fields in it, in lower case, without the relation's."""
+        """The names of a column and of fields in it, in lower case, without the relation."""
         path = [str(each).lower() for each in found["column_names"]]
         return path[1:] if len(path) > 1 and path[0] in self._relations else path
 
@@ -213,7 +218,7 @@ def _place(found: Mapping[str, Any]) -> int:
 
 
 def _children(found: Any) -> Iterator[Mapping[str, Any]]:
-    """Expressions inside of one, however they are kept there."""
+    """The direct child expressions, which may be in nested lists and objects."""
     for value in found.values() if isinstance(found, dict) else found:
         if isinstance(value, dict) and "class" in value:
             yield value

@@ -1,4 +1,4 @@
-"""Sql: one SELECT over a batch."""
+"""Sql: runs one SELECT over a batch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,13 +18,13 @@ from drover.transform.sql.statement import RELATION, ROW, StatementError, parse_
 from drover.transform.transform import Transform
 
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
-#: Rows that are looked at one by one before the batch is asked for the rest.
+#: The most failed rows of a batch that are run one by one to get their errors.
 _PROBED_ROWS_MAX = 1_000
 _WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 class Sql(Transform):
-    """Filters records and computes their values, keys, topics and timestamps by a SELECT."""
+    """Filters records and computes values, keys, topics and timestamps with a SELECT."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -34,7 +34,7 @@ class Sql(Transform):
                 "query",
                 validator=Check(_fault),
                 documentation="A SELECT FROM batch that returns value, and may return key, topic "
-                "and timestamp; what it does not return stays.",
+                "and timestamp; other columns stay unchanged.",
             ),
             ConfigKey(
                 "timeout.ms",
@@ -59,18 +59,18 @@ class Sql(Transform):
         columns = [*(batch.column(each) for each in statement.used), numbers]
         relation = pa.table(columns, names=names)
         try:
-            found, kinds = self._run(statement.text, relation)
+            result, kinds = self._run(statement.text, relation)
         except RowsError:
             raise
         except RecordError as error:
             raise self._of_rows(relation) or error from None
-        rows = np.asarray(found.column(ROW))
+        rows = np.asarray(result.column(ROW))
         if not len(rows):
             return []
         whole = len(rows) == batch.num_rows
         made = batch if whole else batch.take(pa.array(rows))
         for name in statement.computed:
-            column = _plain(found.column(name))
+            column = _plain(result.column(name))
             try:
                 field, column = _record_column(name, column, kinds[name])
             except RecordError as error:
@@ -82,8 +82,9 @@ class Sql(Transform):
         return [made]
 
     def _of_rows(self, relation: pa.Table) -> RowsError | None:
-        """Which rows fail, of which there may be many: halving would run a statement for each
-        half. None where that cannot be told.
+        """The rows that fail and their errors; None if they cannot be determined.
+
+        The probe finds them in one query, because bisecting the batch would take many.
         """
         if relation.num_rows == 1:
             return None
@@ -122,11 +123,11 @@ class Sql(Transform):
             duckdb.CatalogException,
             duckdb.NotImplementedException,
         ) as error:
-            # of no row: with these columns it cannot be run at all
-            told = RecordError(_told(error))
-            raise RowsError(dict.fromkeys(range(relation.num_rows), told)) from None
+            # the statement does not fit the columns, so it fails for every row
+            fault = RecordError(_message(error))
+            raise RowsError(dict.fromkeys(range(relation.num_rows), fault)) from None
         except duckdb.Error as error:
-            raise RecordError(_told(error)) from None
+            raise RecordError(_message(error)) from None
         finally:
             engine.unregister(RELATION)
 
@@ -149,7 +150,7 @@ def _record_column(name: str, column: Any, kind: str) -> tuple[pa.Field, Any]:
         return arrow_field(name, None), column
     required = pa.types.is_struct(column.type) and not column.null_count
     field = pa.field(name, column.type, nullable=not required)
-    schema_of(field)  # refuses what no schema has
+    schema_of(field)  # raises for types that no schema has
     return field, column
 
 
@@ -159,8 +160,8 @@ def _plain(column: pa.ChunkedArray) -> Any:
     return joined if kind is None else joined.cast(kind)
 
 
-def _told(error: Exception) -> str:
-    """DuckDB's words without the statement, which it repeats behind them."""
+def _message(error: Exception) -> str:
+    """DuckDB's message without the statement that follows it."""
     lines = str(error).partition("\n\nLINE ")[0].splitlines()
     return " ".join(each.strip() for each in lines if each.strip())
 
