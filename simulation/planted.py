@@ -70,7 +70,7 @@ def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
 def _refuse_no_generation(
     group: Group, member_id: str, instance_id: str | None, generation: int | None
 ) -> DroverError | None:
-    return fencing.refusal(group, member_id, instance_id, None)
+    return fencing.member_error(group, member_id, instance_id, None)
 
 
 def _settle_at_once(membership: Membership, assignment: Assignment) -> None:
@@ -150,7 +150,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "any-generation": Bug(
         "only members of the present generation are given its assignment",
-        "drover_coordinator.core.groups.sync.refusal",
+        "drover_coordinator.core.groups.sync.member_error",
         _refuse_no_generation,
     ),
     "no-catching-up": Bug(

@@ -143,7 +143,7 @@ def test_a_wrong_password_is_told(
         with pytest.raises(DroverError) as caught:
             doing(storage)
         assert "not-it" not in caught.value.message
-        return "do not let this user in" in caught.value.message
+        return "reject the connection" in caught.value.message
 
     wait_until(is_told)
 

@@ -76,7 +76,7 @@ def test_a_topic_that_was_deleted_is_made_again(
     owner.writer.publish([staged(owner, b"before")], [])
     admin.delete_topics([world.topic])[world.topic].result(CALL_TIMEOUT_S)
     monkeypatch.setattr(producer_session, "_UNKNOWN_TOPIC_S", 0.5)
-    with pytest.raises(UnavailableError, match=r"Does the topic .* exist"):
+    with pytest.raises(UnavailableError, match=r"Check that the topic .* exists"):
         owner.writer.publish([staged(owner, b"lost")], [])
     owner.start()  # as a runner does
     owner.writer.publish([staged(owner, b"after")], [])
@@ -94,7 +94,7 @@ def test_an_offsets_topic_that_is_gone_is_told_in_the_end(
         owner.writer.publish([staged(owner, b"again")], [offset(2)])
     owner.writer.open()
     owner.writer.opened([])
-    with pytest.raises(FailedPreconditionError, match=rf"Does the topic .*{topic}"):
+    with pytest.raises(FailedPreconditionError, match=rf"Check that the topic .*{topic}"):
         owner.writer.publish([staged(owner, b"again")], [offset(2)])
 
 

@@ -19,7 +19,7 @@ from drover_coordinator.backends.kafka.control_records import (
     encode_claims_record,
 )
 from drover_coordinator.backends.kafka.offsets import page_of, parse_change
-from drover_coordinator.core.claims.task_claims import ClaimsRecord, TaskClaims, refused_or_granted
+from drover_coordinator.core.claims.task_claims import ClaimsRecord, TaskClaims, grant_or_reject
 from drover_coordinator.offset_store import canonical_token
 
 
@@ -50,7 +50,7 @@ class FoldedStore:
 
     def claim_tasks(self, requests: Sequence[ClaimRequest]) -> list[Term | FailedPreconditionError]:
         draft = self.claims().draft()
-        answers = refused_or_granted(draft, requests)
+        answers = grant_or_reject(draft, requests)
         self._append(draft.records)
         return answers
 

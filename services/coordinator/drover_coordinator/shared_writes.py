@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from drover.errors import Reason, ResourceExhaustedError, UnavailableError
 
-#: A request that waits longer is refused; together with the store's own wait this is shorter than
+#: A request that waits longer is rejected; together with the store's own wait this is shorter than
 #: the deadlines of callers.
 WAIT_MAX_S = 5.0
 #: The items of one batch; tasks and offsets count alike. Such a write takes well below a second.

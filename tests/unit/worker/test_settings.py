@@ -78,7 +78,7 @@ def test_hosts_that_may_be_called_reach_the_engine(monkeypatch: pytest.MonkeyPat
     [
         ("DROVER_WORKER_LISTEN", "nowhere", "host:port"),
         ("DROVER_WORKER_LISTEN", "0.0.0.0:7411", "DROVER_WORKER_ADVERTISED must be given"),
-        ("DROVER_WORKER_ADVERTISED", "host:0", "port 0"),
+        ("DROVER_WORKER_ADVERTISED", "host:0", "must not be 0"),
         ("DROVER_WORKER_ADVERTISED", "w:7411", "DROVER_WORKER_INTERNAL_LISTEN must be given"),
         ("DROVER_WORKER_LISTEN", "10.0.0.1:7411", "DROVER_WORKER_INTERNAL_LISTEN must be given"),
         (

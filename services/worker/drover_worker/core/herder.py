@@ -311,8 +311,8 @@ class Herder:
         item = self.work.tasks.get(event.task)
         if item is None or item.run_id != event.run_id:
             return
-        refused = self.membership.claim_refused(event.error)
-        item.not_prepared(self.context, event.run_id, event.error, fenced=refused)
+        is_fenced = self.membership.handle_claim_error(event.error)
+        item.not_prepared(self.context, event.run_id, event.error, fenced=is_fenced)
         self.work.touch(event.task)
 
     def _task_claimed(self, event: events.TaskClaimed) -> None:

@@ -47,7 +47,7 @@ from drover_coordinator.backends.kafka.claims_log import ClaimsLog
 from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
 from drover_coordinator.backends.kafka.sink_groups import SinkGroupCheck, SinkGroups
-from drover_coordinator.core.claims.task_claims import Draft, refused_or_granted
+from drover_coordinator.core.claims.task_claims import Draft, grant_or_reject
 from drover_coordinator.offset_store import OffsetQueue, canonical_token
 from drover_coordinator.sharding.shards import Fencing
 
@@ -205,12 +205,12 @@ class KafkaOffsets:
     ) -> Sequence[Term | FailedPreconditionError]:
         async with self._write_lock:
             loaded = self._required()
-            refused = await self._fence_earlier_sets(loaded, requests)
+            errors = await self._fence_earlier_sets(loaded, requests)
             draft = loaded.log.claims.draft()
-            granted = [each for each in requests if each.task.connector not in refused]
-            answers = iter(refused_or_granted(draft, granted))
+            granted = [each for each in requests if each.task.connector not in errors]
+            results = iter(grant_or_reject(draft, granted))
             await self._write(loaded, _Transaction(draft))
-            return [refused.get(each.task.connector) or next(answers) for each in requests]
+            return [errors.get(each.task.connector) or next(results) for each in requests]
 
     async def _fence_earlier_sets(
         self, loaded: _Loaded, requests: Sequence[ClaimRequest]
@@ -232,13 +232,13 @@ class KafkaOffsets:
             with contextlib.suppress(FailedPreconditionError):  # the grant below rejects it
                 draft.enter_set(request)
         await self._write(loaded, _Transaction(draft))
-        refused = {}
+        errors = {}
         for connector in connectors:
             try:
                 await self._fence(loaded, connector)
             except FailedPreconditionError as error:
-                refused[connector] = error
-        return refused
+                errors[connector] = error
+        return errors
 
     async def _fence(self, loaded: _Loaded, connector: str) -> None:
         """Fence the producers of tasks whose claims are revoked, once for each revocation."""

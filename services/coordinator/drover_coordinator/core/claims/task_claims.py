@@ -201,7 +201,7 @@ class Draft:
         return self._claims.get(task) or self._base.claim_record(task)
 
 
-def refused_or_granted(
+def grant_or_reject(
     draft: Draft, requests: Sequence[ClaimRequest]
 ) -> list[Term | FailedPreconditionError]:
     """Decide several requests in sequence: a term or an error for each."""

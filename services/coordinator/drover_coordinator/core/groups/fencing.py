@@ -11,7 +11,7 @@ from drover_coordinator.core.groups.failures import (
 from drover_coordinator.core.groups.group import Group
 
 
-def refusal(
+def member_error(
     group: Group, member_id: str, instance_id: str | None, generation: int | None
 ) -> DroverError | None:
     """The error of a member's call, or None if it is valid.

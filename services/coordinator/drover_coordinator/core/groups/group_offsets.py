@@ -29,7 +29,7 @@ from drover_coordinator.core.groups.failures import (
     non_empty_group,
     unknown_member,
 )
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import OffsetRecord
@@ -43,9 +43,9 @@ _POSITION_BYTES = 64
 
 def commit(group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuilder) -> None:
     """Commit offsets, all valid ones in one append (O1 to O4)."""
-    refused = _commit_refusal(group, event)
-    if refused is not None:
-        builder.fail(event.call_id, refused)
+    error = _commit_error(group, event)
+    if error is not None:
+        builder.fail(event.call_id, error)
         return
     if group is not None and group.state is GroupState.COMPLETING_REBALANCE:
         builder.complete(event.call_id, GroupCommit(rebalance_in_progress=True))
@@ -79,7 +79,7 @@ def new_count(group: Group | None, event: CommitGroupOffsets) -> int:
     return sum(TopicPartition(each.topic, each.partition) not in offsets for each in event.offsets)
 
 
-def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverError | None:
+def _commit_error(group: Group | None, event: CommitGroupOffsets) -> DroverError | None:
     """The error of a commit, or None; a group with members accepts commits of members only."""
     if group is None:
         if event.generation < 0:
@@ -89,7 +89,7 @@ def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverErr
         return None
     if event.generation < 0 and not event.member_id and event.instance_id is None:
         return unknown_member(group.group_id, event.member_id)
-    return refusal(group, event.member_id, event.instance_id, event.generation)
+    return member_error(group, event.member_id, event.instance_id, event.generation)
 
 
 def fetch(group: Group | None, event: FetchGroupOffsets, builder: OutcomeBuilder) -> None:

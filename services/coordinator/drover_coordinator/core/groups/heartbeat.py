@@ -2,7 +2,7 @@
 
 from drover.model.group import GroupState
 from drover_coordinator.core.groups.events import Heartbeat
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.leave import fail_parked_calls
 from drover_coordinator.core.groups.member import Member
@@ -14,9 +14,9 @@ from drover_coordinator.core.groups.settings import STALLED_MS, GroupSettings
 
 def heartbeat(group: Group, event: Heartbeat, builder: OutcomeBuilder) -> None:
     """Extend the session; the response is True if the member has to rejoin (H1)."""
-    refused = refusal(group, event.member_id, event.instance_id, event.generation)
-    if refused is not None:
-        builder.fail(event.call_id, refused)
+    error = member_error(group, event.member_id, event.instance_id, event.generation)
+    if error is not None:
+        builder.fail(event.call_id, error)
         return
     extend_session(group, group.members[event.member_id], builder)
     builder.complete(event.call_id, group.state is GroupState.PREPARING_REBALANCE)

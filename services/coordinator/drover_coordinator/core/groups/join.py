@@ -17,7 +17,7 @@ from drover_coordinator.core.groups.failures import (
     inconsistent_protocol,
     not_available,
 )
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
@@ -52,21 +52,21 @@ def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: Grou
     if group.state is GroupState.DEAD:
         builder.fail(event.call_id, not_available(group.group_id))
         return
-    known, refused = group.holder(event.instance_id), None
+    known, error = group.holder(event.instance_id), None
     if event.member_id:
         known = group.members.get(event.member_id)
         if event.instance_id is not None or event.member_id not in group.pending:
-            refused = refusal(group, event.member_id, event.instance_id, None)
-    if refused is not None and event.instance_id is not None:
-        builder.fail(event.call_id, refused)
+            error = member_error(group, event.member_id, event.instance_id, None)
+    if error is not None and event.instance_id is not None:
+        builder.fail(event.call_id, error)
     elif not group.accepts(known, settings.group_max_size):
-        _refuse_for_size(group, known, event, builder, settings)
+        _fail_for_size(group, known, event, builder, settings)
     elif not group.supports(event.protocol_type, event.protocols):
         builder.fail(event.call_id, _inconsistent(group, event))
-    elif refused is not None:
-        builder.fail(event.call_id, refused)
+    elif error is not None:
+        builder.fail(event.call_id, error)
     elif (violation := _size_violation(group, known, event)) is not None:
-        _refuse_for_bytes(group, violation, event, builder, settings)
+        _fail_for_bytes(group, violation, event, builder, settings)
     elif event.member_id and known is not None:
         _rejoin(group, known, event, builder, settings)
     elif event.member_id:
@@ -88,7 +88,7 @@ def _inconsistent(group: Group, event: JoinGroup) -> DroverError:
     return inconsistent_protocol("protocols", "must include one that every member supports")
 
 
-def _refuse_for_size(
+def _fail_for_size(
     group: Group,
     known: Member | None,
     event: JoinGroup,
@@ -117,7 +117,7 @@ def _size_violation(group: Group, known: Member | None, event: JoinGroup) -> Siz
     )
 
 
-def _refuse_for_bytes(
+def _fail_for_bytes(
     group: Group,
     violation: SizeViolation,
     event: JoinGroup,

@@ -56,7 +56,7 @@ from drover_coordinator.core.groups.failures import (
     too_many_offsets,
     unknown_member,
 )
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
@@ -321,9 +321,9 @@ class GroupsMachine:
         group = self._groups.get(event.group_id)
         if group is None:
             return self._unknown_member("ClaimTask", event)
-        refused = refusal(group, event.member_id, None, event.generation)
-        if refused is not None:
-            return _failed(event.call_id, refused)
+        error = member_error(group, event.member_id, None, event.generation)
+        if error is not None:
+            return _failed(event.call_id, error)
         return _completed(event.call_id, None)
 
     def _watch_opened(self, event: WatchOpened, now_ms: int) -> Outcome[LogValue]:

@@ -4,7 +4,7 @@ from drover.errors import DroverError
 from drover.model.group import GroupState, RebalanceInProgress, Synced
 from drover_coordinator.core.groups.events import SyncGroup
 from drover_coordinator.core.groups.failures import inconsistent_protocol, superseded
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
@@ -15,11 +15,11 @@ from drover_coordinator.core.groups.settings import GroupSettings
 
 def sync(group: Group, event: SyncGroup, builder: OutcomeBuilder) -> None:
     """Park until the assignment is durable, or respond with a durable one (S1 to S3)."""
-    refused = refusal(
+    error = member_error(
         group, event.member_id, event.instance_id, event.generation
     ) or _wrong_protocol(group, event)
-    if refused is not None:
-        builder.fail(event.call_id, refused)
+    if error is not None:
+        builder.fail(event.call_id, error)
         return
     member = group.members[event.member_id]
     if group.state is GroupState.PREPARING_REBALANCE:

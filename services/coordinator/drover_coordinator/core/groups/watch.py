@@ -3,7 +3,7 @@
 from drover.model.group import GroupState, WatchedGroup
 from drover_coordinator.core.groups.events import WatchOpened, WatchStarted
 from drover_coordinator.core.groups.failures import too_many_watches
-from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.fencing import member_error
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
@@ -13,9 +13,9 @@ from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX, Grou
 
 def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> None:
     """Open a watch for a member and restart its session."""
-    refused = refusal(group, event.member_id, None, None)
-    if refused is not None:
-        builder.fail(event.call_id, refused)
+    error = member_error(group, event.member_id, None, None)
+    if error is not None:
+        builder.fail(event.call_id, error)
         return
     member = group.members[event.member_id]
     if len(member.watches) >= WATCHES_PER_MEMBER_MAX:

@@ -62,7 +62,7 @@ class ConfigLogLease:
             return
         self._cause_id = ""
         if error.reason is Reason.STALE_TERM:
-            self._membership.refused(error)
+            self._membership.handle_fencing_error(error)
         self._waiting = True
         self._context.set_timer(
             "claim-writer", self._context.call_backoff_ms(self._attempt), ClaimWriterDue()

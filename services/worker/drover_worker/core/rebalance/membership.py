@@ -196,7 +196,7 @@ class Membership:
         elif self.stage in _REJOINING:
             self._strategy.membership_lost()
 
-    def refused(self, error: DroverError) -> bool:
+    def handle_fencing_error(self, error: DroverError) -> bool:
         """Handle an error that fences this member or its generation; False for another error."""
         if error.reason is Reason.UNKNOWN_MEMBER_ID:
             self.lose_membership("the coordinator does not know this member")
@@ -206,11 +206,11 @@ class Membership:
             return True
         return False
 
-    def claim_refused(self, error: DroverError) -> bool:
-        """Handle the error of a task's claim as ``refused`` does; False for another error."""
+    def handle_claim_error(self, error: DroverError) -> bool:
+        """As ``handle_fencing_error``, for the error of a task's claim."""
         if error.reason is Reason.STALE_TERM and not self._strategy.stops_for_a_rebalance:
             return True  # another worker claimed under task configs that this one has yet to read
-        return self.refused(error)
+        return self.handle_fencing_error(error)
 
     def pump(self) -> None:
         """Join or leave once the work has stopped."""
@@ -332,7 +332,7 @@ class Membership:
         """Handle the failure of a call of the membership."""
         if cause_id == self._heartbeat_id:
             self._heartbeat_id = ""
-            self.refused(error)
+            self.handle_fencing_error(error)
             return
         if cause_id != self._call_id:
             return

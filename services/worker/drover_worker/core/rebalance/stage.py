@@ -14,9 +14,9 @@ class Stage(StrEnum):
     STARTING = "waiting for the engine and the config log"
     #: A rebalance started, or the membership was lost: work stops before the next join.
     STOPPING_WORK = "stopping its work for a rebalance"
-    #: JoinGroup is under way.
+    #: JoinGroup is in flight.
     JOINING = "joining the group"
-    #: SyncGroup is under way.
+    #: SyncGroup is in flight.
     SYNCING = "waiting for its assignment"
     #: The leader has read more of the config log than this worker, which reads to its end.
     CATCHING_UP = "reading the config log to its end"

@@ -26,9 +26,9 @@ class DrainRequests:
             return
         own = request.worker_id == self._context.settings.worker_id
         if membership.leads:
-            refusal = self._refusal(request)
-            if refusal is not None:
-                self._pending.fail(pending, refusal)
+            error = self._drain_error(request)
+            if error is not None:
+                self._pending.fail(pending, error)
                 return
             if not own:
                 self._pending.forward(pending, request.worker_id, Reason.NOT_OWNER)
@@ -54,7 +54,7 @@ class DrainRequests:
             elif self._membership.settled and not drain.needs_rejoin:
                 self._pending.complete(pending, Accomplished())
 
-    def _refusal(self, request: DrainWorker) -> DroverError | None:
+    def _drain_error(self, request: DrainWorker) -> DroverError | None:
         """Leader: the error of a request that cannot be carried out."""
         membership = self._membership
         if request.worker_id not in membership.assignments:
