@@ -32,8 +32,9 @@ def issue(
     ends: timedelta = 60 * DAY,
     trusted: Authority | None = None,
 ) -> TlsFiles:
-    """Write a certificate's files; ``begins`` and ``ends`` count from now, ``trusted`` is its CA
-    bundle.
+    """Write a certificate's files; ``begins`` and ``ends`` count from now.
+
+    ``trusted`` is the authority in its CA file, by default its own.
     """
     now = datetime.now(UTC)
     cert, key = authority.issue(name, hosts=hosts, begins=now + begins, ends=now + ends)
