@@ -230,7 +230,7 @@ def test_what_retention_removed_is_skipped_and_told(topic: Topic) -> None:
     plan = topic.plan({0: 2})
     assert plan.skipped == {(topic.name, 0): 4}
     assert [row["value"] for row in topic.read(plan.ranges)] == [b"6", b"7", b"8", b"9"]
-    with pytest.raises(OutOfRangeError, match="were removed while they were read"):
+    with pytest.raises(OutOfRangeError, match="were removed by retention during the read"):
         topic.read(planned.ranges)
     assert [row["value"] for row in topic.read(plan.ranges)] == [b"6", b"7", b"8", b"9"]
 
@@ -244,7 +244,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     wait_until(lambda: not topic.plane.end_offsets([(topic.name, 0)]))
     assert topic.plan({0: 5}) == ReadPlan((), {(topic.name, 0): 5})
     wait_until(lambda: _created(topic, kafka))
-    with pytest.raises(DataLossError, match="ends at offset 0, but is read up to 5"):
+    with pytest.raises(DataLossError, match="ends at offset 0, but was read up to 5"):
         wait_until(lambda: topic.plan({0: 5}).record_count, timeout_s=30)
 
 

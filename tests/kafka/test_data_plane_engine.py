@@ -339,7 +339,7 @@ async def test_a_topic_that_the_cluster_keeps_itself_in_is_refused(flow: Flow) -
         await flow.start(kind)
     await wait_until_async(lambda: len(flow.failures()) == 2, timeout_s=CALL_TIMEOUT_S)
     for failure in flow.failures():
-        assert f"the topic {flow.topic} is one that Drover keeps itself in" in failure
+        assert f"the topic {flow.topic} is internal to the cluster" in failure
 
 
 # -- deaths ----------------------------------------------------------------------------------

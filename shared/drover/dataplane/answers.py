@@ -1,8 +1,8 @@
-"""What comes of a function on an executor: its rows, or the very error that it raised.
+"""Answers of functions on executors: their rows, or the exception that they raised.
 
-Spark hands an executor's error to the driver as text, which has to be guessed at. Here it is an
-answer like any other, so the driver raises it again: of its class, with its causes, and with the
-executor's trace as a note. (So Spark never repeats such a call: who runs it decides.)
+Spark passes an executor's exception to the driver as text. Here it is part of the answer, so the
+driver raises it unchanged: with its class, its causes, and the executor's trace as a note. (Spark
+therefore never repeats such a call; the caller decides about retries.)
 """
 
 import gc
@@ -19,50 +19,49 @@ import pyarrow as pa
 
 ANSWER = "answer"
 ANSWER_DDL = f"{ANSWER} binary"
-#: An error and its causes, of which that many are looked at.
+#: The most causes of an error that are followed.
 _CAUSES_MAX = 10
-#: New objects before Python looks for cycles among them. Batches are lists of many objects without
-#: any: looking after every 700, as it does by itself, took 1.4 of the 3.4 s of reading a million
-#: messages.
+#: How many new objects trigger Python's garbage collector. Batches are lists of many objects
+#: without cycles: the default of 700 took 1.4 of the 3.4 s of reading a million messages.
 _COLLECTION_OBJECTS = 500_000
-#: Spark looks for cycles after every call, through all that the libraries of a connector made when
-#: they were loaded: an eighth of what executors take where that is SQLAlchemy.
+#: Spark runs the garbage collector after every call, through all objects of the imported libraries:
+#: an eighth of the executors' time with SQLAlchemy.
 _FREEZES_MAX = 10
 _SCHEMA = pa.schema([(ANSWER, pa.binary())])
 
 
 class ExecutorError(Exception):
-    """An error of an executor whose class cannot be sent; the message names it."""
+    """An error of an executor that cannot be pickled; the message has its class."""
 
 
 class PassLostError(Exception):
-    """A call on an executor did not answer: a process of Spark ended under it."""
+    """A call on an executor has no answer, because a Spark process ended."""
 
 
 @dataclass(frozen=True)
 class Answering:
-    """``function`` over its argument to the end, as one pickled answer; runs on executors."""
+    """Runs ``function`` on its argument to the end, with one pickled answer; on executors."""
 
     function: Callable[[Any], Iterable[Any]]
 
     def __call__(self, argument: Any) -> Iterator[bytes]:
-        """Yields the answer; raises nothing that is an Exception."""
+        """Yield the answer; never raises an Exception."""
         began_s = time.monotonic()
         _loaded_modules.pass_over(len(sys.modules))
         try:
             with _rare_collections():
                 rows = [row for batch in self.function(argument) for row in _rows(batch)]
             answer = pickle.dumps((rows, [], time.monotonic() - began_s))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver gets it
+        except Exception as error:  # noqa: BLE001 - noqa: BLE001 - every error is sent to the driver
             answer = pickle.dumps(([], _packed(error), time.monotonic() - began_s))
         yield answer
 
 
 class LoadedModules:
-    """Has the collector pass over what there is when modules were loaded since it was asked last.
+    """Freezes the objects of newly imported modules, so that the garbage collector skips them.
 
-    Ask it before a call: Spark has looked for cycles after the one before, so there are none then.
-    What is passed over is so for good, hence ``_FREEZES_MAX`` times at most.
+    Call it before a call's work: the collector has just run, so there are no cycles. Frozen objects
+    are never collected, hence at most ``_FREEZES_MAX`` times.
     """
 
     def __init__(self, freeze: Callable[[], None] = gc.freeze) -> None:
@@ -71,7 +70,7 @@ class LoadedModules:
         self._freezes = 0
 
     def pass_over(self, count: int) -> None:
-        """So many modules are loaded now."""
+        """Freeze if more than before, ``count`` modules, are imported now."""
         if count > self._count and self._freezes < _FREEZES_MAX:
             self._count = count
             self._freezes += 1
@@ -85,7 +84,7 @@ def _rows(batch: Any) -> list[Any]:
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise TypeError(
             "a function on executors must yield Arrow record batches, not "
-            f"{type(batch).__name__}: pa.RecordBatch.from_pylist makes one of dicts"
+            f"{type(batch).__name__}: use pa.RecordBatch.from_pylist for dicts"
         )
     rows: list[Any] = batch.to_pylist()
     return rows
@@ -108,7 +107,7 @@ class AnsweringInArrow:
     function: Callable[[Iterator[Any]], Iterable[Any]]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yields one row."""
+        """Yield one row."""
         for answer in Answering(self.function)(batches):
             yield pa.RecordBatch.from_pydict({ANSWER: [answer]}, schema=_SCHEMA)
 
@@ -117,13 +116,13 @@ def rows_of(answers: Iterable[bytes]) -> list[dict[str, Any]]:
     """The rows of all answers, in order.
 
     Raises:
-        Exception: the first error among them.
+        Exception: The first error among them.
     """
     return read_answers(answers)[0]
 
 
 def read_answers(answers: Iterable[bytes]) -> tuple[list[dict[str, Any]], float]:
-    """As ``rows_of``, and how many seconds the longest call took on its executor."""
+    """As ``rows_of``, with the duration in seconds of the longest call on its executor."""
     found: list[dict[str, Any]] = []
     longest_s = 0.0
     for answer in answers:
@@ -136,7 +135,7 @@ def read_answers(answers: Iterable[bytes]) -> tuple[list[dict[str, Any]], float]
 
 
 def with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, what caused it, what caused that; a cycle ends."""
+    """The error and its chain of causes; stops at a cycle."""
     each: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if each is None:
@@ -146,7 +145,7 @@ def with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _packed(error: BaseException) -> list[tuple[bytes, str]]:
-    """The error and its causes: each pickled (empty if that cannot be), and told in words."""
+    """The error and its causes: each pickled (empty if impossible), and as text."""
     error.add_note(f"on an executor:\n{''.join(traceback.format_exception(error))}".rstrip())
     return [(_pickled(each), _told(each)) for each in with_causes(error)]
 
@@ -155,7 +154,7 @@ def _pickled(error: BaseException) -> bytes:
     try:
         blob = pickle.dumps(error)
         return blob if type(pickle.loads(blob)) is type(error) else b""
-    except Exception:  # noqa: BLE001 - code of whoever wrote the error
+    except Exception:  # noqa: BLE001 - noqa: BLE001 - the exception's own code
         return b""
 
 
@@ -163,13 +162,13 @@ def _told(error: BaseException) -> str:
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
         lines = [f"{kind}: {error}", *getattr(error, "__notes__", ())]
-    except Exception:  # noqa: BLE001 - code of whoever wrote the error
+    except Exception:  # noqa: BLE001 - noqa: BLE001 - the exception's own code
         lines = [kind]
     return "\n".join(lines)
 
 
 def _unpacked(errors: list[tuple[bytes, str]]) -> BaseException:
-    """The error, its causes linked."""
+    """The error with its causes linked."""
     cause: BaseException | None = None
     for blob, told in reversed(errors):
         error = _read(blob, told)
@@ -182,6 +181,6 @@ def _unpacked(errors: list[tuple[bytes, str]]) -> BaseException:
 def _read(blob: bytes, told: str) -> BaseException:
     try:
         error = pickle.loads(blob) if blob else None
-    except Exception:  # noqa: BLE001 - a class that only executors have
+    except Exception:  # noqa: BLE001 - noqa: BLE001 - the class exists only on executors
         error = None
     return error if isinstance(error, BaseException) else ExecutorError(told)

@@ -1,8 +1,8 @@
-"""Rows that a Python function makes on executors, one Spark partition for each number.
+"""Rows that a Python function creates on executors, one Spark partition per number.
 
-As a frame they are like any other. When the next step is a Python function over Arrow batches as
-well (staging, or a sink that writes with Python), both run in one pass and the rows never become
-rows of the JVM: measured, that is three to five times as fast.
+They can be used as a frame. When the next step is also a Python function over Arrow batches
+(staging, or a sink in Python), both run in one pass and no row enters the JVM, which is three to
+five times as fast.
 """
 
 import sys
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 
-#: From record batches to record batches, as mapInArrow takes it; has to be picklable.
+#: A function from record batches to record batches, as for mapInArrow; picklable.
 ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
 
 
@@ -37,9 +37,9 @@ ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
 class ArrowRows:
     """Rows by Spark partition.
 
-    ``read(n)`` gives the record batches of Spark partition n, in order; it is pickled and runs on
-    executors. ``ddl`` names the columns and their types, as for mapInArrow; None when only the rows
-    say them.
+    ``read(n)`` returns the record batches of Spark partition n, in order; it is pickled and runs on
+    executors. ``ddl`` has the columns and their types, as for mapInArrow; None if only the rows
+    define them.
 
     Example:
         >>> def squares(number):
@@ -53,12 +53,12 @@ class ArrowRows:
     ddl: str | None
 
     def frame(self) -> "DataFrame":
-        """The rows as a frame; nothing runs before it is used.
+        """The rows as a data frame, evaluated lazily.
 
-        Without ``ddl`` the rows are run once now, to find their columns.
+        Without ``ddl`` the rows are computed once now, to find their columns.
 
         Raises:
-            MixedSchemasError: They have not all the same.
+            MixedSchemasError: The rows have several schemas.
         """
         if self.ddl is not None:
             return self.map_in_arrow(iter, self.ddl)
@@ -66,30 +66,30 @@ class ArrowRows:
         schemas = list(dict.fromkeys(row["schema"] for row in found))
         if len(schemas) > 1:
             raise MixedSchemasError(
-                "the batch has records of several schemas, and a frame has one: take "
+                "the batch has records of several schemas, but a frame has one: use "
                 "map_in_arrow, whose batches have one schema each, or parts(by='topic'). The "
                 f"schemas: {'; '.join(_described(each) for each in schemas[:3])}"
             )
-        # an empty table is the shortest way to Spark's types
+        # an empty table gives Spark's types
         schema = pa.ipc.read_schema(pa.py_buffer(schemas[0])) if schemas else _NO_ROWS
         ddl = self.spark.createDataFrame(schema.empty_table()).schema
         return self.map_in_arrow(CastTo(schema), ddl)
 
     def map_in_arrow(self, function: ArrowFunction, ddl: "str | StructType") -> "DataFrame":
-        """What ``frame().mapInArrow(function, ddl)`` gives, in one pass."""
+        """The result of ``frame().mapInArrow(function, ddl)``, in one pass."""
         numbers = self.spark.range(0, self.partition_count, 1, max(1, self.partition_count))
         return numbers.mapInArrow(Composed(_numbers_of_frame, self._pass(function)), ddl)
 
     def run(self, function: ArrowFunction, *, at_once: bool = False) -> list[dict[str, Any]]:
-        """Run these rows through ``function`` now; the rows that it yields, which are few.
+        """Run these rows through ``function`` now; returns the (few) rows that it yields.
 
-        It costs half of ``map_in_arrow(…).collect()``: there is nothing to plan, and the JVM sees
-        no row. With ``at_once`` one call of the function gets all rows, in order. What is small
-        may share its job with other tasks (see shared_jobs).
+        This costs half of ``map_in_arrow(…).collect()``, without query planning and without rows in
+        the JVM. With ``at_once`` one call of the function gets all rows, in order. A small pass may
+        share its job with other tasks (see shared_jobs).
 
         Raises:
-            Exception: what was raised on an executor, as it was.
-            PassLostError: there is no answer.
+            Exception: The exception raised on an executor, unchanged.
+            PassLostError: The call has no answer.
         """
         work = self._pass(function)
         rider = current_rider() if self.partition_count <= 1 else None
@@ -101,7 +101,7 @@ class ArrowRows:
         return rows
 
     def _run_alone(self, work: "Composed", *, at_once: bool) -> list[bytes]:
-        # not for those who import this without Spark
+        # imported lazily, for users without Spark
         from py4j.protocol import Py4JError
 
         begin_own_job()
@@ -110,31 +110,33 @@ class ArrowRows:
         try:
             return numbers.mapPartitions(Answering(work)).collect()
         except Py4JError as error:
-            # whatever the function raises is an answer
+            # exceptions of the function are answers
             raise PassLostError(f"a call on an executor was lost: {_of_java(error)}") from error
 
     def through(self, function: ArrowFunction) -> "ArrowRows":
-        """These rows after ``function``, which is pickled and leaves columns as ``ddl`` says."""
+        """These rows passed through ``function``, which is pickled and keeps the columns in
+        ``ddl``.
+        """
         return replace(self, read=Composed(self.read, function))
 
     def _pass(self, function: ArrowFunction) -> "Composed":
-        """From numbers of Spark partitions to what ``function`` makes of their rows."""
+        """From numbers of Spark partitions to the results of ``function`` for their rows."""
         return Composed(_ReadEach(self.read), function)
 
 
 def _of_java(error: Exception) -> str:
-    """What the JVM says: the first line says only which method was called."""
+    """The JVM's message; its first line only names the method called."""
     return " ".join(str(error).splitlines()[1:2]).lstrip(": ")[:1_000] or str(error)[:1_000]
 
 
 def run_in_arrow(
     rows: "DataFrame | ArrowRows", function: ArrowFunction, *, at_once: bool = False
 ) -> list[dict[str, Any]]:
-    """What ``ArrowRows.run`` gives, of a frame as well.
+    """As ``ArrowRows.run``, for frames as well.
 
     Raises:
-        Exception: what ``function`` raised, as it was; of a frame's own errors what Spark says.
-        PassLostError: there is no answer, and the rows are no frame.
+        Exception: The exception of ``function``, unchanged; for errors of the frame, Spark's.
+        PassLostError: The call has no answer; only for ArrowRows.
     """
     if isinstance(rows, ArrowRows):
         return rows.run(function, at_once=at_once)
@@ -157,7 +159,7 @@ class _Slices:
 
 
 def rows_of_table(spark: "SparkSession", table: "pa.Table") -> ArrowRows:
-    """Rows that the driver has at hand: few, as they travel with the job."""
+    """Rows from the driver; few, because they are sent with the job."""
     return ArrowRows(spark, _Slices(table), 1, "value binary")
 
 
@@ -188,21 +190,21 @@ def _numbers_of_frame(batches: Iterable[Any]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Composed:
-    """``second(first(argument))``, picklable: two functions that run in one pass."""
+    """``second(first(argument))``, picklable: two functions in one pass."""
 
     first: Callable[[Any], Iterable[Any]]
     second: ArrowFunction
 
     def __call__(self, argument: Any) -> Iterator[Any]:
-        """Lazy, as far as the functions are."""
+        """Lazy if the functions are."""
         return self.second(iter(self.first(argument)))
 
 
 class MixedSchemasError(ValueError):
-    """Rows of several schemas where one is wanted."""
+    """The rows have several schemas where only one is allowed."""
 
 
-#: What a frame without rows looks like.
+#: The columns of a frame without rows.
 _NO_ROWS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 
 
@@ -216,7 +218,7 @@ _SCHEMA_ROWS = pa.schema([("schema", pa.binary())])
 
 @dataclass(frozen=True)
 class CastTo:
-    """Gives batches the columns and types of ``schema``; a function for mapInArrow."""
+    """Converts batches to the columns and types of ``schema``; a function for mapInArrow."""
 
     schema: Any
 
@@ -227,7 +229,7 @@ class CastTo:
 
 
 def frame_schema(schema: Any) -> Any:
-    """The schema with types that Spark's frames have, everything nullable, without metadata."""
+    """The schema with types of Spark frames, all nullable, without metadata."""
     return pa.schema([pa.field(each.name, _frame_type(each.type)) for each in schema])
 
 
@@ -259,10 +261,10 @@ def balanced_groups(
     group_count: int,
     group_bytes_min: int = 1024 * 1024,
 ) -> tuple[tuple[ItemT, ...], ...]:
-    """Neighbours together, in order, as at most ``group_count`` groups of about the same size.
+    """Group consecutive items into at most ``group_count`` groups of similar size.
 
-    One group is one Spark partition: each costs some milliseconds, so there should be no more of
-    them than cores, and none for a few bytes.
+    A group is a Spark partition, which costs some milliseconds: there should be no more groups than
+    cores, and no group for a few bytes.
     """
     total = sum(size_bytes(item) for item in items)
     wanted = max(group_bytes_min, -(-total // max(1, group_count)))
@@ -278,10 +280,10 @@ def balanced_groups(
 
 
 def current_spark_partition() -> int:
-    """The Spark partition that this process works on; 0 outside of Spark, and for a pass that rides
-    in the job of several tasks, which has one partition.
+    """The Spark partition that this process works on; 0 outside of Spark, and in a shared job,
+    which has one partition.
 
-    Whoever runs as a Spark task has pyspark loaded; it is not imported for those who do not.
+    Does not import pyspark: in a Spark task it is already imported.
     """
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark is not None and not rides() else None

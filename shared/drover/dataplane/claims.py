@@ -9,15 +9,15 @@ from drover.model.ids import TaskId, Term
 
 
 def grant(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> Term:
-    """Give the owner the task, with a sequence above every earlier one.
+    """Give the owner a claim on the task, with a sequence above every earlier one.
 
-    Another set of task configs than that of the connector's claims makes all of them stale: what
-    one task worked on may be another's in the new set. A request that is refused has written
-    nothing, so that others may go on in the same transaction.
+    A different set of task configs makes all claims of the connector stale, because a task number
+    may stand for other work in the new set. A refused request writes nothing, so other requests may
+    share the transaction.
 
     Raises:
         FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of task
-            configs was claimed, or the request was granted before and has been superseded since.
+            configs was claimed, or the request was granted before and superseded.
     """
     task = request.task
     _enter_set(connection, request, now_ms)
@@ -34,10 +34,10 @@ def grant(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) ->
 def fence(
     connection: sqlite3.Connection, connector: str, task_set: TaskSet, what: str, now_ms: int
 ) -> None:
-    """Make all claims of a connector stale, for ``what`` is done under a set of task configs.
+    """Make all claims of a connector stale, before ``what`` is done under a set of task configs.
 
     Raises:
-        FailedPreconditionError: STALE_TERM, there is a claim of a later set. Nothing was written.
+        FailedPreconditionError: STALE_TERM, a claim of a later set exists. Nothing was written.
     """
     rows = connection.execute(
         "SELECT task, generation, sequence, owner, task_config_generation FROM claims"
@@ -53,18 +53,18 @@ def fence(
 
 
 def current(connection: sqlite3.Connection, task: TaskId) -> Term | None:
-    """The claim that counts, or None when the task was never claimed."""
+    """The current claim, or None if the task was never claimed."""
     held = _held(connection, task)
     return held.term if held is not None else None
 
 
 def stale_message(connection: sqlite3.Connection, task: TaskId, claim: Term) -> str | None:
-    """None when ``claim`` is the one that counts, else what is wrong with it."""
+    """None if ``claim`` is the current one, else the reason why it is stale."""
     return rules.stale_message(task, claim, _held(connection, task))
 
 
 def check(connection: sqlite3.Connection, task: TaskId, claim: Term) -> None:
-    """Refuse a stale claim.
+    """Reject a stale claim.
 
     Raises:
         FailedPreconditionError: STALE_CLAIM.
@@ -77,9 +77,9 @@ def check(connection: sqlite3.Connection, task: TaskId, claim: Term) -> None:
 
 
 def comes_late(connection: sqlite3.Connection, task: TaskId, claim: Term, number: int) -> bool:
-    """Whether a commit under ``claim``, which counts, comes after one of its number or a later one.
+    """Whether a commit under the current claim has the number of an earlier commit or a lower one.
 
-    Notes the number if it does not.
+    Stores the number if not.
     """
     if not number:
         return False
@@ -98,7 +98,7 @@ def comes_late(connection: sqlite3.Connection, task: TaskId, claim: Term, number
 
 
 def _enter_set(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> None:
-    """Make the claim's set of task configs the one that counts, or refuse an older one."""
+    """Make the claim's set of task configs the current one, or reject an older one."""
     row = connection.execute(
         "SELECT task_config_generation FROM claims WHERE connector = ? LIMIT 1",
         (request.task.connector,),

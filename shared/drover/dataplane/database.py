@@ -1,6 +1,6 @@
 """The file ``data.db``: its schema and its transactions.
 
-Many processes write it (coordinator, engines, Spark executors), each for a short time.
+Many processes write it (coordinator, engines, Spark executors), each briefly.
 """
 
 import sqlite3
@@ -14,14 +14,14 @@ from drover.sqlite import FileFormat, SqliteFile
 
 #: How long a transaction waits for transactions of other processes and threads.
 LOCK_TIMEOUT_MS = 30_000
-#: SQLite looks for a free lock at longer and longer intervals. Writers begin again after this long,
-#: else those who have waited longest would be the last to get it.
+#: SQLite polls a lock at increasing intervals. Writers restart polling after this time, otherwise
+#: the longest waiters would get the lock last.
 POLLING_MS = 50
-#: Blobs are megabytes: large pages keep their chains short.
+#: Blobs are megabytes: large pages keep their overflow chains short.
 PAGE_SIZE_BYTES = 16_384
 WAL_CHECKPOINT_PAGES = 2_000
 
-#: Of this version, and what is missing of it in a file of an earlier one.
+#: The current schema; creates what a file of an earlier version lacks.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS topics (
     name TEXT PRIMARY KEY, partition_count INTEGER NOT NULL, created_ms INTEGER NOT NULL
@@ -84,7 +84,7 @@ FORMAT = FileFormat(
 
 
 class Database:
-    """One process's connections to ``data.db``: one that writes, one that reads; thread-safe."""
+    """A process's two connections to ``data.db``, for writing and for reading; thread-safe."""
 
     def __init__(self, path: Path, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
         self._file = SqliteFile(path, FORMAT, lock_timeout_ms / 1000)
@@ -102,7 +102,8 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that holds the file's write lock: all of it happens, or nothing.
+        """A transaction that holds the file's write lock and is committed or rolled back as a
+        whole.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, nothing was written.
@@ -113,7 +114,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A view of one moment; never waits for a writer.
+        """A consistent snapshot; never waits for a writer.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -123,7 +124,7 @@ class Database:
             yield self._reader
 
     def data_version(self) -> int:
-        """A number that differs when anything was committed since the last call; no disk access."""
+        """A number that changes with each commit of any process; no disk access."""
         with self._held(self._read_lock), self._file.errors():
             return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
 

@@ -36,8 +36,8 @@ DATA_FILE = "data.db"
 
 
 class EmbeddedWriter:
-    """See TopicWriter: executors stage the records, then one transaction publishes them, commits
-    their offsets and checks the claim.
+    """See TopicWriter: executors stage the records, then one transaction checks the claim,
+    publishes the records and commits their offsets.
     """
 
     commits_with_records = True
@@ -52,7 +52,7 @@ class EmbeddedWriter:
         self._abandoned = abandoned
 
     def open(self) -> bool:
-        """See TopicWriter: the claim is checked by whatever is written."""
+        """See TopicWriter: every write checks the claim."""
         return False
 
     def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
@@ -83,7 +83,7 @@ class EmbeddedWriter:
         )
 
     def discard(self, staged: Sequence[Sequence[StagedBlob]]) -> None:
-        """See TopicWriter: the next batch, or the next claim, removes it."""
+        """See TopicWriter: the next batch, or the next claim, removes them."""
 
     def close(self) -> None:
         """See TopicWriter."""
@@ -101,7 +101,7 @@ def _stager(store: EmbeddedStore, task: TaskId, claim: Term, destination: Destin
 
 
 def _unchecked() -> None:
-    """Transactions check the claim themselves."""
+    """Do nothing: transactions check the claim themselves."""
 
 
 class EmbeddedPlane:
@@ -112,7 +112,7 @@ class EmbeddedPlane:
 
     @classmethod
     def open(cls, directory: Path) -> "EmbeddedPlane":
-        """The store of a storage directory.
+        """Open the store of a storage directory.
 
         Raises:
             DroverError: It cannot be opened.
@@ -136,7 +136,7 @@ class EmbeddedPlane:
         """See DataPlane."""
 
     def reserved_topics(self) -> Collection[str]:
-        """See DataPlane: the cluster's own logs are no topics here."""
+        """See DataPlane: the cluster's logs are not topics here."""
         return ()
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
@@ -158,7 +158,9 @@ class EmbeddedPlane:
         *,
         columns: frozenset[str] = ALL_COLUMNS,
     ) -> ArrowRows:
-        """See DataPlane: at most as many Spark partitions as cores. A column more costs nothing."""
+        """See DataPlane: at most as many Spark partitions as cores. Reading all columns costs
+        nothing.
+        """
         del columns
         groups = balanced_groups(
             plan.ranges,

@@ -1,4 +1,4 @@
-"""What code on Spark executors shares: the store of the process."""
+"""The embedded store of a Spark executor process."""
 
 import os
 import threading
@@ -13,10 +13,10 @@ _lock = threading.Lock()
 
 
 def open_store(path: Path) -> EmbeddedStore:
-    """The store at ``path``, opened once for each process.
+    """The store at ``path``, opened once per process.
 
     Raises:
-        UnavailableError: STORAGE_UNAVAILABLE, there is no such file here; an executor never
+        UnavailableError: STORAGE_UNAVAILABLE, the file does not exist here; an executor never
             creates it.
     """
     try:

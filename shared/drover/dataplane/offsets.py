@@ -1,4 +1,4 @@
-"""Committed offsets: JSON texts of connectors, kept beside the data they belong to."""
+"""Committed offsets: JSON texts of connectors, stored with the data they belong to."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from drover.model.offsets import CommittedOffset
 
 
 def require_valid(offsets: Sequence[CommittedOffset]) -> None:
-    """Refuse faulty offsets.
+    """Check offsets.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault.
@@ -31,7 +31,7 @@ def write(
     offsets: Sequence[CommittedOffset],
     now_ms: int,
 ) -> None:
-    """Store valid offsets; a partition's text stays as it was first written."""
+    """Store valid offsets; a partition keeps the text of its first write."""
     for offset in offsets:
         key = canonical_json(offset.partition_json)
         if offset.offset_json is None:
@@ -61,7 +61,7 @@ def remove_all(connection: sqlite3.Connection, connector: str) -> None:
 
 
 def fetch(connection: sqlite3.Connection, connector: str) -> list[CommittedOffset]:
-    """A connector's offsets, in the order of their canonical partitions."""
+    """A connector's offsets, ordered by canonical partition."""
     rows = connection.execute(
         "SELECT partition_json, offset_json, metadata FROM offsets"
         " WHERE connector = ? ORDER BY partition_key",
@@ -73,8 +73,8 @@ def fetch(connection: sqlite3.Connection, connector: str) -> list[CommittedOffse
 def fetch_page(
     connection: sqlite3.Connection, connector: str, after_key: str, max_bytes: int
 ) -> tuple[list[CommittedOffset], bool]:
-    """A connector's offsets behind a canonical partition, about ``max_bytes`` of them, and whether
-    there are more.
+    """A connector's offsets after a canonical partition, about ``max_bytes`` of them, and whether
+    more follow.
     """
     rows = connection.execute(
         "SELECT partition_json, offset_json, metadata FROM offsets"

@@ -1,4 +1,4 @@
-"""Which partition a keyed record goes to: the same as with Kafka's own clients."""
+"""The partition of a keyed record, as in Kafka's clients."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _Hashes = npt.NDArray[np.uint32]
 
 
 def murmur2(keys: npt.NDArray[np.uint8]) -> _Hashes:
-    """Kafka's 32-bit murmur2 hash of keys of one length, one a row."""
+    """Kafka's 32-bit murmur2 hash of keys of the same length, one per row."""
     count, length = keys.shape
     whole = length & ~3
     words = np.ascontiguousarray(keys[:, :whole]).view("<u4").astype(np.uint32, copy=False)
@@ -32,8 +32,8 @@ def murmur2(keys: npt.NDArray[np.uint8]) -> _Hashes:
 
 
 def partitions_for_keys(keys: Any, partition_count: int) -> Any:
-    """Where Kafka's default partitioner puts each key of a binary array, as int32; null where the
-    key is null.
+    """The partition of each key of a binary array with Kafka's default partitioner, as int32; null
+    for null keys.
     """
     valid = keys.is_valid().to_numpy(zero_copy_only=False)
     _, ends, data = keys.buffers()

@@ -1,4 +1,4 @@
-"""Records as Arrow: what a blob holds, and what frames have to look like."""
+"""Records as Arrow: the content of blobs, and the columns of frames."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from drover.record.batch import HEADERS_TYPE as TYPED_HEADERS_TYPE
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-#: What a blob holds; topic, partition and offsets are in the row that points to it.
+#: The content of a blob; topic, partition and offsets are in the row that refers to it.
 PAYLOAD_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -21,7 +21,7 @@ PAYLOAD_SCHEMA = pa.schema(
     ]
 )
 
-#: What reading a topic gives, for Spark.
+#: The columns of topic reads, for Spark.
 READ_DDL = (
     "topic string, partition int, offset bigint, key binary, value binary, "
     "headers array<struct<key:string,value:binary>>, timestamp timestamp"
@@ -42,7 +42,7 @@ _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class FrameError(ValueError):
-    """A frame's columns are not those of records; the message names the column and what to do."""
+    """A frame's columns are not those of records; the message has the column and the remedy."""
 
 
 def encode(batches: list[Any]) -> bytes:
@@ -62,9 +62,10 @@ def decode(payload: bytes) -> Iterator[Any]:
 
 
 def normalise(batch: Any, now_ms: int) -> Any:
-    """The record columns of a frame's batch in ``PAYLOAD_SCHEMA``.
+    """The record columns of a frame's batch, in ``PAYLOAD_SCHEMA``.
 
-    Strings become their UTF-8 bytes; a missing key or header is null; a missing timestamp is now.
+    Strings become UTF-8 bytes; missing keys and headers are null; missing timestamps become the
+    current time.
 
     Raises:
         FrameError: ``value`` is missing or a column has another type.

@@ -1,6 +1,6 @@
-"""What tasks need of the place where topics are: an embedded store, or Kafka.
+"""The data plane: the interface of tasks to topics, in an embedded store or on Kafka.
 
-Rows never pass through here: a plan names ranges, executors read and write them.
+Rows never pass through it: a plan has ranges, which executors read and write.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,21 +17,21 @@ from drover.model.offsets import CommittedOffset
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: A topic's name and the number of one of its partitions.
+#: A topic and the number of one of its partitions.
 PartitionKey = tuple[str, int]
-#: What a record has beside its place.
+#: The columns of a record besides its position.
 ALL_COLUMNS = frozenset({"key", "value", "headers", "timestamp"})
-#: So many topics of one batch are named, which is for people; records may go into more.
+#: The most topics of a batch that are listed, for display; records may go to more.
 BATCH_TOPICS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where the records of a batch go.
+    """The destination of a batch's records.
 
-    ``topic`` counts for rows without a column of that name. ``creation`` is for topics that do not
-    exist yet. With ``spread_keyless`` records without key and partition are spread evenly; else
-    they go to partition 0.
+    ``topic`` is for rows without a topic column. ``creation`` is for topics that do not exist yet.
+    With ``spread_keyless`` records without key and partition are spread evenly; otherwise they go
+    to partition 0.
     """
 
     topic: str | None = None
@@ -41,7 +41,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutgoingBatch:
-    """Rows of a source task, the pipeline that makes records of them, and where these go."""
+    """Rows of a source task, the pipeline that converts them to records, and their destination."""
 
     rows: "DataFrame | ArrowRows"
     pipeline: ArrowFunction
@@ -50,12 +50,12 @@ class OutgoingBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a write made durable and visible.
+    """The result of a durable, visible write.
 
-    ``topics`` are those of the records; of more than BATCH_TOPICS_MAX only so many. ``uncommitted``
-    are the offsets that the caller has to commit now, as they were not committed with the records:
-    a crash before that repeats the batch. Empty where the write was exactly once. ``size_bytes`` is
-    about what the records take.
+    ``topics`` are the records' topics, at most BATCH_TOPICS_MAX. ``uncommitted`` are the offsets
+    that the caller has to commit now, because they were not committed with the records: a crash
+    before that repeats the batch. It is empty for exactly-once writes. ``size_bytes`` is the
+    approximate size of the records.
     """
 
     record_count: int
@@ -65,15 +65,15 @@ class Receipt:
 
 
 class NotPublishedError(UnavailableError):
-    """STORAGE_UNAVAILABLE: a batch is staged, but readers do not see it yet.
+    """STORAGE_UNAVAILABLE: a batch is staged, but not visible yet.
 
-    Publish the same batch again: its rows are not run a second time.
+    Publish the same batch again: its rows are not computed again.
     """
 
 
 class OutcomeUnknownError(UnavailableError):
-    """STORAGE_UNAVAILABLE: whether a batch was published is not known, and only the committed
-    offsets tell. Open the writer again, and start the task from them.
+    """STORAGE_UNAVAILABLE: it is unknown whether a batch was published; the committed offsets show
+    it. Open the writer again, and restart the task from them.
     """
 
 
@@ -82,75 +82,74 @@ class AbandonedError(Exception):
 
 
 class TopicWriter(Protocol):
-    """Writes the batches of one source task, one after the other, under its claim."""
+    """Writes the batches of one source task, one after another, under its claim."""
 
     @property
     def commits_with_records(self) -> bool:
-        """Whether records and offsets are one transaction."""
+        """Whether records and offsets share a transaction."""
 
     @property
     def publishes_apart(self) -> bool:
-        """Whether a batch may be staged while the one before is published, on another thread, and
-        several be published as one.
+        """Whether a batch may be staged while another thread publishes the previous one, and
+        several batches may be published together.
         """
 
     def open(self) -> bool:
-        """Become the task's only writer; before the first batch, and before each that follows a
-        batch which failed or whose outcome is unknown.
+        """Become the task's only writer. Call it before the first batch, and after a batch that
+        failed or has an unknown outcome.
 
         Returns:
-            Whether the offsets that the task starts from have to be fetched behind this call.
+            Whether the task's start offsets have to be fetched after this call.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
             FailedPreconditionError: STALE_CLAIM; STORAGE_MISCONFIGURED, the brokers forbid it;
-                STALE_WRITER_EPOCH, somebody else writes as this task, and goes on to.
+                STALE_WRITER_EPOCH, another client keeps writing as this task.
         """
 
     def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """Tell the offsets that the coordinator has; the task can write from now on.
+        """Pass the coordinator's offsets; afterwards the task can write.
 
         Returns:
-            The offsets that the task starts from.
+            The offsets to start the task from.
 
         Raises:
             DroverError: As ``open`` and ``publish``.
         """
 
     def stage(self, batch: OutgoingBatch) -> Any:
-        """Run the rows on executors, through the pipeline, up to where they can be published.
+        """Run the rows through the pipeline on executors, until they can be published.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM.
-            Exception: Anything that the rows or Spark raise; the task has to start again from its
-                committed offsets.
+            Exception: Any error of the rows or of Spark; the task has to restart from its committed
+                offsets.
         """
 
     def publish(self, staged: Sequence[Any], offsets: Sequence[CommittedOffset]) -> Receipt:
-        """Have staged batches, in this order, in their topics.
+        """Publish staged batches in this order.
 
         Raises:
             NotPublishedError, OutcomeUnknownError: See there.
             AbandonedError: The task was abandoned.
-            FailedPreconditionError: STALE_CLAIM, nothing became visible; else as ``open``.
-            Exception: Of Kafka or of Spark. Without transactions some records may have been
-                written; the task has to start again from its committed offsets.
+            FailedPreconditionError: STALE_CLAIM, nothing became visible; otherwise as ``open``.
+            Exception: An error of Kafka or Spark. Without transactions some records may have been
+                written; the task has to restart from its committed offsets.
         """
 
     def discard(self, staged: Sequence[Any]) -> None:
-        """Give up what was staged and shall not be published."""
+        """Drop staged batches that will not be published."""
 
     def close(self) -> None:
-        """Write no more; what is not published never will be. Idempotent."""
+        """Close; unpublished batches are lost. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterWriter:
-    """How a sink's records that nobody could handle get into their topic.
+    """Writes a sink's failed records to the dead letter topic.
 
     ``write`` runs on executors, with batches that have a column ``topic``; ``publish`` makes the
-    records visible that the rows stand for which ``write`` returned. Both may run again for the
-    same records: at least once.
+    records of the returned rows visible. Both may run again for the same records: at least once.
     """
 
     write: ArrowFunction
@@ -158,37 +157,36 @@ class DeadLetterWriter:
 
 
 class DataPlane(Protocol):
-    """Topics, as the driver sees them; thread-safe.
+    """Topics from the driver's view; thread-safe.
 
-    Every method waits within bounds for a store that is away, and then raises UnavailableError
+    Every method waits, within bounds, for an unavailable store, and then raises UnavailableError
     STORAGE_UNAVAILABLE.
     """
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many partitions each topic has; topics that do not exist are left out. Cheap."""
+        """The partition count of each existing topic. Cheap."""
 
     def topics(self) -> Collection[str]:
         """Every topic that connectors may use. Cheap."""
 
     @property
     def record_bytes_max(self) -> int | None:
-        """A record with a larger key and value is refused; None for no limit."""
+        """The limit for a record's key and value; None for no limit."""
 
     def reserved_topics(self) -> Collection[str]:
-        """The topics that the cluster keeps itself in."""
+        """The cluster's internal topics."""
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """Where each partition ends for readers; what does not exist is left out. One cheap
-        question for all of them.
-        """
+        """The end offset of each existing partition, for readers. One cheap request for all."""
 
     def plan_read(
         self, starts: Mapping[PartitionKey, int], *, max_records: int, max_bytes: int
     ) -> ReadPlan:
-        """What to read next, from where to go on in each partition; cheap when that is nothing.
+        """Plan the next read from the start offset of each partition; cheap if there are no new
+        records.
 
         Raises:
-            DataLossError: LOG_CORRUPT, a partition ends before the start that is asked for.
+            DataLossError: LOG_CORRUPT, a partition ends before its start offset.
         """
 
     def rows(
@@ -198,25 +196,25 @@ class DataPlane(Protocol):
         *,
         columns: frozenset[str] = ALL_COLUMNS,
     ) -> ArrowRows:
-        """The records of a plan, in its order, as ``payload.READ_DDL`` describes them.
+        """The records of a plan, in its order, as described by ``payload.READ_DDL``.
 
-        Of ALL_COLUMNS those that are not in ``columns`` may be null whatever the records have.
+        Columns of ALL_COLUMNS that are not in ``columns`` may be null.
         """
 
     def read_here(self, plan: ReadPlan) -> Iterator[Any]:
-        """As ``rows``, in this process and on this thread: for a few records that people look at.
+        """As ``rows``, in this process and thread: for small reads by operators.
 
         Raises:
-            OutOfRangeError: REVISION_COMPACTED, retention removed some of them meanwhile.
+            OutOfRangeError: REVISION_COMPACTED, retention removed records during the read.
         """
 
     def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """The first and the end offset of each partition as of now, where ``partition_counts`` may
-        be late; empty when there is no such topic.
+        """The current first and end offset of each partition, without a cache; empty if the topic
+        does not exist.
         """
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """What the place where topics are has set for this one; empty where it sets nothing."""
+        """The settings of a topic, if the storage has any."""
 
     def writer(
         self,
@@ -227,40 +225,39 @@ class DataPlane(Protocol):
         check_claim: Callable[[], None],
         offsets_topic: str = "",
     ) -> TopicWriter:
-        """How ``task`` writes under ``claim``.
+        """The writer of ``task`` under ``claim``.
 
-        ``abandoned`` is asked before records become visible: once it is true, none do.
-        ``check_claim`` has the coordinator write down that the task writes under its claim; it
-        raises FailedPreconditionError STALE_CLAIM if that does not count any more, and
-        UnavailableError STORAGE_UNAVAILABLE. ``offsets_topic`` is one of the connector's own on
-        Kafka, in which its source offsets are as well.
+        ``abandoned`` is called before records become visible: once it returns True, none do.
+        ``check_claim`` makes the coordinator record that the task writes under its claim; it raises
+        FailedPreconditionError STALE_CLAIM for a stale claim, and UnavailableError
+        STORAGE_UNAVAILABLE. ``offsets_topic`` is a connector's own offsets topic on Kafka.
         """
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
-        """How the dead letters of a sink's ``task`` are written."""
+        """The writer for the dead letters of a sink's ``task``."""
 
     def current_claim(self, task: TaskId) -> Term | None:
-        """The claim that counts; None when there is none, or only the coordinator knows it."""
+        """The current claim; None if there is none, or only the coordinator has it."""
 
     def fetch_offsets(self, connector: str) -> Sequence[CommittedOffset] | None:
-        """The connector's committed offsets; None when only the coordinator knows them."""
+        """The connector's committed offsets; None if only the coordinator has them."""
 
     def warm_up(self, spark: "SparkSession") -> None:
-        """Run every kind of job once on every core, without a record."""
+        """Run every kind of job once on every core, without records."""
 
 
 def require_reached(starts: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int]) -> None:
-    """Refuse to go on behind the end of a partition, for what comes there is not what came before.
+    """Check that no partition ends before its start offset: records after that would be others.
 
     Raises:
-        DataLossError: LOG_CORRUPT, a partition ends before its start.
+        DataLossError: LOG_CORRUPT, a partition ends before its start offset.
     """
     for (topic, partition), start in sorted(starts.items()):
         end = ends.get((topic, partition), start)
         if end < start:
             raise DataLossError(
                 Reason.LOG_CORRUPT,
-                f"{topic}-{partition} ends at offset {end}, but is read up to {start} already: it "
+                f"{topic}-{partition} ends at offset {end}, but was read up to {start}: it "
                 "lost records or is another topic of that name; reset the connector's offsets to "
                 "read it from its start",
             )

@@ -1,4 +1,4 @@
-"""What to read next: bounded, in order, cut into ranges that executors read side by side."""
+"""Plans reads: bounded, in order, in ranges that executors read in parallel."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from drover.dataplane.values import ReadPlan, ReadRange
 MAX_RECORDS = 2_000_000
 MAX_BYTES = 64 * 1024 * 1024
 RANGE_BYTES = 4 * 1024 * 1024
-#: One plan looks at no more stored batches than this of each partition.
+#: The most stored batches per partition that one plan considers.
 MAX_BATCHES = 5_000
 
 
@@ -21,7 +21,7 @@ def plan(
     max_bytes: int,
     range_bytes: int,
 ) -> ReadPlan:
-    """Share the limits out evenly among the partitions that have something to read."""
+    """Distribute the limits evenly over the partitions with available records."""
     bounds = topics.bounds(connection, sorted({topic for topic, _ in starts}))
     next_offsets = dict(starts)
     skipped = {}
@@ -77,7 +77,7 @@ def _ranges(
     max_bytes: int,
     range_bytes: int,
 ) -> Iterator[ReadRange]:
-    """Ranges end where batches end, except the last, which ends where the limits say."""
+    """Ranges end at batch boundaries, except the last one, which ends at the limits."""
     begin = position = start_offset
     size = 0
     records_left, bytes_left = max_records, max_bytes
@@ -109,7 +109,7 @@ def _ranges(
 def _batches(
     connection: sqlite3.Connection, topic: str, partition: int, start_offset: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """(base offset, record count, bytes, blob id) from the batch that holds ``start_offset``."""
+    """(base offset, record count, bytes, blob id), from the batch with ``start_offset`` on."""
     return connection.execute(
         "SELECT base_offset, record_count, size_bytes, blob_id FROM batches"
         " WHERE topic = ?1 AND partition = ?2 AND base_offset >= coalesce("

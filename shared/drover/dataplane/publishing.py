@@ -1,4 +1,4 @@
-"""Staging and publishing inside the store's transactions."""
+"""Stages and publishes batches within transactions of the store."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from drover.model.ids import TaskId, Term
 
 
 def stage(connection: sqlite3.Connection, task: TaskId, claim: Term, payload: bytes) -> int:
-    """Keep a blob under the task's claim; a stale claim may not, so nobody has to clean it up."""
+    """Store a blob under the task's claim; refused for a stale claim, so no clean-up is needed."""
     claims.check(connection, task, claim)
     blob_id = connection.execute("INSERT INTO blobs (payload) VALUES (?)", (payload,)).lastrowid
     assert blob_id is not None
@@ -22,12 +22,12 @@ def stage(connection: sqlite3.Connection, task: TaskId, claim: Term, payload: by
 
 
 def discard_staged(connection: sqlite3.Connection, task: TaskId) -> None:
-    """Remove what the task has staged."""
+    """Remove the task's staged blobs."""
     _discard(connection, "connector = ? AND task = ?", (task.connector, task.task))
 
 
 def discard_stale(connection: sqlite3.Connection, connector: str) -> None:
-    """Remove what tasks of the connector have staged under claims that do not count any more."""
+    """Remove blobs that tasks of the connector staged under stale claims."""
     _discard(
         connection,
         "connector = ? AND NOT EXISTS (SELECT 1 FROM claims"
@@ -50,7 +50,7 @@ def publish(
     staged: Sequence[StagedBlob],
     now_ms: int,
 ) -> PublishResult:
-    """Give the blobs, in this order, their offsets and make them visible."""
+    """Assign offsets to the blobs, in this order, and make them visible."""
     _require_staged(connection, task, claim, staged)
     ends: dict[tuple[str, int], int] = {}
     starts: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Reading ranges of topics as Arrow batches, on executors."""
+"""Reads ranges of topics as Arrow batches, on executors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from drover.errors import OutOfRangeError, Reason
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads groups of ranges by their number; for ArrowRows."""
+    """Reads groups of ranges by number; for ArrowRows."""
 
     path: Path
     groups: tuple[tuple[ReadRange, ...], ...]
@@ -32,7 +32,7 @@ def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
     """The records of one range in order, as batches of ``READ_SCHEMA``.
 
     Raises:
-        OutOfRangeError: REVISION_COMPACTED, retention removed a part of the range meanwhile.
+        OutOfRangeError: REVISION_COMPACTED, retention removed part of the range during the read.
     """
     position = wanted.start_offset
     blobs = store.read_blobs(wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
@@ -52,7 +52,7 @@ def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
         raise OutOfRangeError(
             Reason.REVISION_COMPACTED,
             f"offsets {position} to {wanted.end_offset - 1} of {wanted.topic}-{wanted.partition} "
-            "were removed by retention while they were read",
+            "were removed by retention during the read",
         )
 
 

@@ -1,7 +1,7 @@
-"""Removing old batches by age and by size, always from the start of their partition.
+"""Removes old batches by age and by size, always from the start of their partition.
 
-What to remove is found in a view that blocks nobody; only the removal itself holds the file's write
-lock. Its pages are free for new batches at once; a file that is mostly free pages shrinks.
+Expired batches are found in a snapshot that blocks no writer; only the removal holds the file's
+write lock. Freed pages are reused by new batches; a file with mostly free pages shrinks.
 """
 
 import sqlite3
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from drover.dataplane.values import RetentionResult
 
-#: Removed in one transaction, so that writers never wait long: a removed page has to be read.
+#: The most batches per transaction, so that writers never wait long: removed pages have to be read.
 BATCHES_AT_ONCE = 256
 BYTES_AT_ONCE = 8 * 1024 * 1024
-#: Pages given back to the file system in one transaction; each is a page moved to another place.
+#: The most pages per transaction that are returned to the file system; each moves another page.
 PAGES_AT_ONCE = 512
-#: Free pages up to this share of the file are kept for new batches.
+#: The share of free pages that is kept for new batches.
 FREE_SHARE_KEPT = 0.25
 
 
@@ -38,7 +38,7 @@ def find(
     retention_ms: int | None,
     retention_bytes: int | None,
 ) -> list[ExpiredBatch]:
-    """What one transaction may remove; empty when nothing is left to remove."""
+    """The batches that one transaction may remove; empty if there are none."""
     oldest_ms = now_ms - retention_ms if retention_ms is not None else None
     excess = _excess_bytes(connection, retention_bytes)
     expired: list[ExpiredBatch] = []
@@ -64,7 +64,7 @@ def find(
 
 
 def remove(connection: sqlite3.Connection, expired: Sequence[ExpiredBatch]) -> RetentionResult:
-    """Remove these batches; the offsets of their partitions start after them."""
+    """Remove these batches and advance the start offsets of their partitions."""
     for batch in expired:
         connection.execute(
             "DELETE FROM batches WHERE topic = ? AND partition = ? AND base_offset = ?",
@@ -84,16 +84,16 @@ def remove(connection: sqlite3.Connection, expired: Sequence[ExpiredBatch]) -> R
 
 
 def spare_pages(connection: sqlite3.Connection) -> int:
-    """How many pages to give back, so that no more than the kept share of the file is free."""
+    """The number of pages to return, so that at most the kept share of the file is free."""
     free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
     pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
     return max(0, int((free - pages * FREE_SHARE_KEPT) / (1 - FREE_SHARE_KEPT)))
 
 
 def shrink(connection: sqlite3.Connection, page_count: int) -> None:
-    """Give some free pages back to the file system."""
+    """Return some free pages to the file system."""
     for _ in range(min(page_count, PAGES_AT_ONCE)):
-        # one page each, whatever number is asked for: Python does not step this statement on
+        # one page per call: Python executes only the first step of this statement
         connection.execute("PRAGMA incremental_vacuum(1)")
 
 
@@ -115,7 +115,7 @@ def _aged(connection: sqlite3.Connection, oldest_ms: int | None) -> list[tuple[s
 def _excess_bytes(
     connection: sqlite3.Connection, retention_bytes: int | None
 ) -> dict[tuple[str, int], int]:
-    """By how much each partition is too large; only those that are."""
+    """The size of each partition above the limit, for partitions above it."""
     if retention_bytes is None:
         return {}
     rows = connection.execute(

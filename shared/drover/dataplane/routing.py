@@ -1,4 +1,4 @@
-"""Where the rows of a frame's batch go: their topics, and partitions that they ask for."""
+"""Routes the rows of a frame's batch to topics and explicit partitions."""
 
 import random
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from drover.record.arrow import is_text
 
 
 def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, Any | None]]:
-    """Each topic of the batch, and the indices of its rows in order; None for all of them.
+    """Each topic of the batch with the indices of its rows, in order; None for all rows.
 
     Raises:
-        FrameError: a row has no topic, or column 'topic' is no text.
+        FrameError: A row has no topic, or the column 'topic' is not text.
     """
     topics = payload.column(batch, "topic")
     if topics is None:
@@ -37,7 +37,7 @@ def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, 
     if len(names) == 1:
         yield names[0], None
         return
-    # one pass however many topics there are: a stable sort keeps the order within each
+    # one pass for any number of topics: a stable sort keeps the order within each
     order = pc.sort_indices(encoded.indices)
     counts = np.bincount(encoded.indices.to_numpy(), minlength=len(names))
     ends = np.cumsum(counts)
@@ -46,10 +46,10 @@ def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, 
 
 
 def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
-    """What column 'partition' asks for, as int32; None without that column.
+    """The values of the column 'partition', as int32; None without that column.
 
     Raises:
-        FrameError: it does not hold numbers of partitions.
+        FrameError: It does not have partition numbers.
     """
     values = payload.column(batch, "partition")
     if values is None or values.null_count == len(values):
@@ -64,21 +64,21 @@ def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
 
 
 def check_partition(number: int, topic: str, partition_count: int) -> None:
-    """Refuse a partition that the topic does not have.
+    """Reject a partition that the topic does not have.
 
     Raises:
-        FrameError: so it is.
+        FrameError: The partition does not exist.
     """
     if not 0 <= number < partition_count:
         raise FrameError(
-            f"column 'partition' says {number}, but topic {topic!r} has partitions 0 to "
+            f"column 'partition' has {number}, but topic {topic!r} has partitions 0 to "
             f"{partition_count - 1}"
         )
 
 
 def spread_places(row_count: int, partition_count: int) -> Any:
-    """Partitions for rows without key, as int32: runs of rows, from a random partition on, so that
-    small batches do not all hit the first.
+    """Partitions for rows without key, as int32: consecutive runs of rows, starting at a random
+    partition, so that small batches do not all go to the first.
     """
     first = random.randrange(partition_count)
     return pa.array(

@@ -1,14 +1,14 @@
-"""Small passes of several tasks as one Spark job.
+"""Runs small passes of several tasks as one Spark job.
 
-A job costs some 35 ms of CPU, most of it in the JVM, however few records it is for: many tasks with
-a small batch a second each would be busy with nothing else. So what comes while one such job runs
-rides in the next one, and brings its own answer back. After a job of several passes the next one
-waits a little, for more of them: else it would be as many jobs a second as the machine can do.
+A job costs some 35 ms of CPU, most of it in the JVM, for any number of records: many tasks with a
+small batch per second would be busy with that alone. Passes that arrive while a shared job runs are
+combined in the next one, and each returns its own answer. After a job with several passes the next
+one waits briefly for more of them, otherwise there would be as many jobs per second as the machine
+can do.
 
-A few tasks would only wait for each other: while they are no more than may, each has its own jobs.
-
-A pass that took long, failed, or was lost with its job has a job of its own the next time: what
-hangs or crashes takes others with it once.
+A few tasks would only wait for each other: below a limit each task has its own jobs. A pass that
+took long, failed, or was lost with its job gets its own job the next time, so that a hanging or
+crashing pass affects others only once.
 """
 
 import pickle
@@ -27,29 +27,29 @@ from drover.dataplane.answers import Answering, PassLostError
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-#: What a pass took on its executor at most, for the next one to ride with others.
+#: The longest duration of a pass on its executor after which the next one may share a job.
 SMALL_S = 0.1
-#: Of a pass as it is sent, and of all that ride together: Spark broadcasts more than a MiB.
+#: Limits for a pickled pass, and for all passes of a job: Spark broadcasts more than a MiB.
 _PASS_BYTES_MAX = 256 * 1024
 _JOB_BYTES_MAX = 768 * 1024
 _PASSES_MAX = 64
-#: What a core has to do at least: a further one costs as much as some passes.
+#: The least work per core: an additional one costs as much as some passes.
 _CORE_S = 0.05
-#: What the next job waits for, for each pass but one of the last job: as long as that job took, so
-#: often at most, and no longer than this.
+#: How the pause before the next job grows with each pass of the last job: by the duration of that
+#: job, at most so many times, and limited in total.
 _PAUSES_MAX = 3
 _PAUSE_MAX_S = 0.1
-#: Who had a small pass so lately is at work.
+#: A task with a small pass within this time counts as active.
 _AT_WORK_S = 1.0
-#: A job that takes longer is cancelled, and so long it may take to end then.
+#: A longer job is cancelled, and may take as long again to end.
 _LIMIT_S = 15.0
 _CANCELLED_S = 10.0
-#: Executors may come and go.
+#: Executors may be added or removed.
 _CORES_KNOWN_S = 10.0
-#: Both the job group and the pool.
+#: The name of both the job group and the pool.
 _NAME = "passes of several tasks"
 
-#: Whether this process of Spark works on a pass that rides; it does one thing at a time.
+#: Whether this Python worker runs a pass of a shared job; it does one thing at a time.
 _rides = False
 _rider: ContextVar["Rider | None"] = ContextVar("rider", default=None)
 _own_job: ContextVar[Callable[[], None]] = ContextVar("own_job", default=lambda: None)
@@ -57,7 +57,7 @@ _own_job: ContextVar[Callable[[], None]] = ContextVar("own_job", default=lambda:
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """How many there are, and until when that is believed."""
+    """The number of cores, and the end of its validity."""
 
     context: object = None
     count: int = 0
@@ -69,25 +69,25 @@ _cores = _Cores()
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A pass, and its answer once it has one."""
+    """A pass, and its answer once available."""
 
     pickled: bytes
     abandoned: Callable[[], bool]
-    #: What it takes on its executor.
+    #: The expected duration on its executor.
     expected_s: float
     ended: threading.Event = field(default_factory=threading.Event)
     answer: bytes | None = None
     error: BaseException | None = None
 
     def end(self, answer: bytes | None = None, *, error: BaseException | None = None) -> None:
-        """Let its task go on."""
+        """Wake up the task."""
         self.answer, self.error = answer, error
         self.ended.set()
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """The answers of pickled passes, by their numbers; runs on executors."""
+    """The answers of pickled passes, by number; runs on executors."""
 
     pickled: tuple[bytes, ...]
 
@@ -103,7 +103,7 @@ class _Passes:
 
 @dataclass(frozen=True)
 class _Unpickled:
-    """What cannot be unpickled is an answer as well."""
+    """Runs a pickled pass; a failure to unpickle is an answer as well."""
 
     pickled: bytes
 
@@ -114,7 +114,7 @@ class _Unpickled:
 
 
 class SharedJobs:
-    """Runs passes of tasks that ride together, one job at a time; thread-safe."""
+    """Runs passes of several tasks together, one job at a time; thread-safe."""
 
     def __init__(
         self,
@@ -125,20 +125,20 @@ class SharedJobs:
         alone_max: int = 0,
         limit_s: float = _LIMIT_S,
     ) -> None:
-        """``dumps`` pickles as Spark does; ``on_wait`` is called by each thread that is about to
-        wait for its pass; so many tasks as ``alone_max`` may be at work without riding together.
+        """``dumps`` pickles as Spark does; ``on_wait`` is called by each thread before it waits for
+        its pass; up to ``alone_max`` active tasks do not share jobs.
         """
         self._context = context
         self._dumps = dumps
         self._on_wait = on_wait
         self._alone_max = alone_max
         self._limit_s = limit_s
-        #: When each task that is at work last had a small pass, oldest first.
+        #: When each active task last had a small pass, oldest first.
         self._at_work: dict[object, float] = {}
         self._came = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._closed = threading.Event()
-        #: A job could not be ended: nothing rides any more.
+        #: A job could not be ended: no passes are shared any longer.
         self._stuck = False
         threading.Thread(target=self._work, name="shared-jobs", daemon=True).start()
 
@@ -149,8 +149,8 @@ class SharedJobs:
             self._came.notify()
 
     def are_due(self, task: object) -> bool:
-        """Whether small passes should ride, now that ``task`` has one: too many tasks are at work
-        for each to have jobs of its own.
+        """Whether small passes should share jobs, now that ``task`` has one: too many tasks are
+        active for separate jobs.
         """
         now_s = time.monotonic()
         with self._came:
@@ -167,13 +167,13 @@ class SharedJobs:
         abandoned: Callable[[], bool],
         expected_s: float = 0.0,
     ) -> bytes | None:
-        """The answer of a pass that rides; None when it needs a job of its own.
+        """The answer of a pass in a shared job; None if it needs its own job.
 
-        ``expected_s`` is what it takes on its executor. ``abandoned`` is asked before the job
-        starts: a task that is another worker's by then should not begin to write.
+        ``expected_s`` is its expected duration on the executor. ``abandoned`` is called before the
+        job starts: a task that another worker has taken over should not start to write.
 
         Raises:
-            PassLostError: Its job was lost, or it was abandoned.
+            PassLostError: Its job was lost, or its task was abandoned.
         """
         pickled = self._pickled(work)
         if pickled is None:
@@ -185,7 +185,7 @@ class SharedJobs:
             self._waiting.append(waiting)
             self._came.notify()
         self._on_wait()
-        # for the job before, and for its own
+        # for the previous job and its own
         if not waiting.ended.wait(2 * self._limit_s):
             self._context.cancelJobGroup(_NAME)
             if not waiting.ended.wait(_CANCELLED_S):
@@ -201,7 +201,7 @@ class SharedJobs:
         pickled = self._dumps(work)
         broadcasts = self._context._pickled_broadcast_vars
         if next(iter(broadcasts), None) is not None:
-            broadcasts.clear()  # executors get them with the job that names them
+            broadcasts.clear()  # executors get them with the job that uses them
             return None
         return pickled if len(pickled) <= _PASS_BYTES_MAX else None
 
@@ -218,7 +218,7 @@ class SharedJobs:
             began_s = time.monotonic()
             try:
                 answers = self._run(passes) if passes else []
-            except Exception as error:  # noqa: BLE001 - whatever py4j says of a job that was lost
+            except Exception as error:  # noqa: BLE001 - noqa: BLE001 - py4j raises various errors for a lost job
                 for each in passes:
                     each.end(error=error)
             else:
@@ -227,7 +227,7 @@ class SharedJobs:
             self._closed.wait(pause_s(len(passes), time.monotonic() - began_s))
 
     def _next(self) -> list[_Waiting]:
-        """What rides together; none at the end."""
+        """The passes of the next job; empty after ``close``."""
         taken: list[_Waiting] = []
         with self._came:
             while not self._waiting and not self._closed.is_set():
@@ -250,36 +250,36 @@ class SharedJobs:
 
 
 def pause_s(pass_count: int, took_s: float) -> float:
-    """How long passes are gathered after a job that had so many and took so long."""
+    """How long to gather passes after a job with ``pass_count`` passes that took ``took_s``."""
     return min(min(max(pass_count - 1, 0), _PAUSES_MAX) * took_s, _PAUSE_MAX_S)
 
 
 class Rider:
-    """Says whether one task's next pass may ride with others."""
+    """Decides whether one task's next pass may share a job."""
 
     def __init__(
         self, jobs: SharedJobs | None, *, abandoned: Callable[[], bool] = lambda: False
     ) -> None:
         self._jobs = jobs
         self._abandoned = abandoned
-        #: What the last pass took on its executor, if the next one may ride.
+        #: The duration of the last pass on its executor, if the next one may share a job.
         self._took_s: float | None = None
 
     def answer(self, work: Callable[[], Iterable[Any]]) -> bytes | None:
         """As SharedJobs.answer."""
-        took_s, self._took_s = self._took_s, None  # unless it says otherwise
+        took_s, self._took_s = self._took_s, None  # until ``took`` sets it
         if self._jobs is None or took_s is None or not self._jobs.are_due(self):
             return None
         return self._jobs.answer(work, abandoned=self._abandoned, expected_s=took_s)
 
     def took(self, seconds: float) -> None:
-        """How long the task's last pass took on its executor."""
+        """Record the duration of the task's last pass on its executor."""
         self._took_s = seconds if seconds <= SMALL_S else None
 
 
 def core_count(context: "SparkContext") -> int:
-    """How many tasks Spark runs at a time, as of the last seconds: asking the JVM each time takes
-    as long as planning a small batch.
+    """How many tasks Spark runs concurrently, cached for some seconds: asking the JVM takes as long
+    as planning a small batch.
     """
     global _cores
     now_s = time.monotonic()
@@ -290,29 +290,29 @@ def core_count(context: "SparkContext") -> int:
 
 @lru_cache(maxsize=100)
 def numbers_below(context: "SparkContext", count: int, spark_partitions: int) -> "RDD[int]":
-    """The numbers below ``count``; kept, as making it costs a fifth of a small job."""
+    """The numbers below ``count``; cached, because creating it costs a fifth of a small job."""
     return context.parallelize(range(count), spark_partitions)
 
 
 def rides() -> bool:
-    """Whether what runs here, on an executor, is a pass that rides with others."""
+    """Whether this code runs in a pass of a shared job, on an executor."""
     return _rides
 
 
 def current_rider() -> Rider | None:
-    """That of the task that this thread works for."""
+    """The Rider of the task that this thread works for."""
     return _rider.get()
 
 
 def begin_own_job() -> None:
-    """This thread is about to run a job that is its task's alone."""
+    """Notify that this thread will run a job of its task alone."""
     _own_job.get()()
 
 
 @contextmanager
 def riding(rider: Rider, *, on_own_job: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Passes that this thread runs in here may ride with others; ``on_own_job`` is called before
-    each that does not.
+    """Passes of this thread in the block may share jobs; ``on_own_job`` is called before each one
+    that does not.
     """
     tokens = _rider.set(rider), _own_job.set(on_own_job)
     try:

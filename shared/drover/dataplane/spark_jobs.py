@@ -1,4 +1,4 @@
-"""The Spark jobs that the data plane runs: one pass over a batch, and one that warms up."""
+"""The Spark jobs of the data plane: one pass over a batch, and one for warming up."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 def run_pass(
     batch: OutgoingBatch, write: ArrowFunction, *, at_once: bool = False
 ) -> list[dict[str, Any]]:
-    """Run the batch's rows through its pipeline into ``write``, in one job; the rows it returns.
+    """Run the batch's rows through its pipeline into ``write``, in one job; returns the resulting
+    rows.
 
     With ``at_once`` one call of ``write`` gets all rows, in order.
 
     Raises:
-        Exception: what pipeline or ``write`` raised.
+        Exception: The error of the pipeline or of ``write``.
     """
     return run_in_arrow(batch.rows, Composed(batch.pipeline, write), at_once=at_once)
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:
-    """Run, on every core, the kind of job that passes are, without a record; and a frame's beside.
+    """Run a pass without records on every core, and a small data frame in parallel.
 
-    The first of each takes seconds: Python workers start and load what they need, and the JVM loads
-    Spark SQL. (A frame with Python in it starts workers of its own: only plugins that use one wait
-    for that.)
+    The first job takes seconds: Python workers start and import modules, and the JVM loads Spark
+    SQL. (A frame with Python code starts its own workers: only plugins that use one wait for that.)
     """
     cores = core_count(spark.sparkContext)
     with ThreadPoolExecutor(1) as beside:

@@ -1,6 +1,6 @@
-"""Writing a frame's records as staged blobs, on executors.
+"""Writes a frame's records as staged blobs, on executors.
 
-The driver runs a batch's rows through ``Stager(...)`` and publishes what comes back: bulk rows
+The driver runs a batch's rows through ``Stager(...)`` and publishes the resulting blobs: bulk rows
 never pass through it.
 """
 
@@ -23,7 +23,7 @@ from drover.dataplane.values import StagedBlob
 from drover.model.ids import TaskId, Term
 
 BLOB_BYTES = 4 * 1024 * 1024
-#: Many small partitions share this much memory before the largest is written.
+#: Many small partitions share this much memory; when it is used up the largest is written.
 BUFFERS_BYTES = 8 * BLOB_BYTES
 
 STAGED_SCHEMA = pa.schema(
@@ -43,12 +43,12 @@ STAGED_SCHEMA = pa.schema(
 class Stager:
     """Stages record batches under a task's claim; a function for executors.
 
-    ``topic`` counts for frames without a column of that name. ``creation`` is for topics
-    that do not exist yet. With ``spread_keyless`` records without key and partition are spread
-    evenly; else they go to partition 0.
+    ``topic`` is for frames without a topic column. ``creation`` is for topics that do not exist
+    yet. With ``spread_keyless`` records without key and partition are spread evenly; otherwise they
+    go to partition 0.
 
-    The call raises FrameError for columns that are not records and FailedPreconditionError
-    STALE_CLAIM when the task was claimed again.
+    Raises FrameError for columns that are not records, and FailedPreconditionError STALE_CLAIM if
+    the task was claimed again.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Stager:
     blob_bytes: int = BLOB_BYTES
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Stage everything; yields one row for each blob."""
+        """Stage everything; yields one row per blob."""
         run = _Run(self, open_store(self.path), current_spark_partition())
         for batch in batches:
             run.add(batch)
@@ -73,7 +73,7 @@ class Stager:
 
 
 def staged_blobs(rows: Iterable[Any]) -> list[StagedBlob]:
-    """The rows that a Stager returned, in the order in which they are published."""
+    """The blobs from the rows of a Stager, in publishing order."""
     blobs = [
         StagedBlob(
             spark_partition=row["spark_partition"],
@@ -96,7 +96,7 @@ class _Buffer:
 
 
 class _Run:
-    """One Spark partition's staging."""
+    """The staging of one Spark partition."""
 
     def __init__(self, plan: Stager, store: EmbeddedStore, spark_partition: int) -> None:
         self.staged: list[StagedBlob] = []
@@ -189,7 +189,7 @@ class _Run:
 
 
 def _pieces(records: Any, blob_bytes: int) -> Iterator[Any]:
-    """Halves until each fits into a blob or is a single record."""
+    """Halve the records until each part fits into a blob or is a single record."""
     if records.nbytes <= 2 * blob_bytes or records.num_rows <= 1:
         yield records
         return

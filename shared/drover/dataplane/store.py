@@ -1,8 +1,8 @@
 """The embedded store: topics, committed offsets and claims in one SQLite file.
 
-One file, so that one transaction can carry a batch's records, its offsets and the check of the
-claim that allows it. The coordinator, every engine and every Spark executor of the machine open
-the same file.
+One transaction can contain a batch's records, its offsets and the check of the claim, because all
+are in one file. The coordinator, every engine and every Spark executor of the machine open the same
+file.
 """
 
 import threading
@@ -77,18 +77,17 @@ class EmbeddedStore:
         request_id: str,
         task_config_generation: int = -1,
     ) -> Term:
-        """Make ``owner`` the one committer of ``task``; what earlier owners staged is removed.
+        """Make ``owner`` the only committer of ``task``; removes blobs staged by earlier owners.
 
-        Claims of a connector that count are all of one set of task configs: with another
-        ``task_config_generation`` than theirs this claim makes those of all its tasks stale. A
-        later generation decides which set that is; within one, the greater number.
+        All current claims of a connector belong to one set of task configs: a claim with another
+        ``task_config_generation`` makes those of all its tasks stale. The later generation
+        determines the current set; within a generation, the greater number.
 
-        The same ``request_id`` gets the same claim, as long as no later one was granted.
+        The same ``request_id`` gets the same claim until a later one is granted.
 
         Raises:
             FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of
-                task configs was claimed, or this request was granted before and has been
-                superseded since.
+                task configs was claimed, or this request was granted before and superseded.
         """
         request = ClaimRequest(task, generation, owner, request_id, task_config_generation)
         (answer,) = self.claim_tasks([request])
@@ -97,9 +96,9 @@ class EmbeddedStore:
         return answer
 
     def claim_tasks(self, requests: Sequence[ClaimRequest]) -> list[Term | FailedPreconditionError]:
-        """Many claims, one after the other, that share one disk write; an answer for each.
+        """Grant several claims, one after another, with one disk write; returns an answer for each.
 
-        One that is refused is answered with its STALE_TERM and does the others no harm.
+        A refused request returns its STALE_TERM error and does not affect the others.
         """
         answers: list[Term | FailedPreconditionError] = []
         connectors: set[str] = set()
@@ -118,15 +117,15 @@ class EmbeddedStore:
         return answers
 
     def current_claim(self, task: TaskId) -> Term | None:
-        """The claim that counts, or None when the task was never claimed."""
+        """The current claim, or None if the task was never claimed."""
         with self._database.read() as connection:
             return claims.current(connection, task)
 
     def commit_offsets(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
-        """Commit offsets of tasks, each under its claim; one result for each, in order.
+        """Commit offsets of tasks, each under its claim; returns a result for each, in order.
 
         A task's offsets are committed together or not at all; all tasks share one disk write. A
-        copy that comes late (see ``TaskOffsets.number``) writes nothing.
+        late copy (see ``TaskOffsets.number``) writes nothing.
         """
         faults = [offsets.validate(each.offsets) for each in commits]
         results = []
@@ -146,7 +145,7 @@ class EmbeddedStore:
         return results
 
     def change_offsets(self, change: OffsetsChange) -> None:
-        """Write or remove offsets of a connector without tasks; its claims fall with it.
+        """Write or remove offsets of a connector without running tasks; makes its claims stale.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, faulty offsets.
@@ -164,22 +163,22 @@ class EmbeddedStore:
                 offsets.write(connection, change.connector, change.offsets, now_ms)
 
     def fetch_offsets(self, connector: str) -> list[CommittedOffset]:
-        """A connector's committed offsets; sees every commit that was durable when it was asked."""
+        """A connector's committed offsets, including all that were durable before the call."""
         with self._database.read() as connection:
             return offsets.fetch(connection, connector)
 
     def fetch_offsets_page(
         self, connector: str, *, after_partition_json: str = "", max_bytes: int
     ) -> tuple[list[CommittedOffset], bool]:
-        """Some of a connector's offsets, in the order of their canonical partitions.
+        """Some of a connector's offsets, ordered by canonical partition.
 
         Args:
-            connector: Whose.
-            after_partition_json: Begin behind this partition; empty to begin with the first.
-            max_bytes: About how many bytes to read; at least one offset comes, if there is one.
+            connector: The connector.
+            after_partition_json: Start after this partition; empty to start with the first.
+            max_bytes: The approximate limit; at least one offset is returned, if there is one.
 
         Returns:
-            The offsets, and whether there are more behind them.
+            The offsets, and whether more follow.
         """
         after_key = canonical_json(after_partition_json) if after_partition_json else ""
         with self._database.read() as connection:
@@ -188,10 +187,10 @@ class EmbeddedStore:
     # -- topics ------------------------------------------------------------------------------
 
     def ensure_topic(self, name: str, partition_count: int = 1) -> TopicInfo:
-        """Create the topic, or return it as it is (its partition count may be another).
+        """Create the topic, or return it unchanged (its partition count may differ).
 
         Raises:
-            InvalidArgumentError: INVALID_REQUEST, a name or count that cannot be.
+            InvalidArgumentError: INVALID_REQUEST, an invalid name or count.
         """
         topics.require_valid(name, partition_count)
         with self._database.read() as connection:
@@ -202,20 +201,19 @@ class EmbeddedStore:
             return topics.ensure(connection, name, partition_count, self._clock.now_ms())
 
     def topic(self, name: str) -> TopicInfo | None:
-        """The topic, or None while nobody has created it."""
+        """The topic, or None if it does not exist."""
         with self._database.read() as connection:
             return topics.find(connection, name)
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
+        """Every topic, sorted by name."""
         with self._database.read() as connection:
             return topics.list_all(connection)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The next offset of each partition; empty while the topic does not exist.
+        """The end offset of each partition; empty if the topic does not exist.
 
-        Cheap when nothing was written since the last call: no disk access, so idle sinks may ask
-        often.
+        Cheap without new writes: no disk access, so idle sinks may poll it.
         """
         return {
             partition: end
@@ -224,7 +222,7 @@ class EmbeddedStore:
         }
 
     def start_offsets(self, topic: str) -> dict[int, int]:
-        """The first offset that retention has left, of each partition."""
+        """The first offset after retention, of each partition."""
         return {
             partition: start
             for (name, partition), (start, _) in self._cached_bounds().items()
@@ -245,7 +243,7 @@ class EmbeddedStore:
     # -- writing and reading records ---------------------------------------------------------
 
     def stage(self, task: TaskId, claim: Term, payload: bytes) -> int:
-        """Write a blob that readers do not see yet; returns its id. Executors call this.
+        """Write a blob that is not visible to readers; returns its id. Called by executors.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM, nothing was written.
@@ -260,10 +258,10 @@ class EmbeddedStore:
         staged: Iterable[StagedBlob],
         committed: Sequence[CommittedOffset] = (),
     ) -> PublishResult:
-        """Make staged blobs visible and commit their source offsets: both or neither.
+        """Make staged blobs visible and commit their source offsets, in one transaction.
 
-        Blobs get their offsets in the order of (spark_partition, sequence). Whatever else the task
-        has staged belongs to failed attempts and is removed.
+        Blobs get their offsets in the order of (spark_partition, sequence). Other staged blobs of
+        the task belong to failed attempts and are removed.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM, nothing was written.
@@ -287,13 +285,14 @@ class EmbeddedStore:
         max_bytes: int = planning.MAX_BYTES,
         range_bytes: int = planning.RANGE_BYTES,
     ) -> ReadPlan:
-        """What to read next from each (topic, partition), as ranges for executors.
+        """Plan the next read of each (topic, partition), as ranges for executors.
 
         Args:
-            starts: where to go on, by (topic, partition); 0 for a partition never read.
-            max_records: at most this many records in all, at least one while there are any.
-            max_bytes: about as many bytes in all, at least one record while there are any.
-            range_bytes: about as many bytes in one range.
+            starts: The start offset by (topic, partition); 0 for a partition never read.
+            max_records: The most records in total; at least one is planned if there are any.
+            max_bytes: The approximate size limit in total; at least one record is planned if there
+                are any.
+            range_bytes: The approximate size of a range.
         """
         if min(max_records, max_bytes, range_bytes) < 1:
             raise InvalidArgumentError(
@@ -313,14 +312,14 @@ class EmbeddedStore:
     def read_blobs(
         self, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> list[tuple[int, int, int]]:
-        """The blobs that hold offsets of [start_offset, end_offset): (base offset, record count,
-        blob id), in order.
+        """The blobs with offsets in [start_offset, end_offset): (base offset, record count, blob
+        id), in order.
         """
         with self._database.read() as connection:
             return planning.blobs(connection, topic, partition, start_offset, end_offset)
 
     def read_blob(self, blob_id: int) -> bytes | None:
-        """A blob's payload; None when retention has removed it."""
+        """A blob's payload; None if retention has removed it."""
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT payload FROM blobs WHERE blob_id = ?", (blob_id,)
@@ -335,14 +334,14 @@ class EmbeddedStore:
         retention_ms: int | None = DEFAULT_RETENTION_MS,
         retention_bytes: int | None = None,
     ) -> RetentionResult:
-        """Remove old batches, a bounded number at a time; call again while it removes something.
+        """Remove old batches, a bounded number per call; repeat while it removes something.
 
-        Takes the file's write lock only when there is something to remove. The space is used again
-        by new batches; ``give_space_back`` makes the file smaller.
+        Takes the file's write lock only if there is something to remove. New batches reuse the
+        space; ``give_space_back`` shrinks the file.
 
         Args:
-            retention_ms: batches written longer ago go; None keeps them.
-            retention_bytes: the oldest batches of a topic partition go while it holds more, counted
+            retention_ms: Remove batches older than this; None keeps them.
+            retention_bytes: Remove the oldest batches of a topic partition above this size, counted
                 before compression; None keeps them.
         """
         with self._database.read() as connection:
@@ -358,9 +357,9 @@ class EmbeddedStore:
             return retention.remove(connection, expired)
 
     def give_space_back(self) -> bool:
-        """Make a file that is mostly free space a bounded step smaller; True while there is more.
+        """Shrink a file with mostly free space by a bounded step; True while there is more.
 
-        Some free space is kept, as new batches will need it.
+        Some free space is kept for new batches.
         """
         with self._database.read() as connection:
             spare = retention.spare_pages(connection)

@@ -1,4 +1,4 @@
-"""How topics are made that records go to and that do not exist yet (KIP-158)."""
+"""The creation of missing topics (KIP-158)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from drover.transform.java_regex import JavaRegex
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What a topic is made with; ``replication_factor`` None and -1 leave it to the cluster.
+    """The settings of a new topic; ``replication_factor`` None and -1 leave it to the cluster.
 
-    ``config`` are topic settings such as cleanup.policy. On embedded storage only the partition
-    count counts.
+    ``config`` has topic settings such as cleanup.policy. Embedded storage uses only the partition
+    count.
     """
 
     partition_count: int = 1
@@ -21,14 +21,14 @@ class TopicRule:
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
-    """A rule, and the topics that it is for: those that match an ``include`` and no ``exclude``."""
+    """A rule, and its topics: those that match an ``include`` and no ``exclude`` pattern."""
 
     rule: TopicRule
     include: tuple[JavaRegex, ...]
     exclude: tuple[JavaRegex, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Whether the rule is for the topic."""
+        """Whether the rule applies to the topic."""
         return any(each.matches(topic) for each in self.include) and not any(
             each.matches(topic) for each in self.exclude
         )
@@ -36,18 +36,18 @@ class TopicGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """``named`` decides, else the first group that matches, else ``default``."""
+    """The rule of a topic: ``named`` first, then the first group that matches, then ``default``."""
 
     default: TopicRule
     groups: tuple[TopicGroup, ...] = ()
     named: Mapping[str, TopicRule] = field(default_factory=dict)
 
     def rule(self, topic: str) -> TopicRule:
-        """What the topic is made with."""
+        """The rule of a topic."""
         if topic in self.named:
             return self.named[topic]
         return next((each.rule for each in self.groups if each.matches(topic)), self.default)
 
 
-#: One partition, and the rest as the cluster has it.
+#: One partition, and the cluster's defaults.
 SINGLE_PARTITION = TopicCreation(TopicRule())

@@ -11,7 +11,7 @@ PARTITION_COUNT_MAX = 10_000
 
 
 def name_fault(name: str) -> str:
-    """What is wrong with a topic's name by Kafka's rule; empty when nothing is."""
+    """The violation of Kafka's rules by a topic's name; empty for a valid one."""
     if name in (".", ".."):
         return f"must not be {name!r}"
     if not TOPIC_NAME.fullmatch(name):
@@ -23,7 +23,7 @@ def name_fault(name: str) -> str:
 
 
 def require_valid(name: str, partition_count: int) -> None:
-    """Refuse a topic that cannot be.
+    """Check a topic's name and partition count.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault.
@@ -49,7 +49,7 @@ def require_valid(name: str, partition_count: int) -> None:
 def ensure(
     connection: sqlite3.Connection, name: str, partition_count: int, now_ms: int
 ) -> TopicInfo:
-    """Create the topic, or return it as it is."""
+    """Create the topic, or return it unchanged."""
     found = find(connection, name)
     if found is not None:
         return found
@@ -70,7 +70,7 @@ def find(connection: sqlite3.Connection, name: str) -> TopicInfo | None:
 
 
 def list_all(connection: sqlite3.Connection) -> list[TopicInfo]:
-    """Every topic, by name."""
+    """Every topic, sorted by name."""
     rows = connection.execute("SELECT name, partition_count FROM topics ORDER BY name")
     return [TopicInfo(*row) for row in rows]
 
@@ -78,7 +78,7 @@ def list_all(connection: sqlite3.Connection) -> list[TopicInfo]:
 def bounds(
     connection: sqlite3.Connection, names: Iterable[str] | None = None
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """First and end offset of each partition, by (topic, partition)."""
+    """The first and end offset of each partition, by (topic, partition)."""
     query = "SELECT topic, partition, start_offset, end_offset FROM partitions"
     if names is None:
         rows = connection.execute(query).fetchall()
@@ -90,7 +90,7 @@ def bounds(
 
 
 def unknown(name: str) -> NotFoundError:
-    """The error for a topic that is not there."""
+    """The error for a topic that does not exist."""
     return NotFoundError(
         Reason.TOPIC_NOT_FOUND,
         f"topic {name!r} does not exist: it is created when a source first writes to it",

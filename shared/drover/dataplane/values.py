@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic; its partitions count from 0 to ``partition_count`` - 1."""
+    """A topic; its partitions are numbered from 0 to ``partition_count`` - 1."""
 
     name: str
     partition_count: int
@@ -14,10 +14,10 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class StagedBlob:
-    """Records that an executor wrote, not yet visible to readers.
+    """Records that an executor wrote, not visible to readers.
 
-    ``spark_partition`` and ``sequence`` say where they stand in the frame they came from; blobs are
-    published in that order.
+    ``spark_partition`` and ``sequence`` are the position in the original frame; blobs are published
+    in that order.
     """
 
     spark_partition: int
@@ -31,7 +31,7 @@ class StagedBlob:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRange:
-    """Where published records stand: offsets ``start_offset`` to ``end_offset`` - 1."""
+    """The offsets of published records: ``start_offset`` to ``end_offset`` - 1."""
 
     topic: str
     partition: int
@@ -41,13 +41,13 @@ class PublishedRange:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What one ``publish`` made visible; one range for each topic partition it wrote to."""
+    """The result of one ``publish``; one range per topic partition that it wrote."""
 
     ranges: Sequence[PublishedRange] = ()
 
     @property
     def record_count(self) -> int:
-        """How many records became visible."""
+        """The number of published records."""
         return sum(each.end_offset - each.start_offset for each in self.ranges)
 
 
@@ -63,17 +63,17 @@ class ReadRange:
 
     @property
     def record_count(self) -> int:
-        """How many records it holds."""
+        """The number of records."""
         return self.end_offset - self.start_offset
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a sink reads next.
+    """The next read of a sink.
 
-    ``ranges`` are in the order of topic, partition, offset; executors read them side by side.
-    ``next_offsets`` says by (topic, partition) where the next plan starts; a start that retention
-    has overtaken is moved forward to what is left, and ``skipped`` says by how many offsets.
+    ``ranges`` are in the order of topic, partition, offset; executors read them in parallel.
+    ``next_offsets`` has, by (topic, partition), the start of the next plan; a start that retention
+    has passed is moved forward, and ``skipped`` has the number of offsets.
     """
 
     ranges: Sequence[ReadRange] = ()
@@ -82,12 +82,12 @@ class ReadPlan:
 
     @property
     def record_count(self) -> int:
-        """How many records the ranges hold."""
+        """The number of records in the ranges."""
         return sum(each.record_count for each in self.ranges)
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the ranges hold."""
+        """The approximate size of the ranges in bytes."""
         return sum(each.size_bytes for each in self.ranges)
 
 

@@ -1,11 +1,11 @@
-"""What records go through between a task and its topics, on executors.
+"""The steps that records pass between a task and its topics, on executors.
 
     source: rows of the task -> transforms -> converters -> topics
     sink:   topics -> converters -> transforms -> rows for the task
 
-A pipeline is a function on Arrow record batches. The data plane composes it with what reads or
-writes a topic, so that it runs in the same pass and adds no Spark job. Without steps it hands on
-the very iterator that it gets.
+A pipeline is a function on Arrow record batches. The data plane composes it with the function that
+reads or writes a topic, so it runs in the same pass and adds no Spark job. Without steps it returns
+its input iterator.
 """
 
 from drover.pipeline.failures import FailTask, Policy, RecordFailedError, Tolerate

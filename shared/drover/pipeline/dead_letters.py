@@ -1,4 +1,4 @@
-"""Dead letters: records as they came, with headers that say why nobody could handle them."""
+"""Dead letters: failed records in their original form, with headers for the failure."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from drover.record.schema import is_schemaless
 
 #: Kafka Connect's names of the context headers (KIP-298).
 HEADER_PREFIX = "__connect.errors."
-#: Those that say where a record is from.
+#: Headers with the position of a record.
 _PLACE = frozenset({"topic", "partition", "offset", "origin"})
 
 
@@ -35,11 +35,11 @@ def dead_letter(
     task: int,
     context_headers: bool,
 ) -> pa.RecordBatch:
-    """The record for the dead letter queue: the bytes as they came, where it has some; else the
-    value as JSON, as a source has no bytes.
+    """The dead letter of a record: its original bytes if it has some, otherwise the value as JSON,
+    because a source has no bytes.
     """
     headers = list(_first(record, HEADERS) or ())
-    # of a letter that fails once more: where it is from stays, why it is one is said anew
+    # if a dead letter fails again, its position stays and its cause is replaced
     replayed = any(each["key"] == f"{HEADER_PREFIX}topic" for each in headers)
     headers = [each for each in headers if not _is_cause(each["key"])]
     if context_headers:
@@ -70,7 +70,7 @@ def dead_letter(
 
 
 def as_bytes(record: pa.RecordBatch, name: str) -> bytes | None:
-    """A record's key or value, whatever it is, as bytes."""
+    """A record's key or value as bytes."""
     index = record.schema.get_field_index(name)
     value = record.column(index)[0].as_py() if index >= 0 else None
     if value is None or isinstance(value, bytes):
@@ -95,7 +95,7 @@ def _context(
 ) -> dict[str, object]:
     offset = _first(record, OFFSET)
     return {
-        # of sources nobody knows the rest; what they say instead is Drover's own header
+        # unknown for sources, whose position is in Drover's own header
         "topic": _first(record, TOPIC),
         "partition": _first(record, PARTITION) if offset is not None else None,
         "offset": offset,

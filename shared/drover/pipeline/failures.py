@@ -1,4 +1,4 @@
-"""What happens to records that a step cannot handle (KIP-298)."""
+"""Policies for records that a step cannot handle (KIP-298)."""
 
 import traceback
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ _TRACE_MAX_LENGTH = 8_000
 
 
 class StepFailedError(Exception):
-    """A step raised ``error`` for a batch, or for a record; ``rows`` says which it was for, where
-    the step knows that.
+    """A step raised ``error`` for a batch or a record; ``rows`` has the errors by row, if the step
+    knows them.
     """
 
     def __init__(
@@ -36,27 +36,27 @@ class StepFailedError(Exception):
 
 
 class RecordFailedError(Exception):
-    """A record cannot be handled, and that is not tolerated; the message names both."""
+    """A record failed and errors.tolerance is none; the message has the record and the error."""
 
 
 class Policy(Protocol):
-    """Decides what a record's failure means. It is pickled."""
+    """Decides how to handle a failed record. Picklable."""
 
     def handle(
         self, record: pa.RecordBatch, error: StepFailedError, report: PassReport
     ) -> Iterable[pa.RecordBatch]:
-        """Count one record that failed; the batches to be written instead of it.
+        """Count one failed record; returns the batches to write instead of it.
 
         Raises:
-            RecordFailedError: the task has to fail.
+            RecordFailedError: The task has to fail.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class FailTask:
-    """The first record that fails ends the task (errors.tolerance=none).
+    """The first failed record ends the task (errors.tolerance=none).
 
-    With ``remedy`` the message says what the user can do.
+    ``remedy`` is appended to the message.
     """
 
     remedy: str = ""
@@ -71,11 +71,11 @@ class FailTask:
 
 @dataclass(frozen=True, slots=True)
 class Tolerate:
-    """Records that fail are left out (errors.tolerance=all), and written as dead letters to
-    ``topic`` if there is one.
+    """Failed records are skipped (errors.tolerance=all), and written as dead letters to ``topic``
+    if set.
 
-    With ``in_batch`` they come out of the pipeline, with the topic's name in their column, else
-    they are kept in ``kept`` for whoever runs the pass.
+    With ``in_batch`` dead letters are part of the output, with the topic in their column; otherwise
+    they are collected in ``kept``.
     """
 
     connector: str
@@ -95,7 +95,7 @@ class Tolerate:
     def leave_out(
         self, record: pa.RecordBatch, failure: Failure, report: PassReport
     ) -> Iterable[pa.RecordBatch]:
-        """Count one record that failed; its dead letter, if that is part of the batch."""
+        """Count one failed record; returns its dead letter, if that is part of the batch."""
         text = record_text(record) if self.include_records else ""
         report.add_failure(replace(failure, record=text))
         if self.topic is None:
@@ -117,7 +117,7 @@ class Tolerate:
 
 
 def place_of(record: pa.RecordBatch) -> str:
-    """Where a record is from, for people."""
+    """The position of a record, as text for people."""
     names = record.schema.names
 
     def first(name: str) -> object:
@@ -139,12 +139,12 @@ def record_text(record: pa.RecordBatch) -> str:
 
 
 def failure_of(record: pa.RecordBatch, error: StepFailedError) -> Failure:
-    """What is told of it."""
+    """The failure of a record, for reports."""
     return failure_at(place_of(record), error.stage, error.step, error.error)
 
 
 def failure_at(place: str, stage: str, step: str, reason: str | BaseException) -> Failure:
-    """What is told of a record that ``reason`` keeps from being handled; text is a rejection's."""
+    """The failure of a record because of ``reason``; text is the reason of a rejection."""
     trace = ""
     if isinstance(reason, BaseException):
         trace = "".join(traceback.format_exception(reason))

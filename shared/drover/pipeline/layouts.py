@@ -1,4 +1,4 @@
-"""Between the batches of tasks and topics, and records: the first and last steps of pipelines."""
+"""Converts between batches and records: the first and last steps of pipelines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ _SPECIAL = (*_FURTHER, TOPIC_COLUMN, TIMESTAMP_COLUMN)
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Records of a table's rows: the columns are the fields of the value.
+    """Records from a table's rows: the columns become the fields of the value.
 
-    ``key`` names the column that is the key, or several that are its fields.
+    ``key`` names the key column, or several that become its fields.
     """
 
     key: str | tuple[str, ...] | None = None
@@ -71,15 +71,15 @@ class TableRows:
 
 
 def _are_all_bad(batch: pa.RecordBatch) -> bool:
-    """Whether no row could be read: they say why, and have no columns of values."""
+    """Whether no row could be read: then there are only error columns."""
     return ERROR_COLUMN in batch.schema.names and not batch.column(ERROR_COLUMN).null_count
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRows:
-    """Records of a source's rows that have their columns already; see SourceBatch.
+    """Records from a source's rows that already have record columns; see SourceBatch.
 
-    With ``text`` bytes of keys and values are text, as those of files are.
+    With ``text`` the bytes of keys and values are text, as in files.
     """
 
     text: bool = False
@@ -111,7 +111,7 @@ class RecordRows:
 
 
 def topic_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Records of what reading a topic gives."""
+    """Records from a topic read."""
     yield make_batch(
         batch.num_rows,
         topic=batch.column(TOPIC),
@@ -125,7 +125,7 @@ def topic_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def renamable_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """``topic_records`` for transforms that may rename topics: which one they are from is kept."""
+    """As ``topic_records``, for transforms that may rename topics: keeps the original topic."""
     for records in topic_records(batch):
         topics = records.column(TOPIC)
         yield records.append_column(pa.field(ORIGINAL_TOPIC, topics.type), topics)
@@ -133,15 +133,15 @@ def renamable_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class WithTopic:
-    """What another layout makes, and ``topic`` for records that name none: transforms and
-    converters look at it.
+    """Wraps another layout, and sets ``topic`` for records without one, for transforms and
+    converters.
     """
 
     layout: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
     topic: str
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Its batches."""
+        """The layout's batches."""
         for records in self.layout(batch):
             topics = records.column(TOPIC)
             if topics.null_count:
@@ -153,8 +153,8 @@ class WithTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """A step that gives records the columns and types that reading a topic gives, in their order;
-    keys, values and headers have to be bytes already.
+    """A step that gives records the columns and types of topic reads, in their order; keys, values
+    and headers must be bytes.
     """
 
     schema: pa.Schema
@@ -173,8 +173,8 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """A step that refuses records whose key and value, bytes by now, are larger than a topic takes:
-    one such record is an error of its own, and not of its batch.
+    """A step that rejects records with a larger key and value (as bytes) than the topic accepts, so
+    that such a record fails individually instead of its batch.
     """
 
     max_bytes: int
@@ -184,13 +184,13 @@ class SizeLimit:
         """See Step.
 
         Raises:
-            StageError: a record is larger.
+            StageError: A record is larger.
         """
         sizes = pc.add(*(pc.binary_length(batch.column(n)).fill_null(0) for n in (KEY, VALUE)))
         largest = pc.max(sizes).as_py() or 0
         if largest > self.max_bytes:
             fault = RecordError(
-                f"key and value have {largest} bytes, and the brokers take {self.max_bytes} "
+                f"key and value have {largest} bytes, but the limit is {self.max_bytes} "
                 "(message.max.bytes)"
             )
             raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
@@ -198,10 +198,10 @@ class SizeLimit:
 
 
 def timestamps(values: pa.Array) -> pa.Array:
-    """Milliseconds, or timestamps of any unit, as the type that records have.
+    """Milliseconds, or timestamps of any unit, as the timestamp type of records.
 
     Raises:
-        RecordError: they are something else.
+        RecordError: The type is neither.
     """
     if pa.types.is_timestamp(values.type):
         return values.cast(pa.timestamp("ms", tz=values.type.tz), safe=False).cast(_TIMESTAMP_TYPE)
@@ -214,7 +214,7 @@ def timestamps(values: pa.Array) -> pa.Array:
 
 
 def with_header_types(headers: pa.Array) -> pa.Array:
-    """Headers as records have them; those without a type are raw."""
+    """Headers with the type column of records; untyped headers are raw."""
     if headers.type == HEADERS_TYPE:
         return headers
     if pa.types.is_null(headers.type) or headers.null_count == len(headers):
@@ -232,7 +232,7 @@ def with_header_types(headers: pa.Array) -> pa.Array:
 
 
 def without_header_types(headers: pa.Array) -> pa.Array:
-    """Raw headers as topics have them: keys and bytes."""
+    """Raw headers as in topics: keys and bytes."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), kind)

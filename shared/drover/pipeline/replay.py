@@ -1,4 +1,4 @@
-"""Dead letters that go through a connector once more: records of the topics they are from."""
+"""Replays dead letters through a connector, as records of their original topics."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ _ORIGIN = f"{HEADER_PREFIX}topic"
 
 @dataclass(frozen=True, slots=True)
 class LetterRecords:
-    """Records of letters, in place of those of a topic: their topic is the one that they are from,
-    their partition and offset are the letter's, whose topic is ORIGINAL_TOPIC.
+    """Records from dead letters: their topic is the original one, their partition and offset are
+    those of the dead letter, and the dead letter topic is ORIGINAL_TOPIC.
 
-    ``default_topic`` counts for letters that do not say theirs. Those that do not meet
-    ``conditions``, on the letter as it is, are left out.
+    ``default_topic`` is for dead letters without a topic header. Dead letters that do not meet
+    ``conditions`` are skipped.
     """
 
     default_topic: str | None = None
@@ -66,17 +66,17 @@ class LetterRecords:
 
 
 _NO_TOPIC = (
-    "the letter does not say which topic it is from, nor does the connector's config name one "
-    "alone (errors.deadletterqueue.context.headers.enable)"
+    "the dead letter has no header with its original topic, and the connector's config does not "
+    "name a single topic (errors.deadletterqueue.context.headers.enable)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLetters:
-    """Records of a source's letters, as its transforms take them.
+    """Records from a source's dead letters, in the form for its transforms.
 
-    Those of a ``structured`` source are JSON, so values without a schema, what is no JSON is text;
-    those of a ``text`` source are text. They go to any partition of their topic.
+    Values of a ``structured`` source are JSON, so schemaless, and text if they are not JSON; values
+    of a ``text`` source are text. They go to any partition of their topic.
     """
 
     letters: LetterRecords
@@ -119,7 +119,7 @@ def _json(value: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WithoutErrorHeaders:
-    """A step that takes the headers away that say why a letter is one."""
+    """A step that removes the error headers of dead letters."""
 
     name: str = "error headers"
 

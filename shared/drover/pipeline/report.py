@@ -1,20 +1,20 @@
-"""What became of the records of one pass."""
+"""Reports about the records of one pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: So many failures of a pass are told one by one.
+#: The most failures of a pass that are listed.
 FAILURES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A record that could not be handled.
+    """A failed record.
 
-    ``place`` is for people: topic, partition and offset, or what the source says of it. ``stage``
-    is Kafka Connect's name, ``step`` the one of the connector's config. ``record`` is its key and
-    value as text, when they may be logged.
+    ``place`` is its position as text: topic, partition and offset, or the source's description.
+    ``stage`` has Kafka Connect's name, ``step`` the name in the connector's config. ``record`` is
+    its key and value as text, if they may be logged.
     """
 
     place: str
@@ -31,10 +31,9 @@ class Failure:
 
 @dataclass(slots=True)
 class PassReport:
-    """Counts of records, by what became of them.
+    """Counts of records by outcome.
 
-    read = written + filtered + dead-lettered + skipped, as long as no transform makes several
-    records of one.
+    read = written + filtered + dead-lettered + skipped, unless a transform splits records.
     """
 
     read_count: int = 0
@@ -43,28 +42,28 @@ class PassReport:
     filtered_count: int = 0
     #: Failed, and written to the dead letter queue.
     dead_lettered_count: int = 0
-    #: Failed, tolerated, and gone.
+    #: Failed, tolerated, and dropped.
     skipped_count: int = 0
-    #: The first FAILURES_MAX.
+    #: The first FAILURES_MAX failures.
     failures: list[Failure] = field(default_factory=list)
-    #: What the writer of dead letters returned.
+    #: The rows returned by the writer of dead letters.
     dead_letter_rows: Sequence[Mapping[str, Any]] = ()
-    #: What schema.change discarded, by topic: the first change of each.
+    #: The first change that schema.change discarded, by topic.
     schema_changes: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed_count(self) -> int:
-        """Records that could not be handled."""
+        """Failed records."""
         return self.dead_lettered_count + self.skipped_count
 
     def add_failure(self, failure: Failure) -> None:
-        """Keep it, as long as there is room."""
+        """Add a failure unless the list is full."""
         if len(self.failures) < FAILURES_MAX:
             self.failures.append(failure)
 
 
 def total(reports: Iterable[PassReport]) -> PassReport:
-    """The sum of several."""
+    """The sum of reports."""
     found = PassReport()
     rows: list[Mapping[str, Any]] = []
     for each in reports:

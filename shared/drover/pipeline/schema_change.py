@@ -1,4 +1,4 @@
-"""What happens to records whose value has another schema than those before (schema.change)."""
+"""Handles values with another schema than earlier ones of their topic (schema.change)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from drover.record.batch import TOPIC, VALUE, with_column
 from drover.record.errors import ErrorStage, StageError
 from drover.record.fitting import SchemaChangeError, fit
 
-#: Changes of a pass that are told, by topic.
+#: The most topics of a pass whose changes are reported.
 CHANGES_MAX = 100
 
-#: The columns of what FirstSchemas makes.
+#: The columns of FirstSchemas' results.
 _FOUND = pa.schema([("topic", pa.string()), ("schema", pa.binary())])
 
 
 class SchemaChange(StrEnum):
-    """The settings' words; they are those of dlt and ingestr."""
+    """The values of the setting; the same as in dlt and ingestr."""
 
     EVOLVE = "evolve"
     FREEZE = "freeze"
@@ -31,17 +31,18 @@ class SchemaChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeepSchema:
-    """A step that gives the values of each topic the schema that is known of it.
+    """A step that converts the values of each topic to its known schema.
 
-    Values that fit take it (see ``record.fitting``). Others are errors (FREEZE), are left out
-    (DISCARD_ROW), or lose what is new (DISCARD_VALUE). A topic that is not known takes the schema
-    of its first value here; so that all executors agree, ``known`` has the topics of the batch.
+    Values that fit are converted (see ``record.fitting``). Others fail (FREEZE), are dropped
+    (DISCARD_ROW), or lose their new parts (DISCARD_VALUE). A topic without a known schema gets the
+    schema of its first value here; for all executors to agree, ``known`` has the topics of the
+    batch.
     """
 
     change: SchemaChange
     known: dict[str, pa.Field] = field(default_factory=dict)
     default_topic: str = ""
-    #: What was discarded, by topic: the first change of each.
+    #: The first discarded change, by topic.
     changes: dict[str, str] = field(default_factory=dict)
     name: str = "schema.change"
 
@@ -49,7 +50,7 @@ class KeepSchema:
         """See Step.
 
         Raises:
-            StageError: of SCHEMA_CHANGE, for values that do not fit.
+            StageError: In SCHEMA_CHANGE, for values that do not fit.
         """
         for topic, part in by_topic(batch, self.default_topic):
             yield from self._keep(topic, part)
@@ -93,8 +94,8 @@ class KeepSchema:
 
 @dataclass(frozen=True, slots=True)
 class FirstSchemas:
-    """Finds the schema of each topic's first value, of ``topic_count`` topics if that is given; a
-    function for executors.
+    """Finds the schema of each topic's first value, for ``topic_count`` topics if given; a function
+    for executors.
     """
 
     default_topic: str = ""
@@ -116,7 +117,7 @@ class FirstSchemas:
 
 
 def schemas_of(rows: Iterable[tuple[str, bytes]]) -> Mapping[str, pa.Field]:
-    """The fields that FirstSchemas found, by topic; of several of one topic the first."""
+    """The fields that FirstSchemas found, by topic; the first one if there are several."""
     found: dict[str, pa.Field] = {}
     for topic, schema in rows:
         found.setdefault(topic, pa.ipc.read_schema(pa.py_buffer(schema)).field(0))
@@ -136,5 +137,5 @@ def by_topic(batch: pa.RecordBatch, default_topic: str) -> Iterator[tuple[str, p
 
 
 def _with_values(batch: pa.RecordBatch, known: pa.Field, values: pa.Array) -> pa.RecordBatch:
-    # tombstones are nulls whatever the schema says
+    # tombstones are null, even if the schema is not nullable
     return with_column(batch, known.with_name(VALUE).with_nullable(True), values)

@@ -1,4 +1,4 @@
-"""Steps composed into stages, and stages into pipelines."""
+"""Composes steps to stages, and stages to pipelines."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from drover.record.errors import PassError, RowsError, StageError
 
 TRANSFORMATION = "TRANSFORMATION"
 CONVERTER = "VALUE_CONVERTER"
-#: Where a source's record fails that the source could not read.
+#: The stage of a record that the source could not read.
 TASK_POLL = "TASK_POLL"
-#: About what one slice of a source's batch becomes: the next one uses its memory again, where fresh
-#: memory would take most of the time. The first rows tell how large they get.
+#: The approximate output size of a slice of a source's batch: the next slice reuses its memory,
+#: because allocating fresh memory would take most of the time. The first rows give the ratio.
 _MADE_BYTES = 8 * 1024 * 1024
 _FIRST_ROWS = 2_000
 
@@ -33,12 +33,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in order, under one error policy; a function for executors.
+    """Stages in order, with one error policy; a function for executors.
 
-    ``prepare`` makes records of the batches that come, for instance of a table's rows. A batch runs
-    through all stages at once, or slice by slice where ``in_slices`` is set. When a step fails, it
-    says for which rows (RowsError), or the batch is halved until they are found: good batches pay
-    nothing for that, and the bad rows are at hand as they came.
+    ``prepare`` converts input batches to records, for example from a table's rows. A batch passes
+    all stages at once, or slice by slice if ``in_slices`` is set. A failing step reports the rows
+    (RowsError), or the batch is halved until they are found: good batches pay nothing, and failed
+    rows are available in their original form.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -52,16 +52,16 @@ class Pipeline:
         return self.prepare is None and not any(stage.steps for stage in self.stages)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run every batch through the stages; lazily, in order."""
+        """Run every batch through the stages; lazy, in order."""
         return batches if self.is_identity else self.run(batches, PassReport())
 
     def run(
         self, batches: Iterator[pa.RecordBatch], report: PassReport
     ) -> Iterator[pa.RecordBatch]:
-        """As the call, and count into ``report``.
+        """As the call, with counts in ``report``.
 
         Raises:
-            RecordFailedError: a record cannot be handled, and the policy does not tolerate that.
+            RecordFailedError: A record failed, and the policy does not tolerate it.
         """
         for batch in batches:
             for records in self.prepare(batch) if self.prepare is not None else (batch,):
@@ -132,7 +132,7 @@ class Pipeline:
                     except PassError:
                         raise
                     except Exception as error:  # any of a plugin's code
-                        # rows are the records' as long as no step has made others of them
+                        # row numbers refer to the input only until a step has created new batches
                         raise _failed(stage, step, error, batch is records) from error
                 batches = [each for each in made if each.num_rows]
         return batches
@@ -155,7 +155,9 @@ def source_pipeline(
     converters: tuple[Step, ...] = (),
     policy: Policy | None = None,
 ) -> Pipeline:
-    """From a source task's rows to records of topics; the policy is FailTask by default."""
+    """The pipeline from a source task's rows to records of topics; the policy is FailTask by
+    default.
+    """
     stages = (Stage(TRANSFORMATION, transforms), Stage(CONVERTER, converters))
     return Pipeline(stages, prepare, policy or FailTask(), in_slices=True)
 
@@ -168,8 +170,8 @@ def sink_pipeline(
     last: tuple[Step, ...] = (),
     policy: Policy | None = None,
 ) -> Pipeline:
-    """From records of topics to a sink task's rows; ``last`` brings them into the form that the
-    sink takes. The policy is FailTask by default.
+    """The pipeline from records of topics to a sink task's rows; ``last`` converts them to the
+    sink's form. The policy is FailTask by default.
     """
     stages = (
         Stage(CONVERTER, converters),
@@ -182,7 +184,7 @@ def sink_pipeline(
 def _unreadable_apart(
     records: pa.RecordBatch,
 ) -> Iterator[tuple[pa.RecordBatch, str | None]]:
-    """Runs of good rows, and each row that its source could not read with the reason."""
+    """Runs of good rows, and each row that its source could not read, with the reason."""
     index = records.schema.get_field_index(ERROR)
     if index < 0 or records.column(index).null_count == records.num_rows:
         yield records, None

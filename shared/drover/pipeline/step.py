@@ -1,4 +1,4 @@
-"""The unit that pipelines are made of."""
+"""The unit of pipelines."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -7,11 +7,11 @@ import pyarrow as pa
 
 
 class Step(Protocol):
-    """One converter or transform. It is pickled and runs on executors."""
+    """One converter or transform. Picklable; runs on executors."""
 
     @property
     def name(self) -> str:
-        """What the connector's config and error messages call it."""
+        """Its name in the connector's config and in error messages."""
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Convert one batch; the result may be several, each with a schema of its own, or none."""
+        """Convert one batch; returns any number of batches, each with its own schema."""

@@ -1,4 +1,4 @@
-"""Pipelines that tell the driver what became of their records."""
+"""Pipelines that report to the driver about their records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,24 +14,22 @@ from drover.record.batch import OFFSET, PARTITION, TOPIC
 
 
 class Reports(Protocol):
-    """Brings reports from executors to the driver, by a number of what was run: what runs again
-    under its number counts once.
-    """
+    """Sends reports from executors to the driver, by a number: a repeated number counts once."""
 
     def add(self, term: dict[int, PassReport]) -> None:
-        """Send it."""
+        """Send a report."""
 
 
 @dataclass(frozen=True)
 class TrackedPipeline:
-    """A pipeline for a source's batch; ``number()`` says which part of the batch this is."""
+    """A pipeline for a source's batch; ``number()`` is the number of the part."""
 
     pipeline: Pipeline
     reports: Reports
     number: Callable[[], int]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See Pipeline; the report is sent when all batches are through."""
+        """See Pipeline; the report is sent after the last batch."""
         report = PassReport()
         yield from self.pipeline.run(batches, report)
         self.reports.add({self.number(): report})
@@ -39,17 +37,17 @@ class TrackedPipeline:
 
 @dataclass(frozen=True)
 class TrackedRead:
-    """What ``read(n)`` gives, through a sink's pipeline.
+    """Passes the results of ``read(n)`` through a sink's pipeline.
 
-    ``write_dead_letters`` gets the dead letters of each n at its end, and its rows are part of the
-    report: they are durable before the pass ends.
+    ``write_dead_letters`` writes the dead letters of each n at its end, and its rows are part of
+    the report: they are durable before the pass ends.
     """
 
     read: Callable[[int], Iterable[Any]]
     pipeline: Pipeline
     reports: Reports
     write_dead_letters: Callable[[Iterator[Any]], Iterator[Any]] | None = None
-    #: Of the reports, where several reads make one pass.
+    #: The first report number, if several reads make one pass.
     first_number: int = 0
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -65,8 +63,8 @@ class TrackedRead:
 
 @dataclass(frozen=True)
 class RejectedRead:
-    """Finds the records that a sink rejected in what ``read(n)`` gives, by topic, partition and
-    offset; they count as written until then. Gives no rows.
+    """Finds the records that a sink rejected in the results of ``read(n)``, by topic, partition and
+    offset; they were counted as written before. Yields no rows.
     """
 
     read: Callable[[int], Iterable[Any]]

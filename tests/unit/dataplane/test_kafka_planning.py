@@ -154,5 +154,5 @@ def test_plans_follow_on_each_other_without_gap_and_come_to_the_end(
 
 def test_a_partition_that_ends_before_it_was_read_to_is_told() -> None:
     require_reached({("t", 0): 5, ("gone", 0): 5}, {("t", 0): 5})
-    with pytest.raises(DataLossError, match="t-1 ends at offset 4, but is read up to 5 already"):
+    with pytest.raises(DataLossError, match="t-1 ends at offset 4, but was read up to 5"):
         require_reached({("t", 0): 5, ("t", 1): 5}, {("t", 0): 6, ("t", 1): 4})

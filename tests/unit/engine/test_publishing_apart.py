@@ -251,7 +251,7 @@ def test_a_transactional_id_that_somebody_else_has_fails_the_task_with_who(
 ) -> None:
     task = start()
     task.runner.run_once()
-    why = "another producer takes the transactional id g-c-0 again and again: does another cluster"
+    why = "another producer keeps using the transactional id g-c-0"
     task.writer.raises.append(FailedPreconditionError(Reason.STALE_WRITER_EPOCH, why))
     assert task.settle() is None
     assert task.world.kinds == ["task_failed"]

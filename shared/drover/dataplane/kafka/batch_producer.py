@@ -1,6 +1,7 @@
-"""A task's producer that sends whole record batches, at a fraction of what single records cost.
+"""A task's producer that sends whole record batches, which is much cheaper than single records.
 
-Executors have made them by column. Tasks share connections, and the event loop of all clients.
+Executors encode the batches by column. Tasks share connections, and all clients share an event
+loop.
 """
 
 import contextlib
@@ -34,26 +35,26 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import METADATA_HEADER
 
-#: Errors that are about the producer, not about the topic.
+#: Errors about the producer rather than the topic.
 _OF_PRODUCER = FENCED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-#: Records of one request, about; brokers take much larger ones.
+#: The approximate size of a produce request; brokers accept much larger ones.
 _REQUEST_BYTES = 4 * 1024 * 1024
 
 
 def can_send(storage: KafkaStorage) -> bool:
-    """Whether this producer can do what the settings say; else librdkafka's is to be taken."""
+    """Whether this producer supports the settings; otherwise librdkafka's is used."""
     return can_reach(storage) and producer_settings(storage)["compression.type"] in CODECS
 
 
 class BatchProducer(TaskProducer):
     """See TaskProducer.
 
-    A transaction of few bytes is sent when its offsets are known, for brokers take little more for
-    all of its partitions than for one. Of a larger one the records are written first: readers of
-    the offsets, whose topic all tasks share, wait for transactions that are open there.
+    A small transaction is sent when its offsets are known, because brokers take little more time
+    for all its partitions than for one. Records of a larger one are written earlier: consumers of
+    the offsets topic, which all tasks share, wait for open transactions.
     """
 
-    #: Records of a transaction that are sent with its offsets.
+    #: The most bytes of records that are sent together with the offsets.
     held_bytes_max: ClassVar[int] = 64 * 1024
 
     def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
@@ -64,14 +65,14 @@ class BatchProducer(TaskProducer):
             str(producer_settings(storage)["compression.type"]),
         )
         self._delivery_s = min(DELIVERY_TIMEOUT_MS, self.timeout_ms) / 1000
-        # no request may outlive the transaction that it is about
+        # no request may outlive its transaction
         request_timeout_ms = min(SOCKET_TIMEOUT_MS, self.timeout_ms)
         self._brokers = shared_brokers(storage, self.id, request_timeout_ms=request_timeout_ms)
         self._session: ProducerSession | None = None
-        #: What was not sent yet, at most one batch of a partition, and the bytes of its records.
+        #: Unsent batches, at most one per partition, and the size of their records.
         self._held: dict[Place, EncodedBatch] = {}
         self._held_bytes = 0
-        #: What was sent last, and is not acknowledged yet.
+        #: The last request that is not acknowledged yet.
         self._sending: Future[None] | None = None
 
     @property
@@ -83,12 +84,12 @@ class BatchProducer(TaskProducer):
         """See TaskProducer."""
         self._drop()
         session = ProducerSession(self._brokers, self.id, timeout_ms=self.timeout_ms)
-        with self._telling(f"{self.id} cannot begin to write"):
+        with self._telling(f"{self.id} cannot start to write"):
             try:
-                # the first one ever has the brokers make a topic of their own
+                # the very first producer makes the brokers create their transaction log
                 call(session.begin(), 2 * self._client.timeout_s)
             except KafkaException:
-                # aiokafka does not tell brokers that are away from those that let nobody in
+                # aiokafka does not distinguish unavailable brokers from refused logins
                 with contextlib.suppress(KafkaException, TimeoutError):
                     self._client.topics_now(self._offset_topics)
                 raise
@@ -120,7 +121,7 @@ class BatchProducer(TaskProducer):
 
     def commit(self) -> None:
         """See TaskProducer."""
-        with self._telling(f"whether {self.id} has written is not known"):
+        with self._telling(f"the outcome of the transaction of {self.id} is unknown"):
             call(self._begun().end(commit=True), COMMIT_S)
         self._in_transaction = False
 
@@ -132,7 +133,7 @@ class BatchProducer(TaskProducer):
         self._drop()
 
     def _drop(self) -> None:
-        """Be no producer any more: what is open is ended by whoever begins next."""
+        """Drop the session; the next producer ends its open transaction."""
         self._session = None
         self._in_transaction = False
         self._held, self._held_bytes = {}, 0
@@ -162,28 +163,28 @@ class BatchProducer(TaskProducer):
                 yield (topic, partition), batch
 
     def _hold(self, place: Place, batch: EncodedBatch) -> None:
-        """Keep it to be sent with others; what is kept is sent first where that is enough."""
+        """Hold a batch to send it with others; first sends the held ones if they are enough."""
         if place in self._held or self._held_bytes > _REQUEST_BYTES:
             self._send()
         self._held[place] = batch
         self._held_bytes += len(batch.records)
 
     def _send(self) -> None:
-        """Begin to send what is held, once what was sent before is acknowledged."""
+        """Start to send the held batches, after the previous request is acknowledged."""
         self._finish()
         held, self._held, self._held_bytes = self._held, {}, 0
         if held:
             self._sending = submit(self._begun().write(held), self._delivery_s)
 
     def _finish(self) -> None:
-        """Wait until what was sent is acknowledged."""
+        """Wait for the acknowledgement of the last request."""
         sending, self._sending = self._sending, None
         if sending is not None:
             outcome_of(sending)
 
     @contextlib.contextmanager
     def _writing(self, topic: str) -> Iterator[None]:
-        """What Kafka raises of records for a topic as what it means to the task."""
+        """Convert Kafka's errors about records of a topic."""
         try:
             yield
         except RecordTooLargeError as error:
@@ -201,6 +202,6 @@ class BatchProducer(TaskProducer):
 
 @lru_cache(maxsize=10_000)
 def _partition_for(key: bytes, count: int) -> int:
-    """Where a key goes; a task's keys are few, and always the same."""
+    """The partition for a key; a task has few keys, which repeat."""
     (place,) = partitions_for_keys(pa.array([key], pa.binary()), count).to_pylist()
     return int(place)

@@ -1,6 +1,6 @@
-"""Clients that a process keeps: a connection for each batch would cost more than the batch.
+"""Clients that a process keeps, because connecting for each batch would cost more than the batch.
 
-A Python worker of Spark is such a process, and so is the driver.
+Used in Python workers of Spark and in the driver.
 """
 
 import threading
@@ -15,11 +15,11 @@ from drover.dataplane.plane import PartitionKey
 from drover.log.kafka.client import KafkaClient, StorageKey, storage_key
 from drover.log.storage import KafkaStorage
 
-#: Kept while nobody uses them; more than one is used at a time on the driver only.
+#: The most idle clients to keep; only the driver uses several at once.
 _IDLE_MAX = 8
 _CLIENTS_MAX = 4
 
-#: How long a consumer is trusted to know a topic's leaders.
+#: How long a consumer's knowledge of a topic's leaders is trusted.
 _TOPIC_KNOWN_S = 60.0
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def shared_client(storage: KafkaStorage) -> KafkaClient:
-    """The process's way to a cluster."""
+    """The process's client for a cluster."""
     key = storage_key(storage)
     with _lock:
         client = _clients.get(key)
@@ -41,7 +41,7 @@ def shared_client(storage: KafkaStorage) -> KafkaClient:
 
 
 class Pool(Generic[T]):
-    """Things that one user at a time has, made when none is idle."""
+    """Lends objects to one user at a time; creates one when none is idle."""
 
     def __init__(self, make: Callable[[KafkaStorage], T], close: Callable[[T], object]) -> None:
         self._make = make
@@ -51,7 +51,7 @@ class Pool(Generic[T]):
 
     @contextmanager
     def borrow(self, storage: KafkaStorage) -> Iterator[T]:
-        """One that is idle, or a new one; it is closed instead of kept after an error."""
+        """An idle object, or a new one; it is closed rather than kept after an error."""
         key = storage_key(storage)
         with self._lock:
             idle = self._idle.setdefault(key, [])
@@ -72,7 +72,7 @@ class Pool(Generic[T]):
 
 
 class RangeConsumer:
-    """A consumer that is sent from one place to the next; for one user at a time."""
+    """A consumer that is moved between ranges; for one user at a time."""
 
     def __init__(self, storage: KafkaStorage, settings: Mapping[str, object]) -> None:
         self._client = shared_client(storage)
@@ -80,15 +80,15 @@ class RangeConsumer:
         self._known_until_s: dict[str, float] = {}
 
     def go_to(self, positions: Mapping[PartitionKey, int]) -> None:
-        """Read these partitions from these offsets on, and no others.
+        """Read these partitions from these offsets, and no others.
 
         Raises:
-            DroverError: What KafkaClient.translated says.
+            DroverError: As KafkaClient.translated.
         """
         now_s = time.monotonic()
         for topic in sorted({topic for topic, _ in positions}):
             if self._known_until_s.get(topic, 0.0) <= now_s:
-                # left to itself the client looks for the leaders of a new topic once a second
+                # by default the client looks up the leaders of a new topic once a second
                 try:
                     self._consumer.list_topics(topic, timeout=self._client.timeout_s)
                 except KafkaException as error:
@@ -101,9 +101,9 @@ class RangeConsumer:
         self._consumer.assign([TopicPartition(*key, at) for key, at in positions.items()])
 
     def take(self, count: int, timeout_s: float) -> list[Any]:
-        """The next messages, as many as are here, ``count`` at most; empty if none comes in time.
+        """The next available messages, at most ``count``; empty if none arrives in time.
 
-        Among them are events: their ``error()`` is not None.
+        Some may be events: their ``error()`` is not None.
         """
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -111,9 +111,9 @@ class RangeConsumer:
         return [first, *(self._consumer.consume(count - 1, 0) if count > 1 else ())]
 
     def leave(self) -> None:
-        """Read nothing."""
+        """Stop reading."""
         self._consumer.unassign()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the consumer."""
         self._consumer.close()

@@ -1,6 +1,6 @@
-"""What a fetch brings of a partition, record batches of Kafka, as Arrow.
+"""Converts fetched record batches of a partition to Arrow.
 
-A call of a client for each record and field costs several times what this does.
+A client call per record and field would cost several times as much.
 """
 
 import struct
@@ -23,11 +23,11 @@ from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS
 from drover.dataplane.values import ReadRange
 
-#: Records that become one batch of rows, about; a batch of Kafka stays in one piece.
+#: The approximate size of a batch of rows, in records; Kafka's batches are not split.
 RECORDS_AT_ONCE = 20_000
-#: What Kafka has as the timestamp of a record that has none.
+#: Kafka's value for a missing timestamp.
 NO_TIMESTAMP_MS = -1
-#: Base offset and length, which every format of batches begins with.
+#: Base offset and length, the start of every batch format.
 _FRAME = struct.Struct(">qi")
 _ABORT_MARKER = struct.pack(">hh", 0, 0)
 
@@ -35,13 +35,13 @@ _Offsets = npt.NDArray[np.int64]
 
 
 class CorruptBatchError(ValueError):
-    """A batch does not have the checksum that it should have."""
+    """A batch has a wrong checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one partition, a list or an Arrow array for each column; None for one that was not
-    asked for.
+    """Records of one partition, a list or an Arrow array per column; None for columns that were not
+    requested.
     """
 
     offsets: _Offsets
@@ -51,7 +51,7 @@ class Columns:
     timestamps: Any = None
 
     def cut(self, start_offset: int, end_offset: int) -> "Columns":
-        """Those from the first of these offsets to the one before the second."""
+        """The records from ``start_offset`` to before ``end_offset``."""
         first, end = np.searchsorted(self.offsets, [start_offset, end_offset])
         if first == 0 and end == len(self.offsets):
             return self
@@ -66,41 +66,41 @@ class Columns:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a broker answered."""
+    """A broker's fetch response."""
 
     data: bytes
-    #: Producer and first offset of each aborted transaction among the data.
+    #: Producer id and first offset of each aborted transaction in the data.
     aborted: Collection[tuple[int, int]] = ()
 
     @cached_property
     def frames(self) -> Sequence[tuple[int, int]]:
-        """Where whole batches of ``data`` begin and end; of the last one a part may be missing."""
+        """The bounds of the complete batches in ``data``; the last batch may be truncated."""
         return tuple(_frames(self.data))
 
     @property
     def size_bytes(self) -> int:
-        """Of whole batches."""
+        """The size of the complete batches."""
         return self.frames[-1][1] if self.frames else 0
 
     @property
     def last_bytes(self) -> int:
-        """Of the last whole batch."""
+        """The size of the last complete batch."""
         return self.frames[-1][1] - self.frames[-1][0] if self.frames else 0
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next fetch begins; None if there is no whole batch."""
+        """The offset for the next fetch; None if there is no complete batch."""
         if not self.frames:
             return None
         start, end = self.frames[-1]
         return int(_batch(self.data[start:end]).next_offset)
 
     def rows(self, wanted: ReadRange, columns: frozenset[str] = ALL_COLUMNS) -> Iterator[Any]:
-        """The committed records that are in the range, in order, as batches of ``READ_SCHEMA``;
-        what is not in ``columns`` is null.
+        """The committed records in the range, in order, as batches of ``READ_SCHEMA``; columns that
+        are not in ``columns`` are null.
 
         Raises:
-            CorruptBatchError: The data is not what was written.
+            CorruptBatchError: A batch has a wrong checksum.
         """
         parts: list[Columns] = []
         count = 0
@@ -116,7 +116,7 @@ class Fetched:
             yield as_rows(wanted, parts)
 
     def _committed(self) -> Iterator[bytes]:
-        """Batches without those of aborted transactions (KIP-98) and without markers."""
+        """The batches without aborted transactions (KIP-98) and control batches."""
         aborted = sorted(self.aborted, key=lambda each: each[1], reverse=True)
         aborting: set[int] = set()
         for start, end in self.frames:
@@ -142,7 +142,7 @@ def as_rows(wanted: ReadRange, parts: Sequence[Columns]) -> Any:
         if found[0] is None:
             return pa.nulls(count, READ_SCHEMA.field(name).type)
         arrays: list[Any] = []
-        # an array of each short list would take longer than all else
+        # an array per short list would take most of the time
         for is_list, some in groupby(found, lambda each: isinstance(each, list)):
             if is_list:
                 arrays.append(make(list(chain.from_iterable(some))))
@@ -175,7 +175,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _is_intact(frame: bytes, batch: Any) -> bool:
-    """Whether a batch is what was written: by aiokafka for older formats, whose heads differ."""
+    """Whether a batch has a correct checksum; aiokafka checks older formats with other headers."""
     *_, magic, checksum = HEAD.unpack_from(frame)
     if magic != MAGIC:
         return bool(batch.validate_crc())
@@ -200,7 +200,7 @@ def _columns(frame: bytes, names: frozenset[str]) -> Columns:
 
 
 def _walked(frame: bytes, names: frozenset[str]) -> Columns:
-    """The records one by one."""
+    """The records, parsed one by one."""
     batch = _batch(frame)
     if names <= {"value"}:
         values = [record.value for record in batch]
@@ -225,7 +225,7 @@ def _offsets(frame: bytes, count: int) -> _Offsets:
     first = _FRAME.unpack_from(frame)[0]
     if count == batch.next_offset - first:
         return np.arange(first, first + count, dtype=np.int64)
-    # compacted, or of an old format, whose first number is of the last record
+    # compacted, or an old format, in which the base offset is that of the last record
     return np.array([record.offset for record in batch], np.int64)
 
 

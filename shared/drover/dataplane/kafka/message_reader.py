@@ -1,4 +1,4 @@
-"""Reading ranges by librdkafka, message by message, where its settings leave nothing else."""
+"""Reads ranges with librdkafka, message by message; used if its settings require it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,21 +14,21 @@ from drover.dataplane.values import ReadRange
 from drover.log.kafka.errors import LOST
 from drover.log.storage import KafkaStorage
 
-#: Messages that become one batch of rows, at most.
+#: The most messages per batch of rows.
 _MESSAGES_AT_ONCE = 20_000
 _POLL_S = 0.5
 
 _SETTINGS = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
-    # what lies behind the range's end is fetched and decoded in vain: the client is faster than its
-    # reader, so this much at each end. Of four times as much a reader took a third more CPU
+    # data after the range's end is fetched and decoded in vain, because the client is faster than
+    # its reader; this limits it. With four times as much a reader used a third more CPU
     "fetch.message.max.bytes": 1024 * 1024,
     "queued.max.messages.kbytes": 2 * 1024,
     "queued.min.messages": 1_000_000,
-    # an end behind a transaction marker shows only when a fetch comes back empty
+    # the end after a transaction marker shows only in an empty fetch
     "fetch.wait.max.ms": 10,
-    # a second by default, in which a reader that is faster would wait
+    # the default of a second would stall a fast reader
     "fetch.queue.backoff.ms": 10,
 }
 
@@ -71,7 +71,7 @@ class MessageReader:
         self._consumer.close()
 
     def _position_of(self, wanted: ReadRange, event: Any) -> int:
-        """Where the partition's present end is, if that is what the event says."""
+        """The partition's current end, if the event reports it."""
         error = event.error()
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
@@ -84,10 +84,10 @@ class MessageReader:
 
 
 def as_columns(records: Sequence[Any], names: frozenset[str]) -> Columns:
-    """Messages of a partition by column."""
-    # one call for each message and column is most of what this costs
+    """Messages of a partition as columns."""
+    # one list per column: calls per message and column are most of the cost
     first, last = records[0].offset(), records[-1].offset()
-    if last - first == len(records) - 1:  # they only grow
+    if last - first == len(records) - 1:  # offsets only increase
         offsets = np.arange(first, last + 1, dtype=np.int64)
     else:
         offsets = np.array([each.offset() for each in records], np.int64)

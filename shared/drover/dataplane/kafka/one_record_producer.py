@@ -1,4 +1,4 @@
-"""A task's producer that hands librdkafka one record after the other."""
+"""A task's producer that passes records to librdkafka one by one."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import METADATA_HEADER
 
-#: Records whose delivery was given up because of something that has to be asked for.
+#: Delivery errors that hide their cause, which has to be queried.
 _GIVEN_UP = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE}
 )
 
 
 class OneRecordProducer(TaskProducer):
-    """See TaskProducer. It takes every setting of librdkafka."""
+    """See TaskProducer. Supports every setting of librdkafka."""
 
     def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
         super().__init__(storage, task, offsets_topic=offsets_topic)
@@ -44,23 +44,23 @@ class OneRecordProducer(TaskProducer):
             "transactional.id": self.id,
             "transaction.timeout.ms": self.timeout_ms,
             "message.timeout.ms": min(DELIVERY_TIMEOUT_MS, self.timeout_ms),
-            # no request may outlive the transaction that it is about
+            # no request may outlive its transaction
             "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, self.timeout_ms),
             "queue.buffering.max.kbytes": 64 * 1024,
             "on_delivery": on_delivery,
         }
         self._failures = failures
         producer = self._client.producer(settings)
-        with self._telling(f"{self.id} cannot begin to write"):
+        with self._telling(f"{self.id} cannot start to write"):
             connect(producer, self._client.timeout_s)
-            # the first one ever has the brokers make a topic of their own
+            # the very first producer makes the brokers create their transaction log
             insist(producer.init_transactions, 2 * self._client.timeout_s)
         self._producer = producer
 
     def produce(self, parts: Sequence[StagedPart]) -> None:
         """See TaskProducer."""
         producer = self._begun()
-        with self._telling(f"{self.id} cannot begin a transaction"), as_raised():
+        with self._telling(f"{self.id} cannot start a transaction"), as_raised():
             producer.begin_transaction()
         self._begin()
         with self._given_up():
@@ -69,7 +69,7 @@ class OneRecordProducer(TaskProducer):
                 for part in parts:
                     for topic, records, places in read_staged(part):
                         sending.send(topic, records, places)
-                # so that readers of the offsets, whose topic all tasks share, hardly ever wait
+                # so that consumers of the shared offsets topic hardly ever wait
                 sending.finish()
 
     def add_offsets(self, records: Sequence[tuple[bytes, bytes | None, str]]) -> None:
@@ -87,7 +87,7 @@ class OneRecordProducer(TaskProducer):
     def commit(self) -> None:
         """See TaskProducer."""
         producer = self._begun()
-        with self._telling(f"whether {self.id} has written is not known"):
+        with self._telling(f"the outcome of the transaction of {self.id} is unknown"):
             insist(producer.commit_transaction, COMMIT_S)
         self._in_transaction = False
 
@@ -101,7 +101,7 @@ class OneRecordProducer(TaskProducer):
         self._drop()
 
     def _drop(self) -> None:
-        """Be no producer any more: what is open is ended by whoever begins next."""
+        """Drop the producer; the next one ends its open transaction."""
         producer, self._producer = self._producer, None
         self._in_transaction = False
         if producer is not None:
@@ -115,7 +115,7 @@ class OneRecordProducer(TaskProducer):
 
     @contextlib.contextmanager
     def _given_up(self) -> Iterator[None]:
-        """As ``_telling``, where what failed are records, which do not say why."""
+        """As ``_telling``, for failed records, which do not carry the cause."""
         try:
             yield
         except KafkaException as error:

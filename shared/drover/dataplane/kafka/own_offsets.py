@@ -1,7 +1,7 @@
-"""The topic of a connector's own in which its source offsets are as well (KIP-618).
+"""Source offsets in a connector's own topic (KIP-618).
 
-Kafka Connect writes it in the transactions of the records, and the workers' topic some time later:
-so this one counts where both have an offset. Here a transaction carries both.
+Kafka Connect writes this topic in the transactions of the records, and the workers' topic some time
+later, so this topic takes precedence. Drover writes both in one transaction.
 """
 
 import asyncio
@@ -18,17 +18,18 @@ from drover.model.offset_json import canonical_json, metadata_of
 from drover.model.offsets import CommittedOffset
 from drover.model.source_offsets import SourceOffsets, UnreadableOffsetError
 
-#: Without a record that comes; the transaction of an owner that was killed may be open so long.
+#: How long to wait for the next record; a killed owner's transaction may stay open this long.
 _SILENCE_S = 75.0
 
 
 def read_own_offsets(storage: KafkaStorage, topic: str, connector: str) -> list[CommittedOffset]:
-    """A connector's committed offsets in its own topic, to the topic's end; blocks.
+    """A connector's committed offsets in its own topic, up to the topic's end; blocks.
 
-    The topic is made if it is missing. Waits for transactions that are open.
+    Creates the topic if it is missing. Waits for open transactions.
 
     Raises:
-        FailedPreconditionError: STORAGE_MISCONFIGURED, the topic is wrong or may not be read.
+        FailedPreconditionError: STORAGE_MISCONFIGURED, the topic has wrong settings or is not
+            readable.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
     return asyncio.run(_read(storage, topic, connector))
@@ -37,7 +38,7 @@ def read_own_offsets(storage: KafkaStorage, topic: str, connector: str) -> list[
 def joined(
     own: Sequence[CommittedOffset], shared: Sequence[CommittedOffset]
 ) -> list[CommittedOffset]:
-    """Offsets of both topics; those of the connector's own count."""
+    """The offsets of both topics; the connector's own topic takes precedence."""
     found = {canonical_json(each.partition_json): each for each in (*shared, *own)}
     return list(found.values())
 

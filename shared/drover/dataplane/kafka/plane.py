@@ -1,4 +1,4 @@
-"""Kafka as the data plane of tasks: what the driver asks, plans and has executors do."""
+"""Kafka as the data plane of tasks: the driver's queries, plans and passes on executors."""
 
 import threading
 import time
@@ -39,21 +39,21 @@ from drover.model.offsets import CommittedOffset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long a topic is believed to be missing.
+#: How long a topic is assumed to be missing.
 _MISSING_TOPIC_S = 1.0
-#: The client's default, and about what a record's batch takes besides its key and value.
+#: The client's default, and the approximate overhead of a record's batch.
 _MESSAGE_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 512
-#: How long the list of all topics is good.
+#: How long the list of all topics is cached.
 _TOPIC_NAMES_S = 5.0
 
 
 class KafkaWriter:
     """See TopicWriter: at least once. Executors produce the records, and the caller commits the
-    offsets once every record is acknowledged.
+    offsets when all records are acknowledged.
 
-    One Spark partition writes a batch, which keeps the order of its rows; a source gets faster by
-    having more tasks.
+    A batch is written by one Spark partition, which keeps the order of its rows; a source scales by
+    its number of tasks.
     """
 
     commits_with_records = False
@@ -73,7 +73,7 @@ class KafkaWriter:
         return committed
 
     def stage(self, batch: OutgoingBatch) -> OutgoingBatch:
-        """See TopicWriter: it runs when it is published."""
+        """See TopicWriter: the batch runs when it is published."""
         return batch
 
     def publish(
@@ -111,28 +111,27 @@ def _producer(storage: KafkaStorage, destination: Destination) -> RecordProducer
 
 
 class KafkaPlane:
-    """See DataPlane. Claims and offsets are the coordinator's."""
+    """See DataPlane. The coordinator has the claims and offsets."""
 
     def __init__(self, storage: KafkaStorage, *, staging_directory: Path | None = None) -> None:
         """Connect to nothing yet.
 
         Args:
-            storage: Where the topics are.
-            staging_directory: Of this machine, shared with the executors: sources write in
-                transactions, and batches wait in it until they are published. None for sources that
-                write at least once.
+            storage: The cluster with the topics.
+            staging_directory: A local directory, shared with the executors, for batches that wait
+                to be published in transactions. None for sources that write at least once.
 
         Raises:
-            InvalidArgumentError: INVALID_CONFIG, the client settings cannot be.
+            InvalidArgumentError: INVALID_CONFIG, the client settings are invalid.
         """
         self._storage = storage
         self._staging_directory = staging_directory
         self._client = shared_client(storage)
         self._sizes = RecordSizes(storage)
         self._lock = threading.Lock()
-        #: Partition counts (0: no such topic), and until when they are believed.
+        #: Partition counts (0: no such topic), and the end of their validity.
         self._topics: dict[str, tuple[int, float]] = {}
-        #: The names of all topics, and until when they are believed.
+        #: The names of all topics, and the end of their validity.
         self._names: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
@@ -152,7 +151,7 @@ class KafkaPlane:
         return {topic: count for topic, count in counts.items() if count}
 
     def topics(self) -> Collection[str]:
-        """See DataPlane; new ones are noticed after _TOPIC_NAMES_S."""
+        """See DataPlane; new topics appear after _TOPIC_NAMES_S."""
         now_s = time.monotonic()
         with self._lock:
             names, until_s = self._names
@@ -168,7 +167,7 @@ class KafkaPlane:
 
     @property
     def record_bytes_max(self) -> int:
-        """See DataPlane: what the client sends at most; a topic's own limit may be lower."""
+        """See DataPlane: the client's limit; a topic's own limit may be lower."""
         limit = int(self._storage.client_config.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         return limit - _RECORD_OVERHEAD_BYTES
 
@@ -177,7 +176,7 @@ class KafkaPlane:
         return self._storage.topics.names
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """See DataPlane: where transactions end that are decided."""
+        """See DataPlane: the last stable offsets."""
         return self._list_offsets(partitions, OffsetSpec.latest())
 
     def plan_read(
@@ -260,7 +259,7 @@ class KafkaPlane:
         )
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
-        """See DataPlane: they are visible when executors have written them."""
+        """See DataPlane: records are visible as soon as executors have written them."""
         del task, claim
         return DeadLetterWriter(_producer(self._storage, destination), lambda _rows: None)
 
@@ -268,7 +267,7 @@ class KafkaPlane:
         """See DataPlane: the coordinator checks it with each commit."""
 
     def fetch_offsets(self, connector: str) -> None:
-        """See DataPlane: a task knows what it started with and what it committed since."""
+        """See DataPlane: a task tracks its offsets since its start."""
 
     def warm_up(self, spark: "SparkSession") -> None:
         """See DataPlane."""
@@ -285,5 +284,5 @@ class KafkaPlane:
             return self._client.offsets_now(partitions, spec)
         except (KafkaException, TimeoutError) as error:
             raise self._client.translated(
-                error, doing=f"the bounds of {topics} cannot be found", topic=topics
+                error, doing=f"the bounds of {topics} cannot be read", topic=topics
             ) from error

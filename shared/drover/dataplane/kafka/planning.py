@@ -1,8 +1,7 @@
-"""Which offsets a batch takes: bounded, in order, cut into ranges that executors read side by side.
+"""Chooses the offsets of a batch: bounded, in order, in ranges that executors read in parallel.
 
-Kafka reports where a partition begins and ends, not how large its records are: sizes are
-estimates.
-An offset may hold no record (transaction markers, compaction), so counts are upper bounds.
+Kafka reports the bounds of a partition but not the size of its records, so sizes are estimates. An
+offset may have no record (transaction markers, compaction), so counts are upper bounds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,13 +11,13 @@ from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan, ReadRange
 
 RANGE_BYTES = 4 * 1024 * 1024
-#: Of records that nobody has seen yet.
+#: The assumed size of records before a sample.
 UNKNOWN_RECORD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of a partition can be read: its first offset, and the offset that readers stop at."""
+    """The readable part of a partition: its first offset, and the offset where readers stop."""
 
     first: int
     end: int
@@ -33,9 +32,9 @@ def plan(
     max_bytes: int,
     range_bytes: int = RANGE_BYTES,
 ) -> ReadPlan:
-    """Share the limits out evenly among the partitions that have something to read.
+    """Distribute the limits evenly over the partitions with available records.
 
-    Partitions without bounds have nothing. At least one record is taken if there is any.
+    Partitions without bounds have none. At least one record is taken if there is any.
     """
     next_offsets = dict(starts)
     skipped = {}
@@ -70,7 +69,7 @@ def plan(
 
 
 def joined(ranges: tuple[ReadRange, ...]) -> Iterator[ReadRange]:
-    """Neighbours of one partition as one range."""
+    """Merge adjacent ranges of a partition."""
     current: ReadRange | None = None
     for each in ranges:
         if current is not None and (

@@ -1,8 +1,8 @@
-"""Transactions of one transactional id, in as few requests as brokers allow: the partitions are
-added together, each leader gets one request with a batch of each of its partitions, and the end.
+"""Transactions of one transactional id in as few requests as possible: partitions are added
+together, each leader gets one request with a batch per partition, then the transaction is ended.
 
-Everything here is for coroutines of ``shared_loop``, and goes on until it is done or refused: who
-calls bounds it in time. After an error only a new session is of use.
+All coroutines run on ``shared_loop`` and continue until they succeed or are refused: the caller
+sets a timeout. After an error only a new session can be used.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from drover.log.kafka.brokers import (
 from drover.log.kafka.client import SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import UNKNOWN_TOPIC
 
-#: Between attempts: the markers of the last transaction are written within milliseconds, and an
-#: election takes seconds.
+#: Between attempts: markers of the last transaction are written within milliseconds, an election
+#: takes seconds.
 _FIRST_PAUSE_S = 0.005
 _LAST_PAUSE_S = 0.2
-#: A topic that was just made is unknown to some brokers for a moment.
+#: Some brokers do not know a new topic for a moment.
 _UNKNOWN_TOPIC_S = SOCKET_TIMEOUT_MS / 1000
 _ALL_REPLICAS = -1
 _SEQUENCE_END = 2**31
 _NO_ANSWER = KafkaError._TRANSPORT
-#: Another broker coordinates the id by now.
+#: Another broker is now the coordinator of the id.
 _COORDINATOR_MOVED = frozenset(
     {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, _NO_ANSWER}
 )
-#: The coordinator is about to be ready.
+#: The coordinator will be ready soon.
 _COORDINATOR_BUSY = frozenset(
     {
         KafkaError.CONCURRENT_TRANSACTIONS,
@@ -51,7 +51,7 @@ _COORDINATOR_BUSY = frozenset(
         *UNKNOWN_TOPIC,
     }
 )
-#: Nothing was written, or only by the leader: the same batch may be sent again.
+#: Nothing was written, or only by the leader: the same batch can be sent again.
 _LEADER_BUSY = frozenset(
     {
         KafkaError.CONCURRENT_TRANSACTIONS,
@@ -70,14 +70,14 @@ _LEADER_BUSY = frozenset(
         *UNKNOWN_TOPIC,
     }
 )
-#: An attempt before this one has written the batch, and its answer was lost.
+#: An earlier attempt wrote the batch, and its response was lost.
 _WRITTEN = frozenset({KafkaError.NO_ERROR, KafkaError.DUPLICATE_SEQUENCE_NUMBER})
-#: Of a partition that could be added, but for another one of the same request.
+#: Another partition of the request could not be added, so this one was not.
 _NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
 
 
 class ProducerSession:
-    """A producer from its beginning on, until another one fences it."""
+    """A producer from its initialisation until another one fences it."""
 
     def __init__(self, brokers: Brokers, transactional_id: str, *, timeout_ms: int) -> None:
         self._brokers = brokers
@@ -91,10 +91,10 @@ class ProducerSession:
         self._added: set[Place] = set()
 
     async def begin(self) -> None:
-        """End what earlier producers of the id have open, and fence them.
+        """End open transactions of earlier producers with the id, and fence them.
 
         Raises:
-            RefusedError: And so do ``write`` and ``end``.
+            RefusedError: A broker refuses; ``write`` and ``end`` raise it as well.
             CONNECTION_ERRORS: No broker can be reached.
         """
         await self._brokers.connect()
@@ -103,7 +103,9 @@ class ProducerSession:
         self._producer_id, self._epoch = found.producer_id, found.producer_epoch
 
     async def write(self, batches: Mapping[Place, EncodedBatch]) -> None:
-        """Have a batch of each of these partitions in the open transaction, acknowledged."""
+        """Write a batch to each of these partitions in the open transaction, and wait for
+        acknowledgement.
+        """
         new = [place for place in batches if place not in self._added]
         if new:
             await self._add(new)
@@ -118,7 +120,7 @@ class ProducerSession:
             await attempts.pause_after(codes.values())
 
     async def end(self, *, commit: bool) -> None:
-        """Commit or abort the transaction, if something was added to it."""
+        """Commit or abort the transaction, if it has any partitions."""
         if not self._added:
             return
         request = EndTxnRequest(self._id, self._producer_id, self._epoch, commit)
@@ -138,16 +140,16 @@ class ProducerSession:
         self._added.update(places)
 
     def _built(self, place: Place, batch: EncodedBatch) -> bytes:
-        """The batch's bytes, which are the same however often they are sent."""
+        """The batch's bytes, equal for every attempt."""
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = (sequence + batch.record_count) % _SEQUENCE_END
         return batch.build(self._producer_id, self._epoch, sequence)
 
     async def _send(self, batches: Mapping[Place, bytes]) -> dict[Place, int]:
-        """Send each leader its batches; what became of them, of those that can be sent again too.
+        """Send each leader its batches; returns the error codes of the batches to send again.
 
         Raises:
-            RefusedError: One cannot be written.
+            RefusedError: A batch cannot be written.
         """
         codes: dict[Place, int] = {}
         by_leader: dict[int, list[Place]] = defaultdict(list)
@@ -189,7 +191,7 @@ class ProducerSession:
         }
 
     async def _coordinate(self, request: Any, codes_of: Callable[[Any], Iterable[int]]) -> Any:
-        """The coordinator's answer, once it has done what it is asked for."""
+        """The coordinator's response, after retries."""
         attempts = _Attempts()
         while True:
             try:
@@ -213,17 +215,17 @@ class ProducerSession:
 
 
 class _Attempts:
-    """Waits between attempts."""
+    """Pauses between attempts."""
 
     def __init__(self) -> None:
         self._pause_s = _FIRST_PAUSE_S
         self._began_s = time.monotonic()
 
     async def pause_after(self, codes: Iterable[int]) -> None:
-        """Wait a little longer each time.
+        """Pause, a little longer each time.
 
         Raises:
-            RefusedError: A topic was not there all the time.
+            RefusedError: A topic has been unknown for too long.
         """
         unknown = UNKNOWN_TOPIC.intersection(codes)
         if unknown and time.monotonic() - self._began_s > _UNKNOWN_TOPIC_S:

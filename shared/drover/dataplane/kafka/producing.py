@@ -1,7 +1,7 @@
-"""Arrow batches as records of topics, on an executor: durable when the call returns.
+"""Writes Arrow batches as records of topics, on an executor: durable when the call returns.
 
-At least once: what was delivered before a failure stays, and is delivered again with the batch's
-next attempt. The producer is idempotent, so that its own retries neither double nor reorder.
+At least once: records delivered before a failure stay, and are delivered again with the next
+attempt of the batch. The producer is idempotent, so its own retries neither duplicate nor reorder.
 """
 
 import time
@@ -22,12 +22,12 @@ from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import KafkaStorage
 
-#: How long a record may wait for its acknowledgement, retries included.
+#: How long a record may wait for its acknowledgement, including retries.
 DELIVERY_TIMEOUT_MS = 60_000
 _FLUSH_MARGIN_S = 15.0
 _ROOM_POLL_S = 0.1
 _SERVE_EVERY = 10_000
-#: The key decides, in the client.
+#: The client chooses the partition by the key.
 _BY_KEY = pa.scalar(-1, pa.int32())
 
 _PRODUCED_SCHEMA = pa.schema(
@@ -49,27 +49,26 @@ _SETTINGS = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }
-#: What JSON with schemas repeats need not pass through the broker and its disk, which takes more
-#: time than this.
+#: JSON with schemas is repetitive: sending and storing it uncompressed takes longer than lz4.
 _COMPRESSION = "lz4"
 
 
 @dataclass
 class _Sender:
-    """A producer, and what it could not deliver."""
+    """A producer, and its delivery failures."""
 
     producer: Producer | None = None
     failures: list[KafkaError] = field(default_factory=list)
 
     def close(self) -> None:
-        """Drop what was not sent."""
+        """Drop unsent records."""
         assert self.producer is not None
         self.producer.purge()
         self.producer.flush(0)
 
 
 def producer_settings(storage: KafkaStorage) -> dict[str, object]:
-    """The client's settings; of those that the user gave, the compression counts."""
+    """The producer's settings; of the user's settings, the compression is used."""
     own = storage.client_config
     compression = own.get("compression.type") or own.get("compression.codec") or _COMPRESSION
     return {**_SETTINGS, "compression.type": compression}
@@ -94,7 +93,7 @@ _senders = Pool(_make_sender, _Sender.close)
 class RecordProducer:
     """Produces record batches; a function for executors. See Destination for the fields.
 
-    The call raises FrameError for columns that are not records, and DroverErrors of Kafka.
+    Raises FrameError for columns that are not records, and Kafka's errors as DroverErrors.
     """
 
     storage: KafkaStorage
@@ -103,7 +102,7 @@ class RecordProducer:
     spread_keyless: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Produce everything; yields one row: how many records and bytes, of which topics."""
+        """Produce everything; yields one row with topics and counts of records and bytes."""
         destination = Destination(
             topic=self.topic, creation=self.creation, spread_keyless=self.spread_keyless
         )
@@ -129,7 +128,7 @@ class RecordProducer:
 
 
 class Router:
-    """Where the records of one batch go; topics that are missing are made."""
+    """Assigns the records of one batch to topics and partitions; creates missing topics."""
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class Router:
         destination: Destination,
         known_counts: Mapping[str, int] | None = None,
     ) -> None:
-        """``known_counts`` are the partition counts of topics that are not asked for again."""
+        """``known_counts`` are partition counts of topics that need no query."""
         self._storage = storage
         self._known_counts = known_counts or {}
         self._topic = destination.topic
@@ -149,21 +148,21 @@ class Router:
 
     @property
     def topics(self) -> list[str]:
-        """The topics of the records so far, BATCH_TOPICS_MAX at most."""
+        """The topics of the records so far, at most BATCH_TOPICS_MAX."""
         return list(islice(self._partition_counts, BATCH_TOPICS_MAX))
 
     @property
     def partition_counts(self) -> list[int]:
-        """Those of ``topics``."""
+        """The partition counts of ``topics``."""
         return list(islice(self._partition_counts.values(), BATCH_TOPICS_MAX))
 
     def routed(self, batch: Any) -> Iterator[tuple[str, Any, Any]]:
         """Topics, their records in ``payload.PAYLOAD_SCHEMA``, and the partition of each record as
-        int32; BY_KEY leaves that to the client.
+        int32; BY_KEY lets the client choose.
 
         Raises:
             FrameError: The columns are not those of records.
-            DroverError: A topic cannot be made.
+            DroverError: A topic cannot be created.
         """
         if batch.num_rows == 0:
             return
@@ -192,12 +191,12 @@ class Router:
         return places
 
     def partition_count(self, topic: str, *, at_least: int = 0) -> int:
-        """How many partitions a topic has; it is made if it is missing. What is known is not
-        believed where it is less than ``at_least``.
+        """The partition count of a topic, which is created if it is missing. A cached count below
+        ``at_least`` is refreshed.
 
         Raises:
             FrameError: Connectors may not write to it.
-            DroverError: It cannot be made.
+            DroverError: It cannot be created.
         """
         enough = max(1, at_least)
         count = self._partition_counts.get(topic, 0)
@@ -205,8 +204,7 @@ class Router:
             return count
         if topic in self._storage.topics.names:
             raise payload.FrameError(
-                f"the topic {topic} is one that Drover keeps itself in: connectors may not "
-                "write to it"
+                f"the topic {topic} is internal to the cluster: connectors may not write to it"
             )
         count = self._known_counts.get(topic, 0)
         if count < enough:
@@ -216,9 +214,9 @@ class Router:
 
 
 class Sending:
-    """Hands records to a producer, and looks what it could not deliver.
+    """Passes records to a producer, and checks for delivery failures.
 
-    ``failures`` is what the producer's ``on_delivery`` collects.
+    ``failures`` is filled by the producer's ``on_delivery``.
     """
 
     def __init__(
@@ -233,23 +231,24 @@ class Sending:
         """Wait until everything is acknowledged.
 
         Raises:
-            DroverError: It was not.
+            DroverError: A delivery failed or timed out.
         """
         left = self._producer.flush(timeout_s)
         self._check_failures()
         if left:
             raise UnavailableError(
-                Reason.STORAGE_UNAVAILABLE, f"{left} records are still not acknowledged"
+                Reason.STORAGE_UNAVAILABLE,
+                f"the brokers have not acknowledged {left} records in time",
             )
 
     def send(self, topic: str, records: Any, places: Any) -> None:
-        """Records in ``payload.PAYLOAD_SCHEMA``, and where they go.
+        """Send records in ``payload.PAYLOAD_SCHEMA`` to their partitions.
 
         Raises:
-            DroverError: Some could not be delivered, of these or of those before.
+            DroverError: A delivery failed, of these or of earlier records.
         """
         if topic not in self._topics:
-            # left to itself the client looks for the leaders of a new topic once a second
+            # by default the client looks up the leaders of a new topic once a second
             try:
                 self._producer.list_topics(topic, timeout=self._client.timeout_s)
             except KafkaException as error:
@@ -273,7 +272,7 @@ class Sending:
                 self._check_failures()
             while True:
                 try:
-                    # all by place, as names would take half of the call's time
+                    # positional, because keyword arguments would take half of the call's time
                     produce(topic, value, key, place, None, None, timestamp_ms, headers)
                     break
                 except BufferError:
@@ -294,7 +293,7 @@ class Sending:
 
 
 def _headers(column: Any) -> Iterable[Any]:
-    """The headers of each row, as the client takes them."""
+    """The headers of each row, in the client's form."""
     if column.null_count == len(column):
         return repeat(None, len(column))
     return [

@@ -1,47 +1,47 @@
-"""The steps by which one task at a time publishes, each batch once (ADR 0020). Pure.
+"""The steps by which one task at a time publishes each batch exactly once (ADR 0020). Pure.
 
-A task's claim says who may publish; its producer's transactional id has the brokers hold everybody
-else to it. Whoever takes a task over has a durable claim *before* it begins as producer. So when
-my claim still counts *after* I have begun, nobody has taken over before, and whoever does so later
-fences me. That is why the claim is checked behind every beginning, and why a producer that was
-fenced may begin again: the check tells whether it was by an owner or by one of before.
+A task's claim determines who may publish; the brokers enforce it through the producer's
+transactional id. A new owner has a durable claim *before* it initialises its producer. So if a
+claim is still current *after* the initialisation, no other owner has taken over before, and a later
+one fences this producer. Therefore the claim is checked after every initialisation, and a fenced
+producer may initialise again: the check shows whether a later owner or an earlier one fenced it.
 """
 
 from enum import StrEnum
 
-#: Times in a row that a producer is fenced though its claim counts; then somebody else, who knows
-#: nothing of claims, has its transactional id.
+#: How often in a row a producer may be fenced while its claim is current; beyond that, a foreign
+#: client without claims uses its transactional id.
 FENCES_MAX = 5
 
 
 class Step(StrEnum):
-    """What to do next."""
+    """The next step."""
 
-    #: Begin as the id's producer: ends transactions of earlier ones, and fences them.
+    #: Initialise the producer: ends open transactions of earlier ones, and fences them.
     INIT = "init"
-    #: Ask, with what is written down, whether the claim counts.
+    #: Check the claim with the coordinator's log.
     CHECK_CLAIM = "check the claim"
-    #: Read how far the source has come: committed offsets only, to the end.
+    #: Read the source's committed offsets, up to the end.
     FETCH = "fetch the offsets"
-    #: Nothing, before there is a batch.
+    #: Wait for a batch.
     READY = "ready"
-    #: Begin a transaction with the records of the batch.
+    #: Start a transaction with the records of the batch.
     PRODUCE = "produce"
     #: Add the offsets of the batch.
     ADD_OFFSETS = "add the offsets"
-    #: Have all of it count.
+    #: Commit the transaction.
     COMMIT = "commit"
-    #: Nothing any more.
+    #: Stop.
     GIVE_UP = "give up"
 
 
 class Ended(StrEnum):
-    """How a step ended; a claim that does not count ends the task, and comes not here."""
+    """The result of a step; a stale claim is not among them, because it ends the task."""
 
     DONE = "done"
-    #: Another producer has begun under the id since.
+    #: Another producer was initialised with the id.
     FENCED = "fenced"
-    #: It was refused, or nobody answered.
+    #: The step was refused, or had no response.
     FAILED = "failed"
 
 
@@ -54,8 +54,9 @@ _IN_TRANSACTION = frozenset({Step.PRODUCE, Step.ADD_OFFSETS, Step.COMMIT})
 
 
 class TaskProtocol:
-    """Where one task's producer is; a batch is published again until it is committed or its outcome
-    unknown. Then only the offsets tell, and the task goes on from these.
+    """The state of one task's producer; a batch is published again until it is committed or its
+    outcome is unknown. Then only the committed offsets show the outcome, and the task resumes from
+    them.
     """
 
     def __init__(self) -> None:
@@ -66,28 +67,28 @@ class TaskProtocol:
 
     @property
     def has_batch(self) -> bool:
-        """Whether a batch is under way that is certainly not committed, or not yet known to be."""
+        """Whether a batch is not committed, or not known to be."""
         return self._has_batch
 
     def begin_batch(self) -> None:
-        """There is a batch to publish, or the one before again."""
+        """Publish a batch, or the previous one again."""
         self._has_batch = True
         if self.step is Step.READY:
             self.step = Step.PRODUCE
 
     def start_over(self) -> None:
-        """The task starts again from its committed offsets; a batch that it had is forgotten."""
+        """Restart from the committed offsets; the current batch is dropped."""
         self._has_batch = self._knows_offsets = False
         self.step = Step.INIT
 
     def ended(self, how: Ended) -> None:
-        """The step has ended."""
+        """Process the result of the current step."""
         step = self.step
         if how is Ended.DONE:
             self._done(step)
             return
         if step is Step.COMMIT:
-            # the brokers may have done it: a first attempt whose answer was lost, say
+            # the brokers may have committed: the response of a first attempt may be lost
             self._has_batch = self._knows_offsets = False
         if how is Ended.FENCED:
             self._fence_count += 1

@@ -1,6 +1,6 @@
-"""Reading ranges by whole fetches, at a fraction of what single messages cost.
+"""Reads ranges by whole fetches, which is much cheaper than single messages.
 
-aiokafka keeps the connections, and sends and decodes requests.
+aiokafka manages connections, and encodes and decodes requests.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from drover.log.kafka.errors import LOST, UNKNOWN_TOPIC
 from drover.log.storage import KafkaStorage
 
 _READ_COMMITTED = 1
-#: Brokers answer at once with what they have; this is for when that is nothing.
+#: Brokers respond at once if they have data; this is the limit if they have none.
 _WAIT_MS = 500
 _FETCH_BYTES = 4 * 1024 * 1024
-#: The first one of a range, as it is not known yet how small its records are in the topic.
+#: The first fetch of a range, before the size of its records in the topic is known.
 _FIRST_FETCH_BYTES = 1024 * 1024
 _LEAST_FETCH_BYTES = 64 * 1024
-#: The version from which on answers name, behind aborted transactions, a replica to read from.
+#: From this version on, responses have a preferred replica after the aborted transactions.
 _NAMES_A_REPLICA = 11
 _SOCKET_S = SOCKET_TIMEOUT_MS / 1000
 _CLOSE_S = 5.0
-#: What a broker says while a partition moves from one to another.
+#: Errors while a partition moves between brokers.
 _MOVING = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -50,7 +50,7 @@ _MOVING = frozenset(
 
 
 class RangeFetcher:
-    """See RangeReader. While a fetch is decoded the next one is on its way."""
+    """See RangeReader. The next fetch is sent while one is decoded."""
 
     def __init__(self, storage: KafkaStorage) -> None:
         self._storage = storage
@@ -72,7 +72,7 @@ class RangeFetcher:
                     coming = self._ask(wanted, position, first_bytes)
                     continue
                 if following < wanted.end_offset:
-                    # what lies behind the end would be fetched in vain, and a part of a batch
+                    # data after the end would be fetched in vain
                     share = (wanted.end_offset - following) / (following - position)
                     left_bytes = int(fetched.size_bytes * share)
                     left_bytes += max(fetched.last_bytes, _LEAST_FETCH_BYTES)
@@ -91,7 +91,7 @@ class RangeFetcher:
         submit(self._brokers.close(), _CLOSE_S)
 
     def _ask(self, wanted: ReadRange, offset: int, max_bytes: int) -> "Future[Fetched]":
-        """Begin a fetch."""
+        """Start a fetch."""
         place = (wanted.topic, wanted.partition)
         return submit(self._fetch(place, offset, max_bytes), SILENCE_S + _SOCKET_S)
 
@@ -101,7 +101,7 @@ class RangeFetcher:
         except RefusedError as error:
             raise self._meaning(KafkaError(error.code), wanted) from error
         except KafkaException as error:
-            # aiokafka does not tell brokers that are away from those that let nobody in
+            # aiokafka does not distinguish unavailable brokers from refused logins
             try:
                 self._client.topics_now([wanted.topic])
             except (KafkaException, TimeoutError) as told:
@@ -117,7 +117,7 @@ class RangeFetcher:
         return self._client.translated(error, doing=doing, topic=wanted.topic)
 
     async def _fetch(self, place: Place, offset: int, max_bytes: int) -> Fetched:
-        """What the leader has from this offset on; found again if it moves."""
+        """The leader's data from this offset on; looks up the leader again if it moves."""
         since_s = time.monotonic()
         patience_s = SILENCE_S if self._brokers.is_connected else self._client.timeout_s
         while True:

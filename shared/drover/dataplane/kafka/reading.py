@@ -1,4 +1,4 @@
-"""Reading ranges of topics as Arrow batches, on executors."""
+"""Reads ranges of topics as Arrow batches, on executors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from drover.log.storage import KafkaStorage
 
 
 def range_reader(storage: KafkaStorage) -> RangeReader:
-    """The quicker one where the client settings are such that it can be had."""
+    """The faster reader if the client settings support it."""
     return RangeFetcher(storage) if can_reach(storage) else MessageReader(storage)
 
 
@@ -25,11 +25,11 @@ _readers: Pool[RangeReader] = Pool(range_reader, lambda reader: reader.close())
 
 @dataclass(frozen=True)
 class KafkaRangeReader:
-    """Reads groups of ranges by their number; for ArrowRows."""
+    """Reads groups of ranges by number; for ArrowRows."""
 
     storage: KafkaStorage
     groups: tuple[tuple[ReadRange, ...], ...]
-    #: What the records need to have; see DataPlane.rows.
+    #: The columns to read; see DataPlane.rows.
     columns: frozenset[str] = ALL_COLUMNS
 
     def __call__(self, number: int) -> Iterator[Any]:

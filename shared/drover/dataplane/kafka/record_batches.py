@@ -1,6 +1,6 @@
-"""Arrow columns as Kafka's record batches, format 2 (KIP-98), by column.
+"""Encodes Arrow columns as Kafka's record batches, format 2 (KIP-98), by column.
 
-A call of a client for each record costs several times what this does.
+A client call per record would cost several times as much.
 """
 
 import struct
@@ -33,11 +33,11 @@ from drover.dataplane.payload import PAYLOAD_SCHEMA
 _Numbers = npt.NDArray[np.int64]
 
 _LENGTH_BEHIND = HEAD.size - struct.calcsize(">qi")
-#: Of the varints and attributes of one record, at most.
+#: The largest size of a record's varints and attributes.
 _RECORD_OVERHEAD_BYTES = 32
-#: So few records are made one by one: it takes a tenth of the time for one.
+#: So few records are encoded one by one, which takes a tenth of the time.
 _FEW_RECORDS = 8
-#: Names of ``compression.type`` with their numbers in attributes.
+#: ``compression.type`` names, with their numbers in the attributes.
 CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "none": (NONE, bytes),
     "gzip": (GZIP, lambda data: gzip_encode(data, 6)),
@@ -49,19 +49,19 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How large batches are at most, before they are compressed, and the codec's name."""
+    """The largest size of uncompressed batches, and the codec's name."""
 
     max_bytes: int
     compression: str
 
 
 class RecordTooLargeError(ValueError):
-    """One record is larger than a batch may be."""
+    """A single record is larger than a batch may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Records, compressed, that lack only what says who sends them."""
+    """Compressed records that lack only the producer's fields."""
 
     record_count: int
     first_timestamp_ms: int
@@ -70,7 +70,9 @@ class EncodedBatch:
     records: bytes
 
     def build(self, producer_id: int, epoch: int, sequence: int) -> bytes:
-        """The batch of a transaction as it is sent; ``sequence`` is that of its first record."""
+        """The batch in the wire format, for a transaction; ``sequence`` is that of its first
+        record.
+        """
         behind = (
             REST.pack(
                 self.codec | TRANSACTIONAL,
@@ -91,7 +93,7 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
     """Records in ``payload.PAYLOAD_SCHEMA`` as batches of at most ``max_bytes``, in order.
 
     Raises:
-        RecordTooLargeError: One is larger by itself.
+        RecordTooLargeError: A single record is larger.
     """
     room = max_bytes - OVERHEAD_BYTES
     count = records.num_rows
@@ -113,7 +115,7 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
 
 
 def encoded_rows(rows: list[dict[str, Any]], encoding: Encoding) -> Iterator[EncodedBatch]:
-    """As ``encoded``, of rows in ``payload.PAYLOAD_SCHEMA``: a few cost a tenth of it."""
+    """As ``encoded``, for rows of ``payload.PAYLOAD_SCHEMA``: a tenth of the cost for few rows."""
     room = encoding.max_bytes - OVERHEAD_BYTES
     if 0 < len(rows) <= _FEW_RECORDS and sum(map(_row_bytes, rows)) <= room:
         yield _few(rows, encoding.compression)
@@ -123,7 +125,7 @@ def encoded_rows(rows: list[dict[str, Any]], encoding: Encoding) -> Iterator[Enc
 
 
 def _row_bytes(row: dict[str, Any]) -> int:
-    """What a record of it takes, at most."""
+    """The largest size of a row's record."""
     found = _RECORD_OVERHEAD_BYTES + len(row["key"] or b"") + len(row["value"] or b"")
     for each in row["headers"] or ():
         found += 2 * LENGTH_BYTES_MAX + len(each["key"].encode()) + len(each["value"] or b"")
@@ -157,7 +159,7 @@ def _batch(
 def encoded_by_partition(
     records: Any, partitions: Any, encoding: Encoding
 ) -> Iterator[tuple[int, EncodedBatch]]:
-    """What ``encoded`` makes of the records of each partition; ``partitions`` has each one's.
+    """As ``encoded``, for each partition; ``partitions`` has the partition of each record.
 
     Raises:
         RecordTooLargeError: See encoded.
@@ -179,7 +181,7 @@ def _cuts(ends: _Numbers, room: int) -> Iterator[tuple[int, int]]:
 
 
 def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
-    """The bytes of all records, one behind the other."""
+    """The bytes of all records, concatenated."""
     count = len(deltas)
     key_lengths, value_lengths = _lengths(keys, of_null=-1), _lengths(values, of_null=-1)
     behind_length = [
@@ -197,7 +199,7 @@ def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
         pieces = [_flat([*head, *before_value]), values, headers]
     else:
         pieces = [_flat(head), keys, _flat(before_value), values, headers]
-    # the first of each, then the second of each; a join by element takes twice as long
+    # interleave the pieces and join once: joining element by element takes twice as long
     places = np.arange(len(pieces) * count, dtype=np.int32).reshape(len(pieces), count)
     joined = pa.concat_arrays(pieces).take(pa.array(places.ravel(order="F")))
     _, ends, data = joined.buffers()
@@ -205,7 +207,7 @@ def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
 
 
 def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
-    """What a record takes besides key, value and headers, at most."""
+    """The largest size of a record without key, value and headers."""
     if not len(times_ms):
         return 0
     numbers = [np.ptp(times_ms), len(times_ms), *(each.max() for each in lengths)]
@@ -218,7 +220,7 @@ def _lengths(column: Any, *, of_null: int) -> _Numbers:
 
 
 def _varints(numbers: _Numbers) -> tuple[npt.NDArray[np.uint8], _Numbers]:
-    """Zigzag varints: a row of bytes for each number, and how many of them count."""
+    """Zigzag varints: a row of bytes per number, and their lengths."""
     rest = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     width = max(1, -(-int(rest.max()).bit_length() // 7))
     found = np.empty((len(numbers), width), np.uint8)
@@ -233,7 +235,7 @@ def _varints(numbers: _Numbers) -> tuple[npt.NDArray[np.uint8], _Numbers]:
 
 
 def _flat(parts: list[tuple[npt.NDArray[np.uint8], _Numbers]]) -> Any:
-    """Parts of each record, one behind the other, as a binary array."""
+    """Concatenate the parts of each record, as a binary array."""
     rows = np.concatenate([found for found, _ in parts], axis=1)
     counts = [np.arange(found.shape[1]) < sizes[:, None] for found, sizes in parts]
     sizes = sum(sizes for _, sizes in parts)
@@ -245,7 +247,7 @@ def _flat(parts: list[tuple[npt.NDArray[np.uint8], _Numbers]]) -> Any:
 
 
 def _headers(column: Any) -> Any:
-    """How many headers each record has, and these."""
+    """The header count and headers of each record."""
     if column.null_count == len(column):
         return pa.repeat(pa.scalar(b"\0", pa.binary()), len(column))
     return pa.array([_header_bytes(each or ()) for each in column.to_pylist()], pa.binary())

@@ -1,10 +1,9 @@
-"""The fields of a record batch of Kafka by column, where its records are plain: format 2 (KIP-98)
-with all of its offsets and without headers.
+"""Extracts the fields of Kafka's record batches by column, if the records are plain: format 2
+(KIP-98), consecutive offsets, no headers.
 
-Where a record begins is known only when the one before it is read. Walking so costs more than all
-else, so the beginnings are guessed, all at once, and then proved: they are right if the first one
-is at the start of the data, each record ends where the next one begins, and the last one at the
-end.
+The start of a record is known only after parsing the one before, and that walk would cost more than
+all else. So all starts are guessed at once and then verified: the first record must start at the
+start of the data, each record must end where the next one starts, and the last one at the end.
 """
 
 from collections.abc import Callable
@@ -33,7 +32,7 @@ from drover.dataplane.kafka.batch_format import (
     ZSTD,
 )
 
-#: Of smaller batches a walk is as quick.
+#: For smaller batches a walk is as fast.
 LEAST_RECORDS = 200
 _DECODERS: dict[int, Callable[[bytes], bytes]] = {
     NONE: bytes,
@@ -42,11 +41,11 @@ _DECODERS: dict[int, Callable[[bytes], bytes]] = {
     LZ4: lz4_decode,
     ZSTD: zstd_decode,
 }
-#: Attributes, timestamp, offset, no key, no value, no headers: a byte for each.
+#: Attributes, timestamp, offset, no key, no value, no headers: a byte each.
 _LEAST_RECORD_BYTES = 6
-#: Where there are more places for each record that look like its beginning, a walk is as quick.
+#: With more candidate starts per record than this, a walk is as fast.
 _GUESSES_MAX = 16
-#: How often those are sorted out that nothing follows.
+#: How often candidates without a successor are removed.
 _ROUNDS = 3
 _VARINT_BYTES_MAX = 10
 
@@ -56,7 +55,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records of one batch, in order; timestamps are milliseconds."""
+    """Records of one batch, in order; timestamps are in milliseconds."""
 
     offsets: _Numbers
     timestamps_ms: _Numbers
@@ -66,18 +65,18 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Bytes of each record; a negative length is null."""
+    """The bytes of each record's field; a negative length is null."""
 
     data: bytes
     starts: _Numbers
     lengths: _Numbers
 
     def array(self) -> Any:
-        """As a binary array."""
+        """The fields as a binary array."""
         count = len(self.starts)
         if (self.lengths < 0).all():
             return pa.nulls(count, pa.binary())
-        # they are every other piece of the data
+        # every other piece of the data
         bounds = np.empty((count, 2), np.int32)
         bounds[:, 0] = self.starts
         bounds[:, 1] = self.starts + np.maximum(self.lengths, 0)
@@ -91,7 +90,7 @@ class _Spans:
 
 
 def columns_of(frame: bytes) -> RecordColumns | None:
-    """The records of a batch whose checksum is right; None where they are not plain."""
+    """The records of a batch with a correct checksum; None if they are not plain."""
     if len(frame) < OVERHEAD_BYTES:
         return None
     first_offset, _, _, magic, _ = HEAD.unpack_from(frame)
@@ -104,7 +103,7 @@ def columns_of(frame: bytes) -> RecordColumns | None:
     records = decode(frame[OVERHEAD_BYTES:])
     length, begin = decode_varint(records, 0)
     if not 0 < length <= len(records) - begin or records[begin + length - 1]:
-        return None  # the first one ends in headers: a look that costs nothing
+        return None  # the first record has headers: a cheap check
     data = np.frombuffer(records, np.uint8)
     found = _bounds(data, count)
     if found is None:
@@ -127,10 +126,10 @@ def columns_of(frame: bytes) -> RecordColumns | None:
 
 
 def _bounds(data: _Bytes, count: int) -> tuple[_Numbers, _Numbers] | None:
-    """Where each record begins, behind its length, and where it ends; None where that is not found.
+    """The start (after the length) and end of each record; None if they cannot be found.
 
-    A record begins with its attributes, which are a zero byte, and before it is the last byte of a
-    length. So it is looked at what stands before such bytes: a length, or what is none.
+    A record starts with its attributes, a zero byte, which follows the last byte of its length. The
+    candidates are therefore zero bytes after a valid length.
     """
     is_begin = data[1:] == 0
     is_begin &= data[:-1] - np.uint8(1) < 0x7F
@@ -140,7 +139,7 @@ def _bounds(data: _Bytes, count: int) -> tuple[_Numbers, _Numbers] | None:
     starts, lengths = _lengths_before(data, begins)
     ends = begins + lengths
     kept = (lengths >= _LEAST_RECORD_BYTES) & (ends <= len(data))
-    # what is none hardly ever ends where another one begins
+    # a false candidate hardly ever ends at another candidate
     for _ in range(_ROUNDS):
         chosen = np.flatnonzero(kept)
         begins, starts, ends = begins.take(chosen), starts.take(chosen), ends.take(chosen)
@@ -156,7 +155,7 @@ def _bounds(data: _Bytes, count: int) -> tuple[_Numbers, _Numbers] | None:
 
 
 def _lengths_before(data: _Bytes, begins: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Where the varints start that end before these places, and their numbers."""
+    """The starts of the varints that end before these positions, and their values."""
     starts = begins - 1
     number = data[starts].astype(np.int64)
     more = starts > 0
@@ -172,7 +171,7 @@ def _lengths_before(data: _Bytes, begins: _Numbers) -> tuple[_Numbers, _Numbers]
 
 
 def _varints(data: _Bytes, at: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """The zigzag varints that begin at these places, and the places behind them."""
+    """The zigzag varints that start at these positions, and the positions after them."""
     found = data.take(at, mode="clip")
     number = found & np.uint8(0x7F)
     at = at + 1
@@ -190,7 +189,7 @@ def _varints(data: _Bytes, at: _Numbers) -> tuple[_Numbers, _Numbers]:
 
 
 def _sizes(numbers: _Numbers) -> _Numbers:
-    """How many bytes the zigzag varints of numbers from 0 on take."""
+    """The sizes in bytes of the zigzag varints of non-negative numbers."""
     sizes = np.ones(len(numbers), np.int64)
     bound = 1 << 6
     while bound <= numbers[-1]:

@@ -1,7 +1,7 @@
-"""How large the records of partitions are, from a look at a few of them.
+"""Estimates the size of partitions' records from samples.
 
-Brokers do not report sizes, and a batch is bounded in bytes. A sample costs one small fetch and is
-good for the next offsets of the partition.
+Brokers do not report sizes, but batches are limited in bytes. A sample costs one small fetch and is
+valid for the next offsets of the partition.
 """
 
 import threading
@@ -16,12 +16,12 @@ from drover.dataplane.kafka.clients import Pool, RangeConsumer
 from drover.dataplane.plane import PartitionKey
 from drover.log.storage import KafkaStorage
 
-#: For how many offsets a sample stands.
+#: For how many offsets a sample is valid.
 REACH = 10_000
 _MESSAGES = 1_000
 _PATIENCE_S = 0.5
 _POLL_S = 0.1
-#: What a record takes beside its key and value, about.
+#: The approximate size of a record without key and value.
 _OVERHEAD_BYTES = 24
 
 _SETTINGS = {
@@ -30,7 +30,7 @@ _SETTINGS = {
     "fetch.message.max.bytes": 64 * 1024,
     "queued.max.messages.kbytes": 1024,
     "fetch.wait.max.ms": 10,
-    # one compressed batch may be more than the queue holds, and the client would pause for a second
+    # a compressed batch may exceed the queue, after which the client would pause for a second
     "fetch.queue.backoff.ms": 10,
 }
 
@@ -60,7 +60,9 @@ class RecordSizes:
         self._samples: dict[PartitionKey, _Sample] = {}
 
     def of(self, positions: Mapping[PartitionKey, int]) -> Mapping[PartitionKey, float]:
-        """About how many bytes a record has at these offsets; what was not seen is left out."""
+        """The approximate size of records at these offsets; partitions without a sample are left
+        out.
+        """
         with self._lock:
             known = {key: self._samples.get(key) for key in positions}
         unknown = {
@@ -80,7 +82,7 @@ class RecordSizes:
 def _look(
     storage: KafkaStorage, positions: Mapping[PartitionKey, int]
 ) -> dict[PartitionKey, float]:
-    """The mean size of the first few records of each partition from its position on."""
+    """The mean size of the first few records of each partition after its position."""
     counts: dict[PartitionKey, int] = {}
     sizes: dict[PartitionKey, int] = {}
     missing = set(positions)
@@ -95,7 +97,7 @@ def _look(
                     counts[key] = counts.get(key, 0) + 1
                     sizes[key] = sizes.get(key, 0) + _record_bytes(message)
                 elif message.error().code() != KafkaError._PARTITION_EOF:
-                    break  # the reader of the range meets it again and raises it
+                    break  # reading the range raises the error
         consumer.leave()
     return {key: sizes[key] / count for key, count in counts.items()}
 

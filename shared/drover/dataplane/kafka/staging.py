@@ -1,9 +1,10 @@
-"""Batches of sources as files that wait to be published: written on executors, read by the driver.
+"""Stores source batches as files until they are published: written on executors, read by the
+driver.
 
-A file holds what one Spark partition made, in order. For a producer that sends whole record batches
-it has these: executors are several, and what is compressed is soon written and read. For one that
-sends single records it has Arrow, with the topic of each batch and the partition of each record.
-What is little needs no file: to make, read and remove one took a sixth of a small batch's time.
+A file has the output of one Spark partition, in order: whole record batches if the producer sends
+them (encoding is parallel, and compressed files are small), otherwise Arrow, with the topic of each
+batch and the partition of each record. Small outputs need no file: creating, reading and removing
+one took a sixth of a small batch's time.
 """
 
 import errno
@@ -58,9 +59,8 @@ StagedPart = Path | bytes
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """A batch of a source: its files, or what little would be in one, in the order in which they
-    are published. ``partition_counts`` has the topics, and ``believes`` says that brokers were
-    not asked for all of them.
+    """A source's batch: its files, or small contents, in publishing order. ``partition_counts`` has
+    the topics, and ``believes`` means that some counts came from a cache.
     """
 
     parts: Sequence[StagedPart]
@@ -70,7 +70,7 @@ class StagedFiles:
     believes: bool
 
     def remove(self) -> None:
-        """Remove the files; done twice it does no harm."""
+        """Remove the files; idempotent."""
         for part in self.parts:
             if isinstance(part, Path):
                 part.unlink(missing_ok=True)
@@ -81,21 +81,21 @@ class FileStager:
     """Writes batches to files below ``directory``, as record batches if there is an ``encoding``; a
     function for executors.
 
-    The call raises FrameError for columns that are not records, DroverErrors of Kafka where a topic
-    is made or a record is too large, and OSError that says what to do about a full disk.
+    Raises FrameError for columns that are not records, DroverErrors of Kafka if a topic cannot be
+    created or a record is too large, and an OSError with the remedy for a full disk.
     """
 
     storage: KafkaStorage
     directory: Path
     destination: Destination
     encoding: Encoding | None = None
-    #: Partition counts of topics, which need not be asked for.
+    #: Partition counts of topics that need no query.
     known_counts: Mapping[str, int] = field(default_factory=dict)
-    #: So much of a batch is sent to the driver as it is.
+    #: Up to this size a batch is sent to the driver without a file.
     little_bytes_max: int = _LITTLE_BYTES_MAX
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write everything; yields one row, or none where there were no records."""
+        """Write everything; yields one row, or none if there were no records."""
         number = current_spark_partition()
         path = self.directory / f"{number}-{uuid.uuid4().hex}.staged"
         router = Router(self.storage, self.destination, self.known_counts)
@@ -113,7 +113,7 @@ class FileStager:
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise OSError(
                     error.errno,
-                    f"there is no room to stage a batch in {self.directory} ({error.strerror}): "
+                    f"no space to stage a batch in {self.directory} ({error.strerror}): "
                     "make room, give the worker another TMPDIR, or lower batch.max.bytes",
                 ) from error
             raise
@@ -157,7 +157,7 @@ class FileStager:
 
 @dataclass(slots=True)
 class _Counts:
-    """Of the records that went by."""
+    """Counts the records that pass."""
 
     record_count: int = 0
     size_bytes: int = 0
@@ -170,7 +170,7 @@ class _Counts:
 
 
 def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -> StagedFiles:
-    """The rows that a FileStager returned."""
+    """The StagedFiles from the rows of a FileStager."""
     ordered = sorted(rows, key=lambda row: int(row["spark_partition"]))
     return StagedFiles(
         tuple(row["little"] or Path(row["path"]) for row in ordered),
@@ -186,7 +186,7 @@ def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -
 
 
 def read_batches(part: StagedPart) -> Iterator[tuple[str, int, EncodedBatch]]:
-    """Topics, partitions and record batches of what was staged with an encoding."""
+    """Topics, partitions and record batches that were staged with an encoding."""
     opened = part.open("rb") if isinstance(part, Path) else BufferedReader(BytesIO(part))
     with opened as file:
         while file.peek(1):
@@ -194,7 +194,7 @@ def read_batches(part: StagedPart) -> Iterator[tuple[str, int, EncodedBatch]]:
 
 
 def read_staged(part: StagedPart) -> Iterator[_Routed]:
-    """What a file has that was staged without an encoding, as ``Router.routed`` gave it."""
+    """The content of a file staged without an encoding, as from ``Router.routed``."""
     assert isinstance(part, Path)
     with pa.memory_map(str(part)) as source, pa.ipc.open_stream(source) as reader:
         while True:
@@ -216,7 +216,7 @@ def _write_records(path: Path, parts: Iterable[_Routed]) -> None:
 def _write_batches(
     path: Path, batches: Iterable[tuple[str, int, EncodedBatch]], little_bytes_max: int
 ) -> bytes | None:
-    """What would be in the file, if that is little: to make one takes longer than to send it."""
+    """Write a file; returns the content instead if it is small, because a file takes longer."""
     pickled = (pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in batches)
     begun = bytearray()
     for each in pickled:

@@ -1,4 +1,4 @@
-"""What writes a task's records and offsets to Kafka in transactions, step by step."""
+"""The interface of producers that write a task's records and offsets in Kafka transactions."""
 
 import contextlib
 import time
@@ -15,17 +15,17 @@ from drover.log.kafka.errors import FENCED, FORBIDDEN
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId, producer_id
 
-#: Kafka Connect's default. A transaction of an owner that is gone holds readers up for so long at
-#: most; the next owner ends it before.
+#: Kafka Connect's default. The transaction of a lost owner delays consumers at most this long; the
+#: next owner ends it earlier.
 TRANSACTION_TIMEOUT_MS = 60_000
 ABORT_S = 2.0
 COMMIT_S = 30.0
 
 
 class FencedError(Exception):
-    """Another producer has begun under the transactional id.
+    """Another producer was initialised with the transactional id.
 
-    ``timed_out``: the brokers have done so, it seems, as the transaction took longer than it may.
+    ``timed_out``: probably the brokers fenced it, because the transaction exceeded its timeout.
     """
 
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
@@ -36,15 +36,15 @@ class FencedError(Exception):
 class TaskProducer(ABC):
     """The producer of one task; for one thread at a time.
 
-    Each step raises FencedError, or the DroverError that tells why it was not done. After an error
-    only ``init`` is of use.
+    Each step raises FencedError, or a DroverError with the reason of a failure. After an error only
+    ``init`` may be called.
     """
 
     def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
         self.id = producer_id(storage.group_id, task)
         self._storage = storage
         shared = storage.topics.offset
-        #: Where source offsets go: the workers' topic, and the connector's own one.
+        #: The topics for source offsets: the workers' topic, and the connector's own.
         self._offset_topics = tuple(dict.fromkeys([shared, offsets_topic or shared]))
         self._client = shared_client(storage)
         self._in_transaction = False
@@ -55,28 +55,28 @@ class TaskProducer(ABC):
 
     @property
     def encoding(self) -> Encoding | None:
-        """How the files that it is given are staged: as record batches, or (None) as records."""
+        """The staging format of its files: record batches, or (None) single records."""
         return None
 
     @abstractmethod
     def init(self) -> None:
-        """Begin: end what earlier producers of the id have open, and fence them."""
+        """Initialise: end open transactions of earlier producers with the id, and fence them."""
 
     @abstractmethod
     def produce(self, parts: Sequence[StagedPart]) -> None:
-        """Begin a transaction with the records of what is staged; the brokers have them then."""
+        """Start a transaction with the staged records; the brokers have received them then."""
 
     @abstractmethod
     def add_offsets(self, records: Sequence[tuple[bytes, bytes | None, str]]) -> None:
-        """Add keys, values and notes to each topic of offsets."""
+        """Add keys, values and headers to each topic of offsets."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Have all of it count. After an error that is not known."""
+        """Commit. After an error the outcome is unknown."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write no more; what is open is ended if the brokers answer soon."""
+        """Close; ends an open transaction if the brokers respond quickly."""
 
     def _begin(self) -> None:
         self._in_transaction = True
@@ -84,7 +84,7 @@ class TaskProducer(ABC):
 
     @contextlib.contextmanager
     def _telling(self, doing: str) -> Iterator[None]:
-        """What Kafka raises as what it means to the task."""
+        """Convert Kafka's errors."""
         try:
             yield
         except KafkaException as error:

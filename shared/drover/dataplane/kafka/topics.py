@@ -1,4 +1,4 @@
-"""How many partitions topics have; those that are missing are made here."""
+"""Partition counts of topics; creates missing topics."""
 
 from collections.abc import Collection
 
@@ -12,15 +12,15 @@ from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.topics import BETWEEN_LOOKS_S, LOOKS
 
-#: How long what is known of a topic's partitions is good; more of them are noticed that late.
+#: How long a partition count is cached; new partitions appear after this time.
 KNOWN_TOPIC_S = 30.0
 
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
-    """The topics that exist; asking makes none.
+    """The partition counts of existing topics; never creates one.
 
     Raises:
-        DroverError: What KafkaClient.translated says.
+        DroverError: As KafkaClient.translated.
     """
     try:
         states = client.topics_now(topics)
@@ -31,11 +31,11 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
 
 
 def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
-    """How many partitions the topic has, which is made if it is missing; else it is left alone.
+    """The partition count of a topic, which is created if missing and otherwise left unchanged.
 
     Raises:
-        InvalidArgumentError: INVALID_REQUEST, a name or count that cannot be.
-        DroverError: What KafkaClient.translated says.
+        InvalidArgumentError: INVALID_REQUEST, an invalid name or count.
+        DroverError: As KafkaClient.translated.
     """
     found = partition_counts(client, [topic])
     if topic in found:
@@ -44,7 +44,7 @@ def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
     wanted = NewTopic(
         topic,
         num_partitions=rule.partition_count,
-        # the brokers' default, which may be another than that of the cluster's own topics
+        # the brokers' default, which may differ from that of the cluster's own topics
         replication_factor=-1 if rule.replication_factor is None else rule.replication_factor,
         config=dict(rule.config),
     )
@@ -52,7 +52,7 @@ def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
         client.make_topic_now(wanted)
     except (KafkaException, TimeoutError) as error:
         raise client.translated(
-            error, doing=f"the topic {topic} cannot be made", topic=topic
+            error, doing=f"the topic {topic} cannot be created", topic=topic
         ) from error
     looks = Retrying(
         retry=retry_if_not_result(bool),
@@ -63,6 +63,7 @@ def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
     count: int = looks(lambda: partition_counts(client, [topic]).get(topic, 0))
     if not count:
         raise UnavailableError(
-            Reason.STORAGE_UNAVAILABLE, f"topic {topic!r} was created, but no broker knows it yet"
+            Reason.STORAGE_UNAVAILABLE,
+            f"topic {topic!r} was created, but is not known to the brokers yet",
         )
     return count

@@ -33,14 +33,14 @@ log = structlog.get_logger(__name__)
 
 
 def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> TaskProducer:
-    """The quicker producer where the client settings are such that it can be had."""
+    """The faster producer if the client settings support it."""
     kind = BatchProducer if can_send(storage) else OneRecordProducer
     return kind(storage, task, offsets_topic=offsets_topic)
 
 
 class ExactlyOnceWriter:
-    """See TopicWriter. Executors stage records in files; the engine publishes them with the
-    offsets in a transaction of the task's own producer.
+    """See TopicWriter. Executors stage records in files; the engine publishes them with the offsets
+    in a transaction of the task's own producer.
     """
 
     commits_with_records = True
@@ -65,9 +65,9 @@ class ExactlyOnceWriter:
         self._offsets_topic = offsets_topic
         self._producer = producer or task_producer(storage, task, offsets_topic=offsets_topic)
         self._protocol = TaskProtocol()
-        #: How partitions are spelled in the offsets topic, by their canonical spelling.
+        #: The written form of partitions in the offsets topic, by their canonical form.
         self._spellings: dict[str, str] = {}
-        #: Partition counts, so that executors need not ask for them, and until when they count.
+        #: Partition counts for executors, and the end of their validity.
         self._known_counts: dict[str, int] = {}
         self._known_until_s = 0.0
 
@@ -131,7 +131,8 @@ class ExactlyOnceWriter:
                 believed = any(each.believes for each in staged)
                 if not believed or kafka_code(error) not in UNKNOWN_TOPIC:
                     raise
-                # one may be gone since it was last looked for: the batch is made again, and it too
+                # a topic may have been deleted since its count was cached: the batch is staged
+                # again
                 raise UnavailableError(Reason.STORAGE_UNAVAILABLE, error.message) from error
             except UnavailableError as error:
                 if self._protocol.has_batch:
@@ -162,7 +163,7 @@ class ExactlyOnceWriter:
         parts: Sequence[StagedPart],
         records: Sequence[tuple[bytes, bytes | None, str]],
     ) -> None:
-        """Do the steps until one of these is next."""
+        """Run steps until one of ``wanted`` is next."""
         protocol, producer = self._protocol, self._producer
         do: Mapping[Step, Callable[[], None]] = {
             Step.INIT: producer.init,
@@ -175,14 +176,15 @@ class ExactlyOnceWriter:
             if protocol.step is Step.FETCH:
                 raise UnavailableError(
                     Reason.STORAGE_UNAVAILABLE,
-                    f"whether {producer.id} has written is not known: only its offsets tell",
+                    f"the outcome of the transaction of {producer.id} is unknown: "
+                    "the committed offsets show it",
                 )
             step = protocol.step
             try:
                 do[step]()
             except FencedError:
                 protocol.ended(Ended.FENCED)
-                log.info("another producer has begun", task=str(self._task), step=str(step))
+                log.info("the task's producer was fenced", task=str(self._task), step=str(step))
                 if protocol.step is Step.GIVE_UP:
                     raise
             except BaseException:
@@ -197,7 +199,7 @@ class ExactlyOnceWriter:
         self._producer.commit()
 
     def _records(self, offsets: Sequence[CommittedOffset]) -> list[tuple[bytes, bytes | None, str]]:
-        """Keys, values and notes; of one partition the last counts."""
+        """Keys, values and headers; the last offset of each partition."""
         last: dict[str, tuple[bytes, bytes | None, str]] = {}
         for each in offsets:
             canonical = canonical_json(each.partition_json)
@@ -212,15 +214,16 @@ class ExactlyOnceWriter:
         if error.timed_out:
             return FailedPreconditionError(
                 Reason.STORAGE_MISCONFIGURED,
-                f"a transaction of task {self._task} takes longer than transaction.timeout.ms "
-                f"({self._producer.timeout_ms}), and the brokers end it again and again: raise it "
+                f"a transaction of task {self._task} exceeds transaction.timeout.ms "
+                f"({self._producer.timeout_ms}), so the brokers abort it each time: raise it "
                 "in DROVER_KAFKA_CONFIG (the brokers allow transaction.max.timeout.ms), or lower "
                 f"batch.max.records, batch.max.bytes or transaction.boundary.interval.ms ({error})",
             )
         return FailedPreconditionError(
             Reason.STALE_WRITER_EPOCH,
-            f"another producer takes the transactional id {self._producer.id} again and again, "
-            f"though the claim of task {self._task} counts: does another cluster, or Kafka "
-            f"Connect, with the group id {self._storage.group_id} run on these brokers? "
+            f"another producer keeps using the transactional id {self._producer.id}, "
+            f"although the claim of task {self._task} is current: check whether "
+            f"another cluster, or Kafka Connect, with the group id "
+            f"{self._storage.group_id} runs on these brokers "
             f"({error})",
         )
