@@ -1,4 +1,4 @@
-"""What a converter is."""
+"""The base class of converters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,12 @@ from drover.record.arrow import Array, Binaries, Rows, Texts
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Values of one schema: the rows they belong to, ascending, and ``field`` with their type.
+    """Decoded values of one schema.
 
-    ``rows`` None stands for all rows.
+    Attributes:
+        rows: The rows of the values, ascending; None for all rows.
+        field: The field with the values' type and schema.
+        values: The values.
     """
 
     rows: Rows | None
@@ -24,17 +27,22 @@ class Decoded:
 
 
 class Converter(ABC):
-    """Turns keys or values into the bytes that topics hold, and back; pickled with its config.
+    """Converts keys or values to bytes and back; pickled with its config.
 
-    Both methods take any number of rows at once and raise what is wrong with any of them: a
-    RowsError says with which; else whoever runs them finds out by asking for fewer.
+    Both methods take any number of rows and raise if any row fails. A RowsError names the rows;
+    after another error the pipeline calls again with fewer rows to find them.
     """
 
     version: ClassVar[str] = "unknown"
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
-        """``config`` are the parsed settings, without the prefix (``value.converter.``)."""
+        """Create a converter.
+
+        Args:
+            config: Parsed settings by name, without the prefix ``value.converter.``.
+            is_key: Whether it converts keys.
+        """
         self.config = config
         self.is_key = is_key
 
@@ -45,18 +53,21 @@ class Converter(ABC):
 
     @abstractmethod
     def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
-        """Values, of the schema that ``field`` carries, as a binary array; null stays null unless
-        the format has a form of its own for it. ``topics`` are the records' topics, None for
-        the values of headers.
+        """Encode values as a binary array; null stays null unless the format encodes null.
+
+        Args:
+            field: The field with the values' schema.
+            values: The values.
+            topics: The records' topics; None for the values of headers.
 
         Raises:
-            RecordError: a value cannot be written so.
+            RecordError: A value cannot be encoded.
         """
 
     @abstractmethod
     def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
-        """A binary array as structured values, one entry for each schema that is among them.
+        """Decode a binary array; returns one entry per schema.
 
         Raises:
-            RecordError: bytes are not of this format.
+            RecordError: Bytes are not of this format.
         """

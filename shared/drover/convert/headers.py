@@ -1,6 +1,6 @@
-"""Headers of whole batches: between the bytes of topics and values with types.
+"""Converts the headers of whole batches between raw bytes and typed values.
 
-A header is raw (type null) until somebody looks, so that most headers are never converted.
+A header stays raw (type null) until a step reads it, so most headers are never converted.
 """
 
 from collections.abc import Callable
@@ -49,10 +49,10 @@ def typed_headers(headers: Headers, converter: Converter) -> Headers:
 
 
 def raw_headers(headers: Headers, converter: Converter) -> Headers:
-    """The headers as topics have them: those with a type are written by the converter.
+    """Encode the typed headers with the converter; raw ones are not changed.
 
     Raises:
-        RecordError: a header cannot be written; the message names its key.
+        RecordError: A header cannot be encoded; the message names its key.
     """
     keys, values, types = _entries(headers)
     if types.null_count == len(types):
@@ -87,7 +87,7 @@ def _positions(rows: Rows, length: int) -> Rows:
 
 
 def _replaced(values: Array, rows: Rows, found: Array) -> Array:
-    """``values`` with those of some rows, in any order, replaced."""
+    """Replace the values of ``rows``, which may be in any order."""
     order = pc.sort_indices(rows)
     mask = pc.is_in(pa.array(range(len(values)), rows.type), rows)
     return pc.replace_with_mask(values, mask, found.take(order))

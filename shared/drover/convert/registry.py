@@ -72,7 +72,7 @@ def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) ->
 def _contradiction(
     kind: type[Converter], setting: str, raw: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """What is wrong with settings of which each by itself is right, by the setting's own name."""
+    """The fault of settings that are valid alone but contradict each other, by setting."""
     prefix = f"{setting}."
     own = {name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)}
     parsed = kind.config_def().parse(own)
@@ -87,7 +87,7 @@ def _contradiction(
 
 def _prefixed(setting: str, key: ConfigKey, fault: str | None) -> ConfigKey:
     if fault is not None:
-        # validators do not judge None
+        # validators are not called for None
         default = "" if key.default is None else key.default
         key = replace(key, default=default, validator=Check(lambda _: fault))
     return ConfigKey(

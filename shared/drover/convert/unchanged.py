@@ -1,4 +1,4 @@
-"""What stands for a converter where none is set, or none is wanted."""
+"""Converters that pass bytes through, used where no converter is set."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from drover.record.errors import RecordError
 
 
 class UnchangedConverter(ByteArrayConverter):
-    """Bytes as they are, and text as its UTF-8."""
+    """Passes bytes through and encodes text as UTF-8."""
 
     def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""
@@ -25,7 +25,7 @@ class UnchangedConverter(ByteArrayConverter):
 
 
 class PrintingConverter(StringConverter):
-    """Bytes as they are, and all else as StringConverter prints it: for sinks that take bytes."""
+    """Passes bytes through and formats other values like StringConverter; for sinks of bytes."""
 
     def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter."""

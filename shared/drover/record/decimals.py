@@ -1,7 +1,7 @@
-"""Decimals and the bytes of their digits, one by one or a whole column at once.
+"""Vectorised conversion between decimals and the base64 of their unscaled values.
 
-Only decimals of 128 bits whose digits fit into eight bytes, which are nearly all that databases
-hold, are handled by column; functions return None for other columns.
+Only 128-bit decimals whose unscaled values fit into eight bytes are supported, which covers nearly
+all decimals in databases; the functions return None for other columns.
 """
 
 import base64

@@ -45,14 +45,16 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def avro_text(schema: Schema, *, enums: bool, meta_data: bool) -> str:
-    """The text of the Avro schema that stands for Kafka Connect's, as it is registered.
+    """The Avro schema to register for a Kafka Connect schema, as JSON text.
 
-    ``enums``: texts that were an enum become one again (enhanced.avro.schema.support,
-    generalized.sum.type.support);
-    ``meta_data``: what Avro has no word for is told in properties (connect.meta.data).
+    Args:
+        schema: The Kafka Connect schema.
+        enums: Whether texts marked as enums become Avro enums (enhanced.avro.schema.support,
+            generalized.sum.type.support).
+        meta_data: Whether properties keep what Avro cannot express (connect.meta.data).
 
     Raises:
-        SchemaError: a name is none in Avro, or stands for two things.
+        SchemaError: A name is invalid in Avro, or is used for two different schemas.
     """
     writer = _Writer(enums, meta_data)
     return json.dumps(writer.write(schema), ensure_ascii=False, separators=(",", ":"))
@@ -152,7 +154,7 @@ class _Writer:
         return _named("enum", name) | {"symbols": list(symbols_of(schema, parameter))}
 
     def _is_written(self, name: str, schema: Schema) -> bool:
-        """Whether the name is defined already, so that it stands for the definition."""
+        """Whether the name is defined already, so a reference to it is sufficient."""
         plain = replace(schema, optional=False, default=None)
         before = self._written.setdefault(name, plain)
         if before is not plain and before != plain:

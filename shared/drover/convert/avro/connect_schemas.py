@@ -66,7 +66,7 @@ def connect_schema(avro: AvroSchema, default: Any = None, *, sum_types: bool = F
 
 
 def is_map_entry(node: Any) -> bool:
-    """Whether an array of this resolved schema stands for a map, whose keys are no strings."""
+    """Whether an array of this resolved schema represents a map with keys other than strings."""
     return kind_of(node) == "record" and (
         node["name"] == MAP_ENTRY or property_of(node, INTERNAL_TYPE) == "MapEntry"
     )

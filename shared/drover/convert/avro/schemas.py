@@ -1,4 +1,4 @@
-"""Avro's schemas, parsed: names are in full, and lead to what they name."""
+"""Parsed Avro schemas with full names and their definitions."""
 
 import json
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from drover.record.errors import SchemaError
 
 NAMESPACE = "io.confluent.connect.avro"
-#: The record that stands for a struct without a name, and an entry of a map that is an array.
+#: The record name of an unnamed struct, and of an entry of a map that is written as an array.
 DEFAULT_NAME, MAP_ENTRY = f"{NAMESPACE}.ConnectDefault", f"{NAMESPACE}.MapEntry"
-#: The schema of a union of several types, and the parameters by which an enum is known.
+#: The schema name of a union of several types, and the parameter that marks an enum.
 UNION, ENUM = f"{NAMESPACE}.Union", f"{NAMESPACE}.Enum"
-#: What unions and their types are called with generalized.sum.type.support, with numbers behind it.
+#: With generalized.sum.type.support, names of unions and their types: this prefix and a number.
 GENERAL_UNION_PREFIX = "connect_union_"
 #: Properties of Avro's types that only Kafka Connect reads.
 CONNECT_TYPE, INTERNAL_TYPE = "connect.type", "connect.internal.type"
 CONNECT_NAME, CONNECT_VERSION, CONNECT_DOC = "connect.name", "connect.version", "connect.doc"
 CONNECT_DEFAULT, CONNECT_PARAMETERS = "connect.default", "connect.parameters"
 FIXED_SIZE = "connect.fixed.size"
-#: The precision that a decimal has whose schema names none.
+#: The precision of a decimal whose schema does not specify one.
 UNTOLD_PRECISION = 64
 
 _CACHED_SCHEMA_COUNT = 1000
@@ -38,7 +38,7 @@ class AvroSchema:
     named: Mapping[str, Any]
 
     def resolved(self, node: Any) -> Any:
-        """The definition of a name, and of a type in an object of its own; others as they are."""
+        """Resolve a name to its definition, and unwrap nested ``{"type": …}`` objects."""
         while True:
             if isinstance(node, str) and node not in _PRIMITIVES:
                 node = self.named[node]
@@ -57,22 +57,22 @@ def kind_of(node: Any) -> str:
 
 
 def property_of(node: Any, name: str) -> Any:
-    """What a resolved schema says besides its type; None when it does not."""
+    """A property of a resolved schema; None if it is absent."""
     return node.get(name) if isinstance(node, dict) else None
 
 
 def branch_name(node: Any) -> str:
-    """What a resolved schema is called as a branch of a union: the last part of its name."""
+    """The name of a resolved schema as a branch of a union: the last part of its full name."""
     kind = kind_of(node)
     return str(node["name"]).rpartition(".")[2] if kind in NAMED_KINDS else kind
 
 
 @lru_cache(maxsize=_CACHED_SCHEMA_COUNT)
 def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """The schema of a text; ``references`` are those that it refers to, each after its own ones.
+    """Parse a schema; ``references`` are the referenced schemas, each after its own references.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: A text is no Avro schema.
     """
     named: dict[str, Any] = {}
     try:

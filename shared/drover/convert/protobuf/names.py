@@ -1,4 +1,4 @@
-"""Names that Confluent's converter gives to things, and those of well-known messages."""
+"""Names used by Confluent's Protobuf converter, and names of well-known messages."""
 
 import re
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from types import MappingProxyType
 NAMESPACE = "io.confluent.connect.protobuf"
 #: Parameters of schemas: a field's number, its type where there are several, an enum's symbols.
 TAG, TYPE, ENUM = f"{NAMESPACE}.Tag", f"{NAMESPACE}.Type", f"{NAMESPACE}.Type.Enum"
-#: What the name of a struct begins with that stands for a oneof.
+#: Prefix of the name of a struct that represents a oneof.
 UNION_PREFIX = f"{NAMESPACE}.Union."
 #: What a struct without a name is called, with a number behind it.
 DEFAULT_NAME = "ConnectDefault"
@@ -38,7 +38,7 @@ FILES = MappingProxyType(
         **dict.fromkeys(WRAPPERS, _WRAPPERS_FILE),
     }
 )
-#: The file of the option that tells a decimal's scale and the like.
+#: The file of the field option with Kafka Connect's metadata, such as a decimal's scale.
 META_FILE = "confluent/meta.proto"
 
 _ENTRY = "Entry"

@@ -1,4 +1,4 @@
-"""What makes columns of the records of a batch, and names those of which none can be made."""
+"""Builds columns from the records of a batch, and reports the records that fail."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from drover.record.schema import Schema, arrow_field
 
 
 def refuse(called: str, rows: Any, bad: Any, fault: str) -> None:
-    """Raise the RowsError of the records of a format of which ``bad`` is true."""
+    """Raise a RowsError for the rows where ``bad`` is true, if there are any."""
     if bad.any():
         error = RecordError(f"the {called} record {fault}: was it written with this schema?")
         raise RowsError(dict.fromkeys(rows[bad].tolist(), error))
 
 
 def checked(called: str, make: Callable[[Any], Any], found: Any, rows: Any) -> Any:
-    """What ``make`` makes of all values; if it cannot, the records are refused that it fails at."""
+    """Apply ``make`` to all values; on failure, raise a RowsError with the rows that fail."""
     try:
         return make(found)
     except (ValueError, pa.ArrowException) as error:
@@ -28,7 +28,7 @@ def checked(called: str, make: Callable[[Any], Any], found: Any, rows: Any) -> A
 
 
 def struct_column(schema: Schema, columns: list[Any], count: int, nulls: Any = None) -> Any:
-    """Rows of the fields' columns, null where ``nulls`` is true."""
+    """A struct array of the fields' columns, null where ``nulls`` is true."""
     fields = [arrow_field(each.name, each.schema) for each in schema.fields]
     if not columns:
         return pa.array([{}] * count, pa.struct([]))

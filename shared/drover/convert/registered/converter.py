@@ -1,4 +1,4 @@
-"""What converters do alike whose records begin with the id of a schema in a registry."""
+"""The base class of converters that write a schema id of a registry before each value."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ PREFIX_BYTES = 5
 
 
 class RegistryConverter(Converter):
-    """Values behind the id of their schema in a registry, as Confluent's converters write them.
+    """Writes values after the id of their schema, in the wire format of Confluent's converters.
 
-    ``called`` is what messages call the format.
+    ``called`` is the format's name in messages.
     """
 
     called: ClassVar[str]
@@ -42,32 +42,30 @@ class RegistryConverter(Converter):
 
     @abstractmethod
     def text_of(self, schema: Schema) -> str:
-        """The schema's text, as it is registered; raises SchemaError."""
+        """The schema's text to register; raises SchemaError."""
 
     @abstractmethod
     def record_name(self, parsed: Any, schema: Schema) -> str | None:
-        """What a schema calls the records of Kafka Connect's ``schema``; None where values are
-        none.
-        """
+        """The record name of a parsed schema; None if its values are not records."""
 
     @abstractmethod
     def write(self, field: pa.Field, values: Any, parsed: Any, before: bytes, strict: bool) -> Any:
-        """The bytes of values behind ``before``, by what ``parse`` of the format made.
+        """Encode values with a parsed schema, each after the bytes ``before``.
 
-        ``strict``: fields that the schema does not have are an error, else they are left out.
+        With ``strict``, fields that the schema lacks are an error; otherwise they are omitted.
         """
 
     @abstractmethod
     def read(self, values: Any, known: Any) -> Sequence[Decoded]:
-        """Records of one id, none of them null, by what ``for_reading`` of the format made."""
+        """Decode non-null values of one schema id; ``known`` is the result of ``for_reading``."""
 
     def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
         """See Converter.
 
         Raises:
-            RowsError: records of some topics cannot be written with what the registry has for them.
-            RetriableError: the registry cannot be reached.
-            PassError: it does not let us in.
+            RowsError: Records of some topics cannot be encoded with their registered schemas.
+            RetriableError: The registry is unreachable or busy.
+            PassError: The registry denies access.
         """
         schema = schema_of(field)
         own = type(self).__name__
@@ -87,10 +85,9 @@ class RegistryConverter(Converter):
         """See Converter. Null bytes are a null without a schema.
 
         Raises:
-            RowsError: records that are of another format, or whose schema the registry does not
-                know.
-            RetriableError: the registry cannot be reached.
-            PassError: it does not let us in.
+            RowsError: Records have another format, or a schema id unknown to the registry.
+            RetriableError: The registry is unreachable or busy.
+            PassError: The registry denies access.
         """
         registry = registry_at(self._access, self.schema_format)
         tombstones = np.asarray(values.is_null())
@@ -118,7 +115,7 @@ class RegistryConverter(Converter):
     def _encode_apart(
         self, names: list[str], indices: Any, field: pa.Field, values: Any, text: str, parsed: Any
     ) -> Any:
-        """Topic by topic; what is wrong with one is told of all its records."""
+        """Encode topic by topic; an error of a topic applies to all its records."""
         owners = np.asarray(indices.fill_null(-1))
         parts, rows = [], []
         bad: dict[int, RecordError] = {}
@@ -151,7 +148,7 @@ class RegistryConverter(Converter):
         return self.write(field, values, parsed, before, strict)
 
     def _target(self, registry: Registry, subject: str, text: str, parsed: Any) -> tuple[int, Any]:
-        """The id and schema that values are written with."""
+        """The id and the parsed schema with which values are encoded."""
         if not self._register and self._latest:
             return registry.latest(subject)
         schema_id = registry.id_of(
@@ -180,7 +177,10 @@ class RegistryConverter(Converter):
         return [Decoded(_at(rows, each.rows), each.field, each.values) for each in found]
 
     def _ids(self, values: Any, tombstones: Any) -> tuple[Any, dict[int, RecordError]]:
-        """The schema's id of each record, -1 for tombstones and for records that have none."""
+        """The schema id of each record, and the errors of records without one.
+
+        The id is -1 for tombstones and for records without an id.
+        """
         lengths = np.asarray(pc.fill_null(pc.binary_length(values), 0))
         starts = pc.binary_slice(values.fill_null(b""), 0, PREFIX_BYTES)
         is_whole = lengths >= PREFIX_BYTES
@@ -198,7 +198,7 @@ class RegistryConverter(Converter):
 
 
 def _at(rows: Any | None, inner: Any | None) -> Any | None:
-    """Which rows ``inner`` are, that counts among ``rows``."""
+    """Map row numbers within ``rows`` to row numbers of the batch; None means all rows."""
     if inner is None or rows is None:
         return rows if inner is None else inner
     return rows.take(inner)

@@ -1,4 +1,4 @@
-"""The schema registry: schemas by their ids, ids by schemas and subjects. What it said is kept."""
+"""A client of the schema registry that caches schemas by id, and ids by schema and subject."""
 
 import json
 import logging
@@ -12,13 +12,13 @@ from typing import Any
 
 from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
 
-#: What the client needs, which not every installation has.
+#: Packages that the client needs; they are an optional dependency.
 _MODULES = ("authlib", "cachetools", "httpx2")
 _REGISTRIES_MAX = 32
 _REFERENCES_MAX = 1000
 _CAUSES_MAX = 10
 _MESSAGE_MAX_LENGTH = 500
-#: Error codes of the registry for a subject, version or schema that it does not have.
+#: The registry's error codes for an unknown subject, version or schema.
 _UNKNOWN = range(40400, 40500)
 
 # it logs each request
@@ -27,7 +27,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a registry: the settings of confluent-kafka's client, which may be secret."""
+    """Addresses of a registry and settings of confluent-kafka's client, which may be secret."""
 
     urls: tuple[str, ...]
     schemas_max: int
@@ -36,11 +36,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFormat:
-    """A kind of schemas, with the functions of a module that read them.
+    """A schema format.
 
-    ``parse`` makes something to write values with of a schema's text and of the names and texts of
-    what it refers to, each behind what that refers to itself; ``for_reading`` makes of that what
-    values are read with. Both raise SchemaError.
+    Attributes:
+        type: The registry's name of the format.
+        parse: Parses a schema's text to an object for encoding. The second argument has the names
+            and texts of the referenced schemas, each after its own references. Raises SchemaError.
+        for_reading: Converts a parsed schema to an object for decoding. Raises SchemaError.
     """
 
     type: str
@@ -49,7 +51,7 @@ class SchemaFormat:
 
 
 def missing_modules(extra: str, *further: str) -> str | None:
-    """What is not installed and has to be, as a sentence; None when it is all there."""
+    """The error for missing packages, as the end of a sentence; None if all are installed."""
     if all(find_spec(each) is not None for each in (*_MODULES, *further)):
         return None
     return f"needs packages that are not installed: pip install 'drover-connect[{extra}]'"
@@ -57,19 +59,19 @@ def missing_modules(extra: str, *further: str) -> str | None:
 
 @lru_cache(maxsize=_REGISTRIES_MAX)
 def registry_at(access: Access, kind: SchemaFormat) -> "Registry":
-    """The one registry of this process for each access and format."""
+    """The process-wide client for an access and a format."""
     return Registry(access, kind)
 
 
 class Registry:
-    """A registry, and what it said already.
+    """A caching client of one registry.
 
-    Its methods raise RecordError for what is wrong with a record's schema or id, RetriableError
-    when it cannot be reached or is busy, and PassError when it does not let us in.
+    Its methods raise RecordError for a bad schema or id of a record, RetriableError if the registry
+    is unreachable or busy, and PassError if it denies access.
     """
 
     def __init__(self, access: Access, kind: SchemaFormat) -> None:
-        # imported here, as it takes a fifth of a second and may not be installed
+        # the import takes 200 ms, and the package may not be installed
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         self._place = ", ".join(access.urls)
@@ -86,12 +88,12 @@ class Registry:
         self.id_of = lru_cache(maxsize=access.schemas_max)(self._id_of)
 
     def _schema_of_id(self, schema_id: int) -> Any:
-        """What values with this id are read with."""
+        """The object that decodes values with this schema id."""
         with self._errors(f"the schema with id {schema_id}"):
             return self._format.for_reading(self._parsed(self._client.get_schema(schema_id)))
 
     def _id_of(self, subject: str, text: str, *, register: bool, normalize: bool) -> int:
-        """The id of a schema of a subject; ``register`` it if it has none yet."""
+        """The id of a subject's schema; ``register`` registers it if it has none."""
         from confluent_kafka.schema_registry import Schema as RegistrySchema
 
         schema = RegistrySchema(text, schema_type=self._format.type)
@@ -103,9 +105,7 @@ class Registry:
             return int(found.schema_id)
 
     def latest(self, subject: str) -> tuple[int, Any]:
-        """The id of a subject's latest version, and what values are written with; known for a
-        while.
-        """
+        """The id of a subject's latest version and its parsed schema; the client caches it."""
         with self._errors(f"the latest schema of the subject {subject}"):
             found = self._client.get_latest_version(subject)
             assert found.schema_id is not None
@@ -120,7 +120,7 @@ class Registry:
         return self._format.parse(found.schema_str, tuple(texts.values()))
 
     def _collect(self, found: Any, texts: dict[tuple[str, int], tuple[str, str]]) -> None:
-        """What a schema refers to, each behind what that refers to itself."""
+        """Collect the referenced schemas, each after its own references."""
         for each in found.references or ():
             place = (each.subject, each.version)
             if place in texts:
@@ -182,7 +182,7 @@ class Registry:
 
 
 def _is_mistrusted(error: BaseException) -> bool:
-    """Whether a certificate is behind it."""
+    """Whether a failed certificate verification caused the error."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None or isinstance(cause, SSLCertVerificationError):
@@ -192,5 +192,5 @@ def _is_mistrusted(error: BaseException) -> bool:
 
 
 def in_order(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Settings by their names, those that are None left out."""
+    """Settings sorted by name, without those that are None."""
     return tuple(sorted((name, value) for name, value in settings.items() if value is not None))
