@@ -39,7 +39,7 @@ class TextStyle(ABC):
 
     @abstractmethod
     def struct(self, fields: Iterable[tuple[str, str | None]]) -> str:
-        """A struct's fields; None for those that are null."""
+        """The text of a struct from (name, text) of its fields; the text is None for null."""
 
     @abstractmethod
     def mapping(self, entries: Iterable[tuple[str, str]]) -> str:

@@ -273,7 +273,7 @@ class _Translator:
         self._out.append(rf"(?:\{digits})")
 
     def _character_class(self, char: str) -> str | None:
-        """The character class of the escape of a letter; None if it is no class."""
+        """The character class of an alphabetic escape; None if it is no class."""
         if char in ("p", "P"):
             name = self._take()
             if name == "{":
@@ -286,7 +286,7 @@ class _Translator:
         raise self._fault(f"Drover does not support the property {name!r}")
 
     def _character(self, char: str) -> str:
-        """The character of the escape of a letter."""
+        """The character of an alphabetic escape."""
         if char in _ESCAPED_CHARACTERS:
             return _ESCAPED_CHARACTERS[char]
         try:

@@ -1,4 +1,4 @@
-"""Columns as Avro's bytes: those of whole columns are joined by Arrow's kernels."""
+"""Encodes columns as Avro, with Arrow kernels for whole columns."""
 
 from typing import Any
 

@@ -43,7 +43,7 @@ SCALARS = {
     _F.TYPE_STRING: Type.STRING,
     _F.TYPE_BYTES: Type.BYTES,
 }
-#: Those whose name is told in a parameter, as another one has the same type in Kafka Connect.
+#: Types that a schema parameter distinguishes, because they share a type in Kafka Connect.
 _TOLD = {
     _F.TYPE_SINT32: "sint32",
     _F.TYPE_SFIXED32: "sfixed32",
@@ -100,18 +100,18 @@ def is_map(field: Any) -> bool:
 
 
 def union_name(oneof: Any) -> str:
-    """The field that stands for a oneof."""
+    """The name of the struct field that represents a oneof."""
     return f"{oneof.name}_{oneof.index}"
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for a oneof."""
+    """Whether a struct represents a oneof."""
     own = schema.type is Type.STRUCT and (schema.name or "").startswith(UNION_PREFIX)
     return own or is_general_union(schema)
 
 
 def real_oneofs(message: Any) -> list[Any]:
-    """A message's oneofs without those of fields that are optional."""
+    """A message's oneofs without the synthetic ones of optional fields."""
     return [each for each in message.oneofs if oneof_of(each.fields[0]) is not None]
 
 

@@ -84,7 +84,7 @@ class ProtobufConverter(RegistryConverter):
         )
 
     def read(self, values: Any, known: ProtoSchema) -> Sequence[Decoded]:
-        """See RegistryConverter. Each message of a schema is read by itself."""
+        """See RegistryConverter. Each message type of a schema is decoded separately."""
         wire = Wire(values, skipped_bytes=PREFIX_BYTES)
         groups = message_groups(wire)
         found = []
@@ -109,6 +109,6 @@ class ProtobufConverter(RegistryConverter):
 
 
 def _indexes(path: tuple[int, ...]) -> bytes:
-    """The path of a message as records begin with it; the first one has a short form."""
+    """The encoded message indexes that precede a record; the first message has a short form."""
     numbers = [0] if path == (0,) else [len(path), *path]
     return b"".join(varints(numbers).to_pylist())

@@ -1,4 +1,4 @@
-"""Protobuf's bytes as columns: those of all messages of a kind are read together."""
+"""Decodes Protobuf messages to columns, all messages of one type at once."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -334,8 +334,7 @@ def _symbols(enum: Any, numbers: Any) -> Any:
 
 
 def message_groups(wire: Wire) -> list[tuple[tuple[int, ...], Any, Spans]]:
-    """The records by the indexes of their message that they begin with: which records, and what is
-    behind the indexes.
+    """Groups the records by the message indexes that precede them: indexes, rows, message bytes.
 
     Raises:
         RowsError: there are no indexes.

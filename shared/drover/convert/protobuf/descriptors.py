@@ -22,16 +22,16 @@ COMPILER = "grpc_tools"
 _CACHED_SCHEMA_COUNT = 1000
 _COMPILER_TIMEOUT_S = 60
 _MESSAGE_MAX_LENGTH = 500
-#: The file of a schema whose references do not say how it is called.
+#: The file name of a schema that has none.
 _MAIN = "schema.proto"
 
 
 class ProtoSchema:
-    """A file of messages with everything that it refers to; one is made for each text."""
+    """A file of messages with its imports; one instance per text, which is cached."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        #: What readers made of it, by what they asked for.
+        #: Objects that decoders derived from the file, by their keys.
         self.made: dict[Any, Any] = {}
 
     def message(self, indexes: Sequence[int]) -> Any:
@@ -90,7 +90,7 @@ def _serialized(text: str) -> FileDescriptorProto | None:
 def _compiled(
     main: dict[str, str], references: dict[str, str], serialized: FileDescriptorProto | None
 ) -> FileDescriptorSet:
-    """All files, each behind those that it imports."""
+    """Compile all files; each comes after its imports."""
     known = _known_files()
     texts = dict(main)
     for name, text in references.items():
@@ -146,7 +146,7 @@ def _in_pool(name: str, files: FileDescriptorSet) -> ProtoSchema:
 
 
 def _known_files() -> FileDescriptorSet:
-    """Those that schemas import without having them among their references."""
+    """Files that schemas may import without a reference in the registry."""
     from confluent_kafka.schema_registry.confluent import meta_pb2
     from confluent_kafka.schema_registry.confluent.type import decimal_pb2
     from google.protobuf import descriptor_pb2

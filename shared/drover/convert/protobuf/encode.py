@@ -1,4 +1,4 @@
-"""Columns as Protobuf's bytes: those of whole columns are joined by Arrow's kernels."""
+"""Encodes columns as Protobuf messages, with Arrow kernels for whole columns."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ class _Writer:
         return parts
 
     def _columns(self, field: pa.Field, values: Any) -> dict[str, tuple[pa.Field, Any]]:
-        """A struct's fields by their names in Protobuf; those of a oneof are the message's own."""
+        """A struct's columns by field name in Protobuf; a oneof's members are message fields."""
         found: dict[str, tuple[pa.Field, Any]] = {}
         # flatten, so that what is in a null is null
         for child, column in zip(values.type, values.flatten(), strict=True):
@@ -368,7 +368,7 @@ def _with_length(values: Any) -> Any:
 
 
 def _joined(parts: list[Any], count: int) -> Any:
-    """Parts side by side, those that are null left out."""
+    """Concatenate the parts row by row; null parts are skipped."""
     if not parts:
         return pa.array([b""] * count, pa.binary())
     # without the first part pyarrow makes no rows at all where every part is null

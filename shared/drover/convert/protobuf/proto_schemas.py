@@ -56,10 +56,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def proto_text(schema: Schema, conventions: Conventions) -> str:
-    """The text of the schema that stands for Kafka Connect's, as it is registered.
+    """The Protobuf schema to register for a Kafka Connect schema, as text.
 
     Raises:
-        SchemaError: Protobuf has no such schema: arrays in arrays, names that are none.
+        SchemaError: Protobuf cannot express the schema: nested arrays, or invalid names.
     """
     writer = _Writer(conventions)
     if schema.type in (Type.ARRAY, Type.MAP):
@@ -82,7 +82,7 @@ def proto_text(schema: Schema, conventions: Conventions) -> str:
 
 
 def message_name(schema: Schema) -> str | None:
-    """The message of a schema's values, with its package; None where it has no name of its own."""
+    """The full name of the message of a schema's values; None if the struct has no name."""
     return schema.name if schema.type is Type.STRUCT else _WRAPPERS[_SCALARS[schema.type]]
 
 

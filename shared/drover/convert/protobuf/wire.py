@@ -76,7 +76,7 @@ class Wire:
         while tags.size and (least := int(tags.min())) != _NO_TAG:
             rows = np.flatnonzero(tags == least)
             number, kind = least >> 3, least & 7
-            # once again for those that have the same one next
+            # repeat for rows whose next field has the same tag
             while rows.size:
                 found.setdefault(number, []).append(self._value(spans, at, rows, kind))
                 tags[rows] = _NO_TAG
@@ -142,8 +142,9 @@ class Wire:
         return pieces, numbers
 
     def joined(self, rows: Any, first: Any, last: Any, count: int) -> tuple[Any, Any]:
-        """Where the pieces of each of ``count`` messages stand one behind the other, which is what
-        a message means that is there several times.
+        """Concatenate the occurrences of a message field for each of ``count`` messages.
+
+        In Protobuf, repeated occurrences of one message field are merged.
         """
         order = np.argsort(rows, kind="stable")
         lengths = (last - first)[order]
