@@ -70,7 +70,7 @@ class Membership:
         self.drain = Drain()
         #: Internal urls by worker url: of all workers on the leader, else of the leader only.
         self._call_urls: dict[str, str] = {}
-        #: Leader only: the worker url of the owner of each connector and task.
+        #: Leader only: the worker url of the owner of each assigned connector and task.
         self._owners: dict[StatusKey, str] = {}
         #: How often the worker has settled.
         self.settled_count = 0
