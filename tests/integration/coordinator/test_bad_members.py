@@ -33,10 +33,16 @@ from tests.support.group_members import (
     form_group,
     join_request,
 )
+from tests.support.inside_coordinator import Inside
 from tests.support.waiting import wait_until_async
 
 Stub = Any
 SERVICE = "/drover.api.coordinator.v1.CoordinatorService/"
+
+
+@pytest.fixture(autouse=True)
+def inside(monkeypatch: pytest.MonkeyPatch) -> Inside:
+    return Inside(monkeypatch)
 
 
 @pytest.fixture

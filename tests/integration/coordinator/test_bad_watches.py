@@ -17,54 +17,15 @@ from drover.errors import DroverError, Reason, ResourceExhaustedError
 from drover.model.group import GroupState, WatchedGroup
 from drover.rpc import interceptors
 from drover.rpc.status import from_rpc_error
-from drover.runtime.runtime import Runtime
 from drover_coordinator import server as coordinator_server
-from drover_coordinator.core.groups.group import Group
-from drover_coordinator.core.groups.machine import GroupsMachine
-from drover_coordinator.core.groups.member import Member
 from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
+from tests.support.inside_coordinator import Inside
 from tests.support.waiting import wait_until_async
 
 #: About forty messages of a watch fill the window of a client that does not read.
 STALLING = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
 GENERATIONS_MAX = 300
-
-
-class Inside:
-    """The runtimes and machines of the coordinator in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.runtimes: list[Runtime[Any]] = []
-        init = Runtime.__init__
-
-        def noting(runtime: Runtime[Any], *args: Any, **options: Any) -> None:
-            init(runtime, *args, **options)
-            if isinstance(runtime._machine, GroupsMachine):
-                self.runtimes.append(runtime)
-
-        monkeypatch.setattr(Runtime, "__init__", noting)
-
-    def runtime_of_the_group(self) -> Runtime[Any]:
-        return next(each for each in self.runtimes if GROUP in _groups(each))
-
-    def member(self, member_id: str) -> Member | None:
-        group = _groups(self.runtime_of_the_group())[GROUP]
-        group.validate()
-        return group.members.get(member_id)
-
-    def watch_count(self, member_id: str) -> int:
-        member = self.member(member_id)
-        return len(member.watches) if member else 0
-
-    def watcher_count(self) -> int:
-        return sum(len(runtime._watchers) for runtime in self.runtimes)
-
-
-def _groups(runtime: Runtime[Any]) -> dict[str, Group]:
-    machine: Any = runtime._machine
-    groups: dict[str, Group] = machine._groups
-    return groups
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +179,7 @@ async def test_the_end_of_a_watch_is_heard_though_the_queue_is_full(
     inside: Inside,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = inside.runtime_of_the_group()
+    runtime = inside.runtime_of()
     append, go_on = runtime._log.append, asyncio.Event()
 
     async def slow(*arguments: Any) -> int:
