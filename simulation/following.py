@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
+from drover.errors import OWNER_KEY, DeadlineExceededError, DroverError, Reason, UnavailableError
 from simulation.network import TOO_LATE, Call, Heard, Network, Stream
 from simulation.process import Process
-from simulation.shard_manager import OWNER_KEY, FindCoordinator
+from simulation.shard_manager import FindCoordinator
 
 FIND_TIMEOUT_MS = 500
 PROBE_EVERY_MS = 700

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import OWNER_KEY, DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.group import shard_of
 from drover.model.ids import Term
 from drover_coordinator.core.groups.machine import GroupsMachine
@@ -33,7 +33,6 @@ from simulation.service import SimulatedRuntime
 from simulation.world import BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
 
-OWNER_KEY = "coordinator"
 IMMEDIATE_EXCHANGES_MAX = 4
 GROUPS_LOADING = UnavailableError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the log is being read")
 

@@ -25,6 +25,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+#: In the metadata of NOT_COORDINATOR: the address of the coordinator that owns the group.
+OWNER_KEY = "coordinator"
+
 
 class Reason(StrEnum):
     """Why a call failed; equal to the proto enum ErrorReason (a test compares them)."""

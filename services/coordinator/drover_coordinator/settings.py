@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from drover.model.times import DAY_MS
 from drover.rpc.settings import (
     AdvertisedAddress,
     ListenAddress,
@@ -15,7 +16,6 @@ from drover.rpc.settings import (
 )
 from drover_coordinator.core.groups.settings import GroupSettings
 
-DAY_MS = 86_400_000
 #: Switches a limit off.
 UNLIMITED = -1
 

@@ -13,6 +13,7 @@ from drover.config.providers import (
     make_provider,
 )
 from drover.log.storage import KafkaTopics
+from drover.model.times import DAY_MS
 from drover.rpc.settings import (
     AdvertisedAddress,
     JsonObjects,
@@ -113,7 +114,7 @@ class WorkerSettings(ServiceSettings):
     inter_worker_key_ttl_ms: Annotated[int, Field(ge=1_000)] = 3_600_000
     inter_worker_signature_algorithm: HmacAlgorithm = "HmacSHA256"
     inter_worker_verification_algorithms: str = "HmacSHA256"
-    scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 0
+    scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 0
     rebalance_timeout_ms: PositiveMs = 60_000
     plugin_call_timeout_ms: PositiveMs = 30_000
     plugin_poll_timeout_ms: PositiveMs = 60_000

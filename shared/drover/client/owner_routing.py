@@ -19,6 +19,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.backoff import Backoff
 from drover.client.secure import Connect, plaintext
 from drover.errors import (
+    OWNER_KEY,
     DeadlineExceededError,
     DroverError,
     FailedPreconditionError,
@@ -38,8 +39,6 @@ FOLLOW_MAX_S = 0.5
 GROUPS_MAX = 1_000
 CHANNELS_MAX = 64
 
-#: The metadata key of NOT_COORDINATOR for the owner's address, if it is known.
-OWNER_KEY = "coordinator"
 _END = object()
 #: The reasons of errors after which the group probably gets a new owner.
 _OWNER_UNAVAILABLE = {

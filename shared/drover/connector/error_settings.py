@@ -10,6 +10,7 @@ from drover.config.validators import Check, InRange, OneOf
 from drover.dataplane.topics import name_fault
 from drover.errors import Violation
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
+from drover.model.times import DAY_MS
 
 TOLERANCE = "errors.tolerance"
 RETRY_TIMEOUT = "errors.retry.timeout"
@@ -114,7 +115,7 @@ ERROR_SETTINGS = ConfigDef(
         default=60_000,
         group=_GROUP,
         documentation="The window over which errors.max.rate is measured.",
-        validator=InRange(1_000, 86_400_000),
+        validator=InRange(1_000, DAY_MS),
     ),
 )
 

@@ -10,6 +10,7 @@ from drover.connector.source import SourceConnector
 from drover.dataplane.topics import name_fault
 from drover.errors import Violation
 from drover.model.config import OFFSETS_TOPIC_SETTING
+from drover.model.times import DAY_MS
 
 EXACTLY_ONCE_SUPPORT = "exactly.once.support"
 TRANSACTION_BOUNDARY = "transaction.boundary"
@@ -18,7 +19,6 @@ REQUESTED, REQUIRED = "requested", "required"
 POLL, INTERVAL = "poll", "interval"
 
 _GROUP = "Exactly once"
-_DAY_MS = 86_400_000
 
 EXACTLY_ONCE_SETTINGS = ConfigDef(
     ConfigKey(
@@ -47,7 +47,7 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         group=_GROUP,
         documentation="The duration of a transaction with transaction.boundary=interval. Readers "
         "see records up to this much later.",
-        validator=InRange(1, _DAY_MS),
+        validator=InRange(1, DAY_MS),
     ),
     ConfigKey(
         OFFSETS_TOPIC_SETTING,

@@ -13,9 +13,9 @@ from drover.model.failures import (
     RESTART_WINDOW_MS,
     RestartPolicy,
 )
+from drover.model.times import DAY_MS
 
 _DEFAULT = RestartPolicy()
-_DAY_MS = 86_400_000
 _GROUP = "Restarts"
 
 CONFIG_ACTION_RELOAD = "config.action.reload"
@@ -47,7 +47,7 @@ RESTART_SETTINGS = ConfigDef(
         group=_GROUP,
         documentation="The back-off before the first restart; it doubles with each further "
         "failure, with a jitter of 20 %.",
-        validator=InRange(1, _DAY_MS),
+        validator=InRange(1, DAY_MS),
     ),
     ConfigKey(
         RESTART_BACKOFF_MAX_MS,
@@ -55,7 +55,7 @@ RESTART_SETTINGS = ConfigDef(
         default=_DEFAULT.backoff_max_ms,
         group=_GROUP,
         documentation="The maximum back-off before a restart.",
-        validator=InRange(1, _DAY_MS),
+        validator=InRange(1, DAY_MS),
     ),
     ConfigKey(
         RESTART_ATTEMPTS_MAX,
@@ -72,6 +72,6 @@ RESTART_SETTINGS = ConfigDef(
         default=_DEFAULT.window_ms,
         group=_GROUP,
         documentation="How long a failure counts towards restart.attempts.max.",
-        validator=InRange(1_000, 30 * _DAY_MS),
+        validator=InRange(1_000, 30 * DAY_MS),
     ),
 )

@@ -33,6 +33,7 @@ from drover.errors import Violation
 from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
+from drover.model.times import DAY_MS
 from drover.transform.java_regex import JavaRegex
 
 NAME = "name"
@@ -182,7 +183,7 @@ _SINK = ConfigDef(
         group="Batches",
         documentation="How long a batch that is not full (batch.max.*) waits for more records. A "
         "longer wait means fewer and larger files and transactions, and a higher latency.",
-        validator=InRange(0, 86_400_000),
+        validator=InRange(0, DAY_MS),
     ),
     ConfigKey(
         CONSUMER_GROUP_SETTING,

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.model.times import DAY_MS
 from drover.record import schema as schemas
 from drover.record.arrow import Array, Texts
 from drover.record.errors import RecordError
@@ -17,7 +18,6 @@ from drover.record.java_text import date_text, double_text, float_text, utc
 from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_type
 
-_DAY_MS = 86_400_000
 _EPOCH_DAY = datetime.date(1970, 1, 1)
 _TEMPORAL = {schemas.DATE: pa.int32(), schemas.TIME: pa.int32(), schemas.TIMESTAMP: pa.int64()}
 
@@ -160,7 +160,7 @@ class JavaStyle(TextStyle):
 
     def temporal(self, name: str, number: int) -> str:
         """See TextStyle."""
-        return date_text(number * _DAY_MS if name == schemas.DATE else number)
+        return date_text(number * DAY_MS if name == schemas.DATE else number)
 
     def struct(self, fields: Iterable[tuple[str, str | None]]) -> str:
         """See TextStyle."""
@@ -195,10 +195,10 @@ class HeaderStyle(TextStyle):
         """See TextStyle. Kafka Connect chooses the form by the number alone, which loses the date
         of what is before 1970; there the schema decides.
         """
-        number *= _DAY_MS if name == schemas.DATE else 1
+        number *= DAY_MS if name == schemas.DATE else 1
         at = utc(number)
-        if number >= _DAY_MS:
-            name = schemas.DATE if number % _DAY_MS == 0 else schemas.TIMESTAMP
+        if number >= DAY_MS:
+            name = schemas.DATE if number % DAY_MS == 0 else schemas.TIMESTAMP
         date, time = f"{at.year:04d}-{at:%m-%d}", f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z"
         return {schemas.DATE: date, schemas.TIME: time}.get(name, f"{date}T{time}")
 

@@ -31,8 +31,8 @@ from drover.model.offsets import (
     OffsetsChange,
     TaskOffsets,
 )
+from drover.model.times import DAY_MS
 
-DAY_MS = 24 * 60 * 60 * 1000
 DEFAULT_RETENTION_MS = 7 * DAY_MS
 
 

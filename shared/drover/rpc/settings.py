@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.storage import KafkaTopics, Storage, parse_storage
 from drover.model.names import TOPIC_NAME
+from drover.model.times import DAY_MS
 from drover.rpc.audit import STDOUT, AuditLog
 from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
@@ -125,7 +126,7 @@ AdvertisedAddress = Annotated[str, AfterValidator(_advertised_address)]
 TargetAddresses = Annotated[str, AfterValidator(_target_addresses)]
 RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 #: A time span in milliseconds, from 1 ms to a day.
-PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
+PositiveMs = Annotated[int, Field(ge=1, le=DAY_MS)]
 #: A JSON object with strings as values.
 JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
 #: A JSON object with objects as values, which have strings as values.

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.model.times import DAY_MS
 from drover.record import RecordError, Type, arrow_type, schema_of
 from drover.record.arrow import Array, Texts
 from drover.transform import java_numbers as java
@@ -35,7 +36,6 @@ _ARROW: Mapping[Type, pa.DataType] = {
     Type.STRING: pa.string(),
 }
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_DAY_MS = 86_400_000
 #: Texts that Arrow parses like Java; all others are parsed row by row.
 _PLAIN_INTEGER, _PLAIN_REAL = r"^-?[0-9]{1,19}$", r"^-?[0-9]{1,300}(\.[0-9]{1,300})?$"
 #: Decimals with at most this scale are formatted without an exponent.
@@ -231,7 +231,7 @@ def _moment_texts(values: Array) -> Texts:
     """Format as Kafka Connect: a time before 1970-01-02, a date at midnight, else a timestamp."""
     kind = values.type
     if pa.types.is_date(kind):
-        ms = pc.multiply(values.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
+        ms = pc.multiply(values.cast(pa.int32()).cast(pa.int64()), DAY_MS)
     else:
         ms = (
             values.cast(pa.int32()).cast(pa.int64())
@@ -242,9 +242,9 @@ def _moment_texts(values: Array) -> Texts:
     stamps = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
     days = pc.utf8_slice_codeunits(stamps, 0, 10)
     return pc.if_else(
-        pc.less(ms, _DAY_MS),
+        pc.less(ms, DAY_MS),
         pc.utf8_slice_codeunits(stamps, 11),
-        pc.if_else(pc.equal(ms, pc.multiply(pc.divide(ms, _DAY_MS), _DAY_MS)), days, stamps),
+        pc.if_else(pc.equal(ms, pc.multiply(pc.divide(ms, DAY_MS), DAY_MS)), days, stamps),
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-DAY_MS: Final = 86_400_000
+from drover.model.times import DAY_MS
+
 #: The first Gregorian day.
 CUTOVER_DAY: Final = -141_427
 _SUNDAY: Final = 0

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.model.times import DAY_MS, TIME_MAX_MS
 from drover.record.arrow import Array, Texts
-from drover.transform.java_calendar import CUTOVER_DAY, DAY_MS
+from drover.transform.java_calendar import CUTOVER_DAY
 from drover.transform.java_dates import DateFormat
 
 #: The pattern letters with fixed width, and their number of digits.
@@ -16,8 +17,6 @@ _WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 _UTC = {"X": "Z", "Z": "+0000"}
 _UNIT_MS = {"H": 3_600_000, "m": 60_000, "s": 1000, "S": 1}
 _ZERO = ord("0")
-#: 10000-01-01: from there years have five digits.
-_FIVE_DIGITS_MS = 253_402_300_800_000
 
 
 class DateColumns:
@@ -60,7 +59,7 @@ class DateColumns:
         if not self._is_fixed or not len(ms):
             return self._format_rows(ms)
         numbers = pc.fill_null(ms, 0).to_numpy(zero_copy_only=False)
-        inside = (numbers >= CUTOVER_DAY * DAY_MS) & (numbers < _FIVE_DIGITS_MS)
+        inside = (numbers >= CUTOVER_DAY * DAY_MS) & (numbers <= TIME_MAX_MS)
         texts = self._format_fixed(numbers if inside.all() else np.where(inside, numbers, 0))
         if not inside.all():
             rest = pa.array(~inside)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from drover.model.times import DAY_MS
 from drover.transform import java_calendar as calendar
 from drover.transform.java_numbers import wrap
 
@@ -114,7 +115,7 @@ class DateFormat:
 
     def format(self, ms: int) -> str:
         """Format a time in milliseconds since 1970-01-01T00:00Z."""
-        day, of_day = divmod(ms, calendar.DAY_MS)
+        day, of_day = divmod(ms, DAY_MS)
         return "".join(part.text or _written(part, day, of_day) for part in self.parts)
 
 
@@ -241,7 +242,7 @@ class _Reader:
 def _century_begins_ms() -> int:
     now = datetime.datetime.now(datetime.UTC)
     day = calendar.day_number(now.year - _CENTURY_BEGINS_YEARS_AGO, now.month - 1, now.day)
-    return day * calendar.DAY_MS
+    return day * DAY_MS
 
 
 def _written(part: Part, day: int, of_day: int) -> str:

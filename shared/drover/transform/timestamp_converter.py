@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import OneOf
+from drover.model.times import DAY_MS
 from drover.record import RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
 from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.json.schemaless import loads
 from drover.transform.cast_values import plain_column
-from drover.transform.java_calendar import DAY_MS
 from drover.transform.java_date_columns import DateColumns
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,

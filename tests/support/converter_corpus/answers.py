@@ -10,6 +10,7 @@ import pyarrow as pa
 from drover.convert.converter import Converter
 from drover.convert.headers import raw_headers, typed_headers
 from drover.convert.registry import build_converter, converter_config_def
+from drover.model.times import DAY_MS
 from drover.record import schema as schemas
 from drover.record.batch import HEADERS_TYPE
 from drover.record.errors import RecordError
@@ -19,8 +20,6 @@ from drover.record.json.schema_writer import schema_text
 from drover.record.json.values import exact_json, reader_of
 from drover.record.schema import Schema, Type, arrow_field, arrow_type, schema_of
 from tests.support.converter_corpus.cases import Case
-
-_DAY_MS = 86_400_000
 
 
 def answer(case: Case) -> dict[str, Any]:
@@ -134,7 +133,7 @@ def neutral(values: Any, schema: Schema | None) -> Any:
     if schema.name == schemas.DECIMAL:
         return {"$decimal": str(values[0].as_py())}
     if schema.name == schemas.DATE:
-        return {"$ms": str(values.cast(pa.int32())[0].as_py() * _DAY_MS)}
+        return {"$ms": str(values.cast(pa.int32())[0].as_py() * DAY_MS)}
     if schema.name in (schemas.TIME, schemas.TIMESTAMP):
         wire = pa.int32() if schema.name == schemas.TIME else pa.int64()
         return {"$ms": str(values.cast(wire)[0].as_py())}

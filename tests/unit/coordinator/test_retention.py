@@ -8,11 +8,12 @@ import pytest
 
 from drover.dataplane import retention as dataplane_retention
 from drover.dataplane.payload import encode
-from drover.dataplane.store import DAY_MS, EmbeddedStore
+from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import RetentionResult, StagedBlob
 from drover.errors import InvalidArgumentError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from drover.model.times import DAY_MS
 from drover.rpc.settings import load_settings
 from drover.testing import ManualClock
 from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets

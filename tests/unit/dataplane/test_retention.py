@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from drover.dataplane import retention
-from drover.dataplane.store import DAY_MS, EmbeddedStore
+from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
+from drover.model.times import DAY_MS
 from tests.unit.dataplane.writer import Clock, Writer, blob_count, values
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drover.dataplane.store import DAY_MS, EmbeddedStore
+from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import PublishedRange, StagedBlob, TopicInfo
 from drover.errors import (
     DataLossError,
@@ -19,6 +19,7 @@ from drover.errors import (
 )
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from drover.model.times import DAY_MS
 from tests.unit.dataplane.writer import Clock, Writer, blob_count, values
 
 OFFSET = CommittedOffset('{"file":"f"}', '{"position":1}')

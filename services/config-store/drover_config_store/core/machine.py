@@ -23,6 +23,7 @@ from drover.model.config import (
     TargetState,
     TaskConfigsUpdated,
 )
+from drover.model.times import TIME_MAX_MS
 from drover.runtime.change_buffer import ChangeBuffer
 from drover_config_store.core import records
 from drover_config_store.core.answers import Answers
@@ -45,7 +46,6 @@ from drover_config_store.core.events import (
     PutTaskCount,
 )
 from drover_config_store.core.records import (
-    TIME_MAX_MS,
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,

@@ -24,6 +24,7 @@ from drover.log.connect_json import (
 )
 from drover.model.config import ConfigMap, SessionKey, TargetState
 from drover.model.ids import TaskId
+from drover.model.times import TIME_MAX_MS
 
 _CONNECTOR = "connector-"
 _TASK = "task-"
@@ -36,8 +37,6 @@ _LOGGER = "logger-cluster-"
 
 #: Larger values are not written, and skipped when they are read.
 VALUE_MAX_BYTES = 1024 * 1024
-#: The last millisecond of the year 9999, the latest time that the API can hold.
-TIME_MAX_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)

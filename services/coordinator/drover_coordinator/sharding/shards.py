@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from drover.clock import Clock
-from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import OWNER_KEY, DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.log.log import Log
 from drover.model.group import shard_of
 from drover.model.ids import Term
@@ -18,9 +18,6 @@ from drover_coordinator.core.ownership.machine import OwnershipState
 from drover_coordinator.record_codec import decode_shard_record, encode_record
 
 GroupRuntime = Runtime[LogValue]
-
-#: The key of the owner's host:port in the metadata of NOT_COORDINATOR, if it is known.
-OWNER_KEY = "coordinator"
 
 
 class OwnershipView(Protocol):

@@ -30,8 +30,9 @@ from drover.model.status import (
     TopicStatus,
     figure_fault,
 )
+from drover.model.times import TIME_MAX_MS
 from drover_status_store.core.failure_fields import failure_fields, parse_failures
-from drover_status_store.core.validate import COUNT_MAX, TIME_MAX_MS, with_capped_trace
+from drover_status_store.core.validate import COUNT_MAX, with_capped_trace
 
 _CONNECTOR = "status-connector-"
 _TASK = "status-task-"

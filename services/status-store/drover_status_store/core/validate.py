@@ -8,14 +8,13 @@ from drover.errors import InvalidArgumentError, Violation
 from drover.model.failures import FAILURES_KEPT, FailureHistory
 from drover.model.ids import TaskId
 from drover.model.status import FIGURES_MAX, RunState, Status, figure_fault
+from drover.model.times import TIME_MAX_MS
 from drover_status_store.core.events import DeleteTopicStatuses, PutStatuses, PutTopicStatuses
 
 TRACE_MAX_BYTES = 64 * 1024
 _CHARACTER_MAX_BYTES = 4
 #: The end of a trace names the exception, so most of the kept bytes are taken from the end.
 _TRACE_HEAD_BYTES = 16 * 1024
-#: The end of the year 9999, the latest time that a protobuf Timestamp can hold.
-TIME_MAX_MS = 253_402_300_799_999
 #: The largest integer that every JSON reader holds exactly; a thousand of them fit in 64 bits.
 COUNT_MAX = 2**53 - 1
 _FAILURE_TEXT_MAX_CHARS = 1_000

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from drover.security.principal import Principal, Role
 
+#: The part of the deadline that a forwarded call leaves for the response.
+_HOP_MARGIN_S = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
@@ -20,6 +23,10 @@ class Deadline:
     def remaining_s(self) -> float:
         """The time left; never negative."""
         return max(0.0, self.at_s - asyncio.get_running_loop().time())
+
+    def forwarded_s(self) -> float:
+        """The time that a call which is forwarded to another worker may take; never negative."""
+        return max(0.0, self.remaining_s() - _HOP_MARGIN_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ from drover_worker.shell.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 1.0
-#: The part of the deadline that a forwarded call leaves for the response.
-_HOP_MARGIN_S = 0.1
 
 _log = structlog.get_logger("drover.worker")
 
@@ -194,7 +192,7 @@ class RequestForwarder:
         )
         if not isinstance(answer, requests.ForwardTo):
             return respond(answer)
-        left_s = call.deadline.remaining_s() - _HOP_MARGIN_S
+        left_s = call.deadline.forwarded_s()
         if left_s <= 0:
             raise self._deadline_error(method.name, "")
         return await self.forward(

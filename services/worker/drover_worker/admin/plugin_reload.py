@@ -11,9 +11,6 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: The part of the deadline that a forwarded call leaves for the response.
-_HOP_MARGIN_S = 0.2
-
 RELOAD = ForwardedMethod("ReloadPlugins", pb.ReloadPluginsRequest, pb.ReloadPluginsResponse)
 
 #: Replaces this worker's engine; returns how many connectors and tasks moved to the new one.
@@ -61,7 +58,7 @@ class PluginReload:
             self._address_of(request.worker_id, call.hop_count),
             author=call.principal.name,
             hop_count=call.hop_count + 1,
-            timeout_s=max(call.deadline.remaining_s() - _HOP_MARGIN_S, 0.0),
+            timeout_s=call.deadline.forwarded_s(),
         )
 
     def _address_of(self, worker_id: str, hop_count: int) -> str:

@@ -21,7 +21,6 @@ Numbers = npt.NDArray[np.uint64]
 
 #: 2024-01-01T00:00:00Z
 START_MS = 1_704_067_200_000
-_DAY_MS = 86_400_000
 
 QUICKSTARTS = {
     "orders": "order_id bigint, at timestamp, customer_id bigint, customer string, email string, "
@@ -120,7 +119,7 @@ def _by_name(name: str, kind: pa.DataType, draws: Draws) -> Any:
     if pa.types.is_timestamp(kind):
         return pa.array(draws.times_ms()).cast(TIMESTAMP)
     if pa.types.is_date(kind):
-        return pa.array((draws.times_ms() // _DAY_MS).astype(np.int32)).cast(pa.date32())
+        return pa.array(draws.times_ms().astype("datetime64[ms]").astype("datetime64[D]"))
     if pa.types.is_boolean(kind):
         return pa.array(draws.below(100) < (95 if name in ("online", "active") else 50))
     if pa.types.is_binary(kind):

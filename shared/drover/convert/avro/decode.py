@@ -14,13 +14,13 @@ from drover.convert.avro.connect_schemas import is_map_entry
 from drover.convert.avro.schemas import AvroSchema, kind_of
 from drover.convert.number_bytes import decimals_of
 from drover.convert.registered.columns import checked, refuse, struct_column
+from drover.model.times import DAY_MS
 from drover.record.errors import RecordError
 from drover.record.schema import Schema, Type, arrow_type
 
 #: Behind the last record, so that no number is read from behind the data.
 _SPARE_BYTES = 16
 _FIXED_WIDTH = {"boolean": 1, "float": 4, "double": 8}
-_DAY_MS = 86_400_000
 _refuse = partial(refuse, "Avro")
 
 
@@ -172,7 +172,7 @@ class _Cursor:
         narrow = numbers.astype(np.int32)
         _refuse(rows, narrow != numbers, "has a number that does not fit into int")
         if pa.types.is_time32(target):
-            outside = (narrow < 0) | (narrow >= _DAY_MS)
+            outside = (narrow < 0) | (narrow >= DAY_MS)
             _refuse(rows, outside, "has a time that is not among the milliseconds of a day")
         if target in (pa.int8(), pa.int16()):
             info = np.iinfo(target.to_pandas_dtype())

@@ -45,7 +45,7 @@ _FIXED = {
     _F.TYPE_SFIXED32: "<i4",
 }
 _FOLDED = (_F.TYPE_SINT32, _F.TYPE_SINT64)
-_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
+_HOUR_MS, _MINUTE_MS, _SECOND_MS = 3_600_000, 60_000, 1_000
 _NANOS_PER_MS = 1_000_000
 #: Protobuf's libraries read no messages that lie deeper in others.
 _DEPTH_MAX = 100

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from drover.model.times import DAY_MS
 from drover.record import schema as schemas
 from drover.record.arrow import Array
 from drover.record.errors import RecordError
@@ -35,7 +36,6 @@ Reader = Callable[[Any], Any]
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_DAY_MS = 86_400_000
 _EXACT = decimal.Context(prec=400, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
@@ -141,7 +141,7 @@ def check_time(found: int) -> int:
     Raises:
         RecordError: a day does not have as many.
     """
-    if not 0 <= found < _DAY_MS:
+    if not 0 <= found < DAY_MS:
         raise RecordError(f"the time {found} is not among the milliseconds of a day")
     return found
 

@@ -14,6 +14,7 @@ from drover.model.names import TOPIC_NAME
 from drover.model.offset_json import validate
 from drover.model.offsets import CommittedOffset, TaskOffsets, TopicPartition
 from drover.model.pages import PAGE_SIZE_MAX
+from drover.model.times import TIME_MAX_MS
 from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
     DeleteGroup,
@@ -39,8 +40,6 @@ COMMIT_MAX_TASKS = 10_000
 COMMIT_MAX_PARTITIONS = 10_000
 OFFSETS_PAGE_MAX_SIZE = 10_000
 TOPIC_MAX_CHARS = 249
-#: The latest time that a protobuf Timestamp can hold.
-TIME_MAX_MS = 253_402_300_799_999
 
 #: The reason of the error is that of the first violation; earlier checks come first (rule G1).
 Faults = list[tuple[Reason, Violation]]

@@ -34,6 +34,7 @@ from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.model.times import DAY_MS
 from drover.pipeline import PassReport
 from drover.pipeline.report import total
 from drover.rpc.logs import log_context
@@ -170,7 +171,7 @@ class TaskRunner(ABC):
         self._rider = Rider(tools.shared_jobs, abandoned=lambda: self.over)
         self._error_rate = ErrorRate(self._path.errors)
         longest_ms = self._path.errors.retry_delay_max_ms
-        longest_s = longest_ms / 1000 if longest_ms >= 0 else _DAY_S
+        longest_s = (longest_ms if longest_ms >= 0 else DAY_MS) / 1000
         self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
         #: When the first of the current consecutive retries was; None when there are none.
         self._retrying_since_s: float | None = None
