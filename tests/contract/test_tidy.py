@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.prose import Count, count, hits_in, package_of
 from tests.support.repository import REPOSITORY, python_files, text_of, tracked_files
 
 PYTHON_MAX_LINES = 600
@@ -14,6 +15,11 @@ FILE_MAX_BYTES = 1 << 20
 #: Fixtures and golden files are kept as they are.
 DATA = ("tests/data/", "tests/golden/", "tests/contract/golden/")
 THIS = Path("tests/contract/test_tidy.py")
+#: For each package the most hits per 1,000 words that its prose may have; lower it, never raise it.
+PROSE_LIMITS = Path("tests/contract/prose_limits.txt")
+#: A limit this far above what a package has must be lowered.
+PROSE_LIMIT_SLACK = 0.5
+PROSE_LIMIT_MAX = 4.0
 #: It states the rule about open work.
 STATES_THE_RULES = Path("CONTRIBUTING.md")
 
@@ -158,3 +164,61 @@ def test_text_files_are_clean() -> None:
 
 def test_no_stubs_are_committed() -> None:
     none_of(str(path) for path in tracked_files() if "_pb2" in path.name)
+
+
+def prose_limits() -> dict[str, float]:
+    lines = (text_of(PROSE_LIMITS) or "").splitlines()
+    pairs = (line.split() for line in lines if line and not line.startswith("#"))
+    return {package: float(limit) for limit, package in pairs}
+
+
+def prose_counts() -> dict[str, Count]:
+    """Words and hits of each package."""
+    totals: dict[str, Count] = {}
+    for path, text in texts():
+        if (package := package_of(path)) is not None:
+            words, hits = totals.get(package, (0, 0))
+            more = count(path, text)
+            totals[package] = Count(words + more.words, hits + more.hits)
+    return totals
+
+
+def test_prose_names_actor_and_object() -> None:
+    """Comments, docstrings, messages and pages; the limits only go down."""
+    limits = prose_limits()
+    faults = []
+    for package, found in prose_counts().items():
+        limit = limits.get(package, 0.0)
+        if found.per_thousand > limit:
+            places = [
+                hit
+                for path, text in texts()
+                if package_of(path) == package
+                for hit in hits_in(path, text)
+            ]
+            faults.append(
+                f"{package} has {found.per_thousand:.1f} phrases per 1,000 words that hide who "
+                f"does what, its limit is {limit:.1f}; reword some of: {'; '.join(places[:10])}"
+            )
+        elif limit > found.per_thousand + PROSE_LIMIT_SLACK:
+            lower = f"{found.per_thousand + 0.05:.1f}"
+            faults.append(f"{PROSE_LIMITS}: lower the limit of {package} from {limit} to {lower}")
+    none_of(faults)
+
+
+def test_limits_of_prose_belong_to_packages_and_are_low() -> None:
+    counts = prose_counts()
+    limits = prose_limits()
+    assert limits.keys() == counts.keys(), "one line for each package"
+    none_of(f"{name}: {limit}" for name, limit in limits.items() if limit > PROSE_LIMIT_MAX)
+
+
+def test_phrases_are_found_in_comments_docstrings_messages_and_pages() -> None:
+    program = (
+        '''"""What the caller is told."""\nlog("the worker goes on without it")  # somebody\nx = "told"\n'''
+    )
+    assert [hit.split(": ")[1] for hit in hits_in(Path("a.py"), program)] == [
+        *("somebody", "told", "goes on"),
+    ]
+    page = "Nobody [told](told.md) `somebody`.\n```\ntold\n```\n"
+    assert count(Path("a.md"), page) == Count(words=2, hits=2)

@@ -53,6 +53,19 @@ class Count(NamedTuple):
         return 1000 * self.hits / self.words if self.words else 0.0
 
 
+#: How many folders name a package, by the first of them; one elsewhere.
+_PACKAGE_DEPTH = {"services": 4, "shared": 3, "tests": 2, "docs": 2}
+_SUFFIXES = (".md", ".proto", ".py")
+
+
+def package_of(path: Path) -> str | None:
+    """The package that a file's prose is counted for, or a page itself; None without prose."""
+    if path.suffix not in _SUFFIXES or "golden" in path.parts:
+        return None
+    folders = path.parts[:-1]
+    return "/".join(folders[: _PACKAGE_DEPTH.get(path.parts[0], 1)]) or str(path)
+
+
 def prose_of(path: Path, text: str) -> Iterator[Line]:
     """A page without its code; the comments, docstrings and messages of a program."""
     if path.suffix == ".md":
