@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from drover.dataplane import claims
-from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.errors import DroverError
 from drover.machine import Complete
 from drover.model.claims import ClaimRequest
@@ -83,18 +83,18 @@ def _all_take_work(loads: Sequence[Any], draining: object) -> Sequence[Any]:
 
 def _ended_without_a_check(protocol: TaskProtocol, how: Ended) -> None:
     _ended(protocol, how)
-    if protocol.step is Step.CHECK_CLAIM:
+    if protocol.step is PublishingStep.CHECK_CLAIM:
         _ended(protocol, Ended.DONE)
 
 
 def _ended_for_good(protocol: TaskProtocol, how: Ended) -> None:
     _ended(protocol, how)
     if how is Ended.FENCED:
-        protocol.step = Step.GIVE_UP
+        protocol.step = PublishingStep.GIVE_UP
 
 
 def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
-    was_commit = protocol.step is Step.COMMIT
+    was_commit = protocol.step is PublishingStep.COMMIT
     _ended(protocol, how)
     if was_commit and how is not Ended.DONE:
         protocol._has_batch = protocol._knows_offsets = True

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.errors import DroverError
 from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
 from drover_worker.core import events, instructions
@@ -26,18 +26,18 @@ class PublishingTask(SimulatedTask):
 
     def work(self) -> None:
         """Take the next step of the protocol."""
-        steps: Mapping[Step, Callable[[Heard], None]] = {
-            Step.INIT: self._init,
-            Step.CHECK_CLAIM: self._check_claim,
-            Step.FETCH: self._fetch,
-            Step.PRODUCE: self._produce,
-            Step.ADD_OFFSETS: self._add_offsets,
-            Step.COMMIT: self._commit,
+        steps: Mapping[PublishingStep, Callable[[Heard], None]] = {
+            PublishingStep.INIT: self._init,
+            PublishingStep.CHECK_CLAIM: self._check_claim,
+            PublishingStep.FETCH: self._fetch,
+            PublishingStep.PRODUCE: self._produce,
+            PublishingStep.ADD_OFFSETS: self._add_offsets,
+            PublishingStep.COMMIT: self._commit,
         }
         step = self._protocol.step
         if self.ended:
             return
-        if step is Step.READY:
+        if step is PublishingStep.READY:
             self._begin_batch()
         else:
             steps[step](partial(self._done, step))
@@ -79,7 +79,7 @@ class PublishingTask(SimulatedTask):
         batch = self._batch
         return TaskOffsets(self.task, self.claim, [offset_between(p, *batch[p]) for p in batch])
 
-    def _done(self, step: Step, result: object) -> None:
+    def _done(self, step: PublishingStep, result: object) -> None:
         protocol, engine = self._protocol, self._engine
         if self.ended:
             return
@@ -87,7 +87,7 @@ class PublishingTask(SimulatedTask):
             self._is_fenced()
         elif isinstance(result, FencedError):
             protocol.ended(Ended.FENCED)
-            if protocol.step is Step.GIVE_UP:
+            if protocol.step is PublishingStep.GIVE_UP:
                 engine.rules.gave_up(self.task, self.claim, engine.data.current(self.task))
                 self._is_fenced()
             else:
@@ -98,19 +98,19 @@ class PublishingTask(SimulatedTask):
         else:
             self._succeeded(step, result)
             protocol.ended(Ended.DONE)
-            if step is Step.COMMIT:
+            if step is PublishingStep.COMMIT:
                 self._later()
             else:
                 self.work()
 
-    def _succeeded(self, step: Step, result: object) -> None:
-        if step is Step.INIT:
+    def _succeeded(self, step: PublishingStep, result: object) -> None:
+        if step is PublishingStep.INIT:
             assert isinstance(result, int)
             self._epoch = result
-        elif step is Step.FETCH:
+        elif step is PublishingStep.FETCH:
             assert isinstance(result, list)
             self._positions = self._read(result)
-        elif step is Step.COMMIT:
+        elif step is PublishingStep.COMMIT:
             self._engine.rules.commit_acknowledged(self._commit_of_batch())
             self._positions.update({p: end for p, (_, end) in self._batch.items()})
 

@@ -215,7 +215,9 @@ def test_limits_of_prose_belong_to_packages_and_are_low() -> None:
 
 def test_phrases_are_found_in_comments_docstrings_messages_and_pages() -> None:
     program = (
-        '''"""What the caller is told."""\nlog("the worker goes on without it")  # somebody\nx = "told"\n'''
+        '"""What a caller is told."""\n'
+        'log("the worker goes on anyway")  # somebody\n'
+        'short = "told"\n'
     )
     assert [hit.split(": ")[1] for hit in hits_in(Path("a.py"), program)] == [
         *("somebody", "told", "goes on"),

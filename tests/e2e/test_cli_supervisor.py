@@ -14,8 +14,8 @@ import pytest
 from drover.local import health, ports
 from drover.local.process import (
     ProcessPhase,
+    ProcessRestartPolicy,
     ProcessSpec,
-    RestartPolicy,
     descendants,
     is_alive,
     wait_until_gone,
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = pytest.mark.e2e
 
 STAND_IN = Path(__file__).parents[1] / "support" / "stand_in.py"
-POLICY = RestartPolicy(first_s=0.1, max_s=0.4)
+POLICY = ProcessRestartPolicy(first_s=0.1, max_s=0.4)
 
 
 def stand_in(name: str, *habits: str, stop_grace_s: float = 10.0) -> ProcessSpec:
@@ -53,7 +53,7 @@ def events() -> list[tuple[str, str]]:
 def running(tmp_path: Path, events: list[tuple[str, str]]) -> Running:
     @asynccontextmanager
     async def run(
-        *stages: list[ProcessSpec], policy: RestartPolicy = POLICY
+        *stages: list[ProcessSpec], policy: ProcessRestartPolicy = POLICY
     ) -> AsyncIterator[Supervisor]:
         supervisor = Supervisor(
             tmp_path,
@@ -146,7 +146,7 @@ async def test_a_process_that_dies_at_its_start_shows_its_last_line_and_ends_the
 
 
 async def test_a_process_that_never_serves_is_named(running: Running) -> None:
-    policy = RestartPolicy(serving_timeout_s=1.5)
+    policy = ProcessRestartPolicy(serving_timeout_s=1.5)
     with pytest.raises(ClusterError) as caught:
         async with running([stand_in("mute", "mute")], policy=policy):
             pass
@@ -157,7 +157,7 @@ async def test_a_process_that_never_serves_is_named(running: Running) -> None:
 async def test_a_process_that_has_served_is_not_killed_for_waiting_at_a_later_start(
     running: Running, events: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    policy = RestartPolicy(first_s=0.1, max_s=0.4, serving_timeout_s=10)
+    policy = ProcessRestartPolicy(first_s=0.1, max_s=0.4, serving_timeout_s=10)
     there = tmp_path / "there"
     there.touch()
     async with running([stand_in("a", str(there))], policy=policy) as cluster:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drover.client import WriterClaim
+from drover.client import WriterGrant
 from drover.errors import Reason
 from drover.model.config import ConnectorEntry, RestartRequested, TargetState
 from drover.model.ids import TaskId, Term
@@ -457,12 +457,12 @@ def _is_applied(drover: DroverServices, name: str, by: str) -> bool:
     return (entry.applied_config or {}).get("by") == by and not entry.fencing_pending
 
 
-def _claim(drover: DroverServices, generation: int) -> WriterClaim:
+def _claim(drover: DroverServices, generation: int) -> WriterGrant:
     term = Term(generation, 0)
     return drover.call(lambda clients: clients.configs.claim_writer(owner="stand-in", term=term))
 
 
-def _write(drover: DroverServices, claim: WriterClaim, config: dict[str, str]) -> None:
+def _write(drover: DroverServices, claim: WriterGrant, config: dict[str, str]) -> None:
     drover.call(
         lambda clients: clients.configs.put_connector_config(
             name=config["name"], config=config, writer_epoch=claim.writer_epoch

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 
 _RECORDS_MAX = 2
 _STEPS_MAX = 14
@@ -21,7 +21,7 @@ class NoSecondCheck(TaskProtocol):
 
     def ended(self, how: Ended) -> None:
         super().ended(how)
-        if self.step is Step.CHECK_CLAIM:
+        if self.step is PublishingStep.CHECK_CLAIM:
             super().ended(Ended.DONE)
 
 
@@ -31,14 +31,14 @@ class FencedIsVerdict(TaskProtocol):
     def ended(self, how: Ended) -> None:
         super().ended(how)
         if how is Ended.FENCED:
-            self.step = Step.GIVE_UP
+            self.step = PublishingStep.GIVE_UP
 
 
 class CommitAgain(TaskProtocol):
     """Planted: a commit without a response counts as failed."""
 
     def ended(self, how: Ended) -> None:
-        was_commit = self.step is Step.COMMIT
+        was_commit = self.step is PublishingStep.COMMIT
         super().ended(how)
         if was_commit and how is not Ended.DONE:
             self._has_batch = self._knows_offsets = True
@@ -77,12 +77,12 @@ class World:
         if self.takeovers < len(self.owners):
             yield "claim", self.takeovers
         for each in self.owners[: self.takeovers]:
-            if each.stale or each.protocol.step is Step.GIVE_UP:
+            if each.stale or each.protocol.step is PublishingStep.GIVE_UP:
                 continue
-            if each.protocol.step is Step.READY and each.next >= _RECORDS_MAX:
+            if each.protocol.step is PublishingStep.READY and each.next >= _RECORDS_MAX:
                 continue
             yield "step", each.number
-            if each.protocol.step is Step.COMMIT and not self.answers_lost:
+            if each.protocol.step is PublishingStep.COMMIT and not self.answers_lost:
                 yield "lose the answer of", each.number
 
     def do(self, move: str, number: int) -> None:
@@ -101,26 +101,26 @@ class World:
     def _step(self, owner: Owner) -> None:
         protocol = owner.protocol
         step = protocol.step
-        if step is Step.READY:
+        if step is PublishingStep.READY:
             protocol.begin_batch()
-        elif step is Step.INIT:
+        elif step is PublishingStep.INIT:
             self.epoch += 1
             owner.epoch, owner.open = self.epoch, []
             protocol.ended(Ended.DONE)
-        elif step is Step.CHECK_CLAIM:
+        elif step is PublishingStep.CHECK_CLAIM:
             owner.stale = self.claim != owner.number
             protocol.ended(Ended.FAILED if owner.stale else Ended.DONE)
-        elif step is Step.FETCH:
+        elif step is PublishingStep.FETCH:
             owner.next = self.committed
             protocol.ended(Ended.DONE)
         elif owner.epoch != self.epoch:
             protocol.ended(Ended.FENCED)
-        elif step is Step.COMMIT:
+        elif step is PublishingStep.COMMIT:
             self._commit(owner)
             owner.next += 1
             protocol.ended(Ended.DONE)
         else:
-            if step is Step.PRODUCE:
+            if step is PublishingStep.PRODUCE:
                 owner.open = [owner.next]
             protocol.ended(Ended.DONE)
 
@@ -135,7 +135,9 @@ class World:
         if self.published != list(range(len(self.published))):
             return f"published {self.published}"
         rightful = self.owners[self.claim] if self.claim >= 0 else None
-        if rightful is not None and (rightful.stale or rightful.protocol.step is Step.GIVE_UP):
+        if rightful is not None and (
+            rightful.stale or rightful.protocol.step is PublishingStep.GIVE_UP
+        ):
             return "the owner whose claim counts has given up"
         return None
 

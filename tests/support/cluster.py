@@ -15,8 +15,8 @@ from drover.client import ConnectClient, channel
 from drover.errors import DroverError
 from drover.local.cluster import ClusterOptions, cluster_stages
 from drover.local.process import (
+    ProcessRestartPolicy,
     ProcessSpec,
-    RestartPolicy,
     SupervisedProcess,
     descendants,
     wait_until_gone,
@@ -152,7 +152,7 @@ async def running_cluster(
     directory: Path, stages: Sequence[Sequence[ProcessSpec]]
 ) -> AsyncIterator[EmbeddedCluster]:
     """Start these processes; at the end none of them may run."""
-    policy = RestartPolicy(serving_timeout_s=READY_TIMEOUT_S)
+    policy = ProcessRestartPolicy(serving_timeout_s=READY_TIMEOUT_S)
     supervisor = Supervisor(directory, stages, policy=policy)
     await supervisor.start()
     cluster = EmbeddedCluster(supervisor, directory)

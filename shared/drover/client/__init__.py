@@ -10,7 +10,7 @@ Every call takes ``timeout_s``, the time limit for the call and all its retries,
 
 import drover.rpc  # noqa: F401 - sets environment variables that gRPC reads at its import
 from drover.client.calls import channel
-from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
+from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterGrant
 from drover.client.connect import ConnectClient
 from drover.client.coordinator import CoordinatorClient, CoordinatorsClient
 from drover.client.failover import FailoverChannel
@@ -30,7 +30,7 @@ __all__ = [
     "StatusStoreClient",
     "StatusesWritten",
     "WorkerClient",
-    "WriterClaim",
+    "WriterGrant",
     "channel",
     "follow",
 ]

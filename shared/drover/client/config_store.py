@@ -38,7 +38,7 @@ from drover.model.ids import TaskId, Term
 
 
 @dataclass(frozen=True, slots=True)
-class WriterClaim:
+class WriterGrant:
     """A writer's claim: its epoch, and the log's end offset when it was granted."""
 
     writer_epoch: int
@@ -120,11 +120,11 @@ class ConfigStoreClient:
 
     async def claim_writer(
         self, *, owner: str, term: Term, timeout_s: float = CALL_TIMEOUT_S
-    ) -> WriterClaim:
+    ) -> WriterGrant:
         """Claim the log as its only privileged writer."""
         request = pb.ClaimWriterRequest(owner=owner, term=encode_term(term))
         response = await unary(self._stub.ClaimWriter, request, timeout_s=timeout_s, retry=True)
-        return WriterClaim(response.writer_epoch, response.end_offset)
+        return WriterGrant(response.writer_epoch, response.end_offset)
 
     async def put_connector_config(
         self,

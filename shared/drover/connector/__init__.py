@@ -30,9 +30,9 @@ from drover.connector.connector import (
 )
 from drover.connector.generators import GeneratorError, sink, source
 from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
-from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
+from drover.connector.offsets import OffsetChange, SinkOffset
 from drover.connector.other_settings import OtherSettings
-from drover.connector.plain_rows import RowsError
+from drover.connector.plain_rows import PlainRowsError
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
     OffsetRange,
@@ -48,6 +48,7 @@ from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spar
 from drover.dataplane.shared_jobs import core_count
 from drover.errors import Violation
 from drover.model.ids import TaskId, Term
+from drover.model.offsets import TopicPartition
 from drover.record.errors import RetriableError
 
 __all__ = [
@@ -80,9 +81,9 @@ __all__ = [
     "OtherSettings",
     "ParsedConfig",
     "Password",
+    "PlainRowsError",
     "Recommender",
     "RetriableError",
-    "RowsError",
     "SinkBatch",
     "SinkConnector",
     "SinkOffset",

@@ -3,16 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from drover.model.offsets import CommittedOffset
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
+from drover.model.offsets import CommittedOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 _REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
-class RowsError(ValueError):
+class PlainRowsError(ValueError):
     """The rows cannot form a table; the message names the row and the field."""
 
 
@@ -21,19 +21,21 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     floats has floats.
 
     Raises:
-        RowsError: A row is not a mapping with string names, no row has a field, or the values of a
-            field have no common type.
+        PlainRowsError: A row is not a mapping with string names, no row has a field, or the
+            values of a field have no common type.
     """
     names: dict[str, None] = {}
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise RowsError(f"row {index} is {type(row).__name__}: it must be a dict of fields")
+            raise PlainRowsError(
+                f"row {index} is {type(row).__name__}: it must be a dict of fields"
+            )
         names.update(dict.fromkeys(row))
         wrong = next((name for name in row if not isinstance(name, str)), None)
         if wrong is not None:
-            raise RowsError(f"row {index} has a field named {wrong!r}: names must be strings")
+            raise PlainRowsError(f"row {index} has a field named {wrong!r}: names must be strings")
     if rows and not names:
-        raise RowsError("none of the rows has a field")
+        raise PlainRowsError("none of the rows has a field")
     return pa.table({name: _column(name, [row.get(name) for row in rows]) for name in names})
 
 
@@ -44,7 +46,7 @@ def _column(name: str, values: list[Any]) -> pa.Array:
         index = bisect_left(range(len(values)), True, key=lambda last: _fails(values[: last + 1]))
         kinds = dict.fromkeys(type(each).__name__ for each in values[:index] if each is not None)
         before = f", and {' or '.join(kinds)} in rows before it" if kinds else ""
-        raise RowsError(
+        raise PlainRowsError(
             f"field {name!r} of row {index} is {type(values[index]).__name__}{before}: {error}; "
             "use values of one type in all rows, or an Arrow table with a schema"
         ) from error

@@ -35,11 +35,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drover.connector.connector import Connector
-from drover.connector.offsets import SinkOffset, TopicPartition
+from drover.connector.offsets import SinkOffset
 from drover.connector.sink_control import ControlledContext, Written
 from drover.connector.sink_rows import ValueRows, latest_rows
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
 from drover.dataplane.plane import ALL_COLUMNS
+from drover.model.offsets import TopicPartition
 from drover.pipeline.failures import RecordFailedError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from drover.connector.offsets import TopicPartition
 from drover.connector.task import TaskContext
+from drover.model.offsets import TopicPartition
 
 
 def _ignore() -> None:

@@ -47,7 +47,7 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class RestartPolicy:
+class ProcessRestartPolicy:
     """Restart back-off: the pause doubles after each exit, and is reset after a stable run.
 
     Attributes:
@@ -81,7 +81,7 @@ class SupervisedProcess:
         spec: ProcessSpec,
         log: Path,
         *,
-        policy: RestartPolicy,
+        policy: ProcessRestartPolicy,
         on_change: Callable[["SupervisedProcess", str], None],
     ) -> None:
         self.spec = spec

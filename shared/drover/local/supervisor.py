@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from drover.local.process import ProcessPhase, ProcessSpec, RestartPolicy, SupervisedProcess
+from drover.local.process import ProcessPhase, ProcessRestartPolicy, ProcessSpec, SupervisedProcess
 from drover.local.state import (
     DATA_DIRECTORY,
     ClusterError,
@@ -44,7 +44,7 @@ class Supervisor:
         directory: Path,
         stages: Sequence[Sequence[ProcessSpec]],
         *,
-        policy: RestartPolicy | None = None,
+        policy: ProcessRestartPolicy | None = None,
         on_event: EventHandler = _ignore,
         certificates: Path | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Supervisor:
                 SupervisedProcess(
                     spec,
                     directory / "logs" / f"{spec.name}.log",
-                    policy=policy or RestartPolicy(),
+                    policy=policy or ProcessRestartPolicy(),
                     on_change=self._on_change,
                 )
                 for spec in stage

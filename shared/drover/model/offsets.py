@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from drover.model.claims import TaskSet
 from drover.model.ids import TaskId, Term
@@ -88,8 +89,7 @@ class CommitResult:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str

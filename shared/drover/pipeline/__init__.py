@@ -9,13 +9,13 @@ its input iterator.
 """
 
 from drover.pipeline.failures import FailTask, Policy, RecordFailedError, Tolerate
-from drover.pipeline.report import Failure, PassReport
+from drover.pipeline.report import FailedRecord, PassReport
 from drover.pipeline.stages import Pipeline, Stage, sink_pipeline, source_pipeline
 from drover.pipeline.step import Step
 
 __all__ = [
     "FailTask",
-    "Failure",
+    "FailedRecord",
     "PassReport",
     "Pipeline",
     "Policy",

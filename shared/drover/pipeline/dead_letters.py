@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drover.pipeline.report import Failure
+from drover.pipeline.report import FailedRecord
 from drover.record.batch import (
     HEADERS,
     HEADERS_TYPE,
@@ -28,7 +28,7 @@ _PLACE = frozenset({"topic", "partition", "offset", "origin"})
 
 def dead_letter(
     record: pa.RecordBatch,
-    failure: Failure,
+    failure: FailedRecord,
     *,
     topic: str,
     connector: str,
@@ -91,7 +91,7 @@ def _is_cause(key: str) -> bool:
 
 
 def _context(
-    record: pa.RecordBatch, failure: Failure, connector: str, task: int
+    record: pa.RecordBatch, failure: FailedRecord, connector: str, task: int
 ) -> dict[str, object]:
     offset = _first(record, OFFSET)
     return {

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from drover.pipeline.dead_letters import as_bytes, dead_letter
-from drover.pipeline.report import Failure, PassReport
+from drover.pipeline.report import FailedRecord, PassReport
 from drover.record.batch import KEY, OFFSET, ORIGIN, ORIGINAL_TOPIC, PARTITION, TOPIC, VALUE
 
 _MESSAGE_MAX_LENGTH = 2_000
@@ -93,7 +93,7 @@ class Tolerate:
         return self.leave_out(record, failure_of(record, error), report)
 
     def leave_out(
-        self, record: pa.RecordBatch, failure: Failure, report: PassReport
+        self, record: pa.RecordBatch, failure: FailedRecord, report: PassReport
     ) -> Iterable[pa.RecordBatch]:
         """Count one failed record; returns its dead letter, if that is part of the batch."""
         text = record_text(record) if self.include_records else ""
@@ -138,17 +138,17 @@ def record_text(record: pa.RecordBatch) -> str:
     return f"key={key!r:.{_MESSAGE_MAX_LENGTH}} value={value!r:.{_MESSAGE_MAX_LENGTH}}"
 
 
-def failure_of(record: pa.RecordBatch, error: StepFailedError) -> Failure:
+def failure_of(record: pa.RecordBatch, error: StepFailedError) -> FailedRecord:
     """The failure of a record, for reports."""
     return failure_at(place_of(record), error.stage, error.step, error.error)
 
 
-def failure_at(place: str, stage: str, step: str, reason: str | BaseException) -> Failure:
+def failure_at(place: str, stage: str, step: str, reason: str | BaseException) -> FailedRecord:
     """The failure of a record because of ``reason``; text is the reason of a rejection."""
     trace = ""
     if isinstance(reason, BaseException):
         trace = "".join(traceback.format_exception(reason))
-    return Failure(
+    return FailedRecord(
         place=place,
         stage=stage,
         step=step,

@@ -9,7 +9,7 @@ FAILURES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedRecord:
     """A failed record.
 
     ``place`` is its position as text: topic, partition and offset, or the source's description.
@@ -45,7 +45,7 @@ class PassReport:
     #: Failed, tolerated, and dropped.
     skipped_count: int = 0
     #: The first FAILURES_MAX failures.
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailedRecord] = field(default_factory=list)
     #: The rows returned by the writer of dead letters.
     dead_letter_rows: Sequence[Mapping[str, Any]] = ()
     #: The first change that schema.change discarded, by topic.
@@ -56,7 +56,7 @@ class PassReport:
         """Failed records."""
         return self.dead_lettered_count + self.skipped_count
 
-    def add_failure(self, failure: Failure) -> None:
+    def add_failure(self, failure: FailedRecord) -> None:
         """Add a failure unless the list is full."""
         if len(self.failures) < FAILURES_MAX:
             self.failures.append(failure)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from drover.pipeline.failures import Tolerate
 from drover.pipeline.layouts import topic_records
-from drover.pipeline.report import Failure, PassReport
+from drover.pipeline.report import FailedRecord, PassReport
 from drover.pipeline.stages import Pipeline
 from drover.record.batch import OFFSET, PARTITION, TOPIC
 
@@ -68,7 +68,7 @@ class RejectedRead:
     """
 
     read: Callable[[int], Iterable[Any]]
-    rejected: Mapping[tuple[str, int], Mapping[int, Failure]]
+    rejected: Mapping[tuple[str, int], Mapping[int, FailedRecord]]
     policy: Tolerate
     reports: Reports
     write_dead_letters: Callable[[Iterator[Any]], Iterator[Any]]

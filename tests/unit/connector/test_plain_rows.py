@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drover.connector.plain_rows import RowsError, table_of
+from drover.connector.plain_rows import PlainRowsError, table_of
 
 DAY, NOON = date(2026, 1, 2), datetime(2026, 1, 2, 12)
 
@@ -42,7 +42,7 @@ def test_integers_beside_floats_are_floats() -> None:
     ],
 )
 def test_rows_that_are_no_table_are_refused_by_row_and_field(rows: Any, words: str) -> None:
-    with pytest.raises(RowsError) as caught:
+    with pytest.raises(PlainRowsError) as caught:
         table_of(rows)
     assert words in str(caught.value)
 

@@ -57,7 +57,7 @@ _PLANNED = MappingProxyType({each: each.value for each in Action})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedChange:
     """The change to one connector.
 
     Attributes:
@@ -142,12 +142,12 @@ def apply(
 
 async def _plan(
     client: ConnectClient, definitions: Sequence[Definition], *, prune: bool
-) -> tuple[list[Step], dict[str, DroverError]]:
+) -> tuple[list[PlannedChange], dict[str, DroverError]]:
     """The steps in the order of the files, deletions last, and the errors of definitions."""
     listed = await client.list_connectors(include_config=True)
     present = {entry.name: dict(entry.connector.config) for entry in listed}
     faults: dict[str, DroverError] = {}
-    steps: dict[str, Step] = {}
+    steps: dict[str, PlannedChange] = {}
 
     async def plan(definition: Definition) -> None:
         name = definition.name
@@ -162,31 +162,31 @@ async def _plan(
     planned = [steps[each.name] for each in definitions if each.name in steps]
     if prune:
         named = {each.name for each in definitions}
-        planned += [Step(name, Action.DELETE) for name in sorted(present.keys() - named)]
+        planned += [PlannedChange(name, Action.DELETE) for name in sorted(present.keys() - named)]
     return planned, faults
 
 
 def _step(
     definition: Definition, answer: pb.PutConnectorConfigResponse, now: Mapping[str, str]
-) -> Step:
+) -> PlannedChange:
     keys = sorted([*answer.added_keys, *answer.changed_keys, *answer.removed_keys])
     then = dict(answer.connector.config)
     changes = [(key, now.get(key), then.get(key)) for key in keys]
     differs = Action.CHANGE if changes else Action.UNCHANGED
     action = Action.CREATE if answer.created else differs
-    return Step(definition.name, action, changes, definition)
+    return PlannedChange(definition.name, action, changes, definition)
 
 
 async def _carry_out(
     client: ConnectClient,
-    steps: Sequence[Step],
+    steps: Sequence[PlannedChange],
     states: Mapping[str, TargetState | None],
     plan_hash: str,
 ) -> dict[str, DroverError]:
     """Apply every step, continuing after failures; returns the errors by connector."""
     failed: dict[str, DroverError] = {}
 
-    async def carry_out(step: Step) -> None:
+    async def carry_out(step: PlannedChange) -> None:
         try:
             await _do(client, step, states.get(step.name), plan_hash)
         except DroverError as error:
@@ -196,7 +196,9 @@ async def _carry_out(
     return failed
 
 
-async def _do(client: ConnectClient, step: Step, state: TargetState | None, plan_hash: str) -> None:
+async def _do(
+    client: ConnectClient, step: PlannedChange, state: TargetState | None, plan_hash: str
+) -> None:
     if step.definition is None:
         await client.delete_connector(step.name)
     elif plan_hash:
@@ -220,7 +222,7 @@ async def _each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]
 
 
 def show_steps(
-    steps: Sequence[Step],
+    steps: Sequence[PlannedChange],
     output: Output,
     words: Mapping[Action, str] = _PLANNED,
 ) -> None:
@@ -245,7 +247,7 @@ def show_steps(
                 say(plain(f"  ~ {setting}: {now} -> {then}"))
 
 
-def _document(step: Step, words: Mapping[Action, str]) -> dict[str, Any]:
+def _document(step: PlannedChange, words: Mapping[Action, str]) -> dict[str, Any]:
     return {
         "name": step.name,
         "action": words[step.action],

@@ -7,7 +7,7 @@ import typer
 from drover.api.common.v1.preview_pb2 import StepSchemas
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
-from drover.cli.commands.apply import Action, Step, show_steps
+from drover.cli.commands.apply import Action, PlannedChange, show_steps
 from drover.cli.console import AddressOption, Output, OutputOption, plain, print_document, say
 from drover.cli.definitions import DefinitionError, read_definition
 
@@ -43,7 +43,7 @@ def plan(
         say(plain(f"drover connector apply -f {file} --plan {found.plan_hash}"))
 
 
-def _step(name: str, found: pb.PlanConnectorConfigResponse) -> Step:
+def _step(name: str, found: pb.PlanConnectorConfigResponse) -> PlannedChange:
     changes = [
         (
             each.name,
@@ -53,7 +53,7 @@ def _step(name: str, found: pb.PlanConnectorConfigResponse) -> Step:
         for each in found.changes
     ]
     differs = Action.CHANGE if changes else Action.UNCHANGED
-    return Step(name, Action.CREATE if found.created else differs, changes)
+    return PlannedChange(name, Action.CREATE if found.created else differs, changes)
 
 
 def _document(name: str, found: pb.PlanConnectorConfigResponse) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from drover.connector.records import (
     loads,
     original_topics,
 )
-from drover.connectors.jdbc.column_types import RecordError, Row
+from drover.connectors.jdbc.column_types import Row, UnwritableRecordError
 from drover.connectors.jdbc.json_columns import with_columns
 from drover.connectors.jdbc.write_settings import (
     KAFKA,
@@ -70,7 +70,7 @@ def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
     """The changes of a batch, one per record; records without effect are skipped.
 
     Raises:
-        RecordError: A record has no key, or no fields.
+        UnwritableRecordError: A record has no key, or no fields.
     """
     rows = zip(places_of(batch), _values(batch, KEY), _values(batch, VALUE), strict=True)
     found = (_change(settings, *row) for row in rows)
@@ -81,7 +81,7 @@ def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChan
     """The changes by columns; None if the values have no common schema (see ``with_columns``).
 
     Raises:
-        RecordError: A record has no key, or no fields.
+        UnwritableRecordError: A record has no key, or no fields.
     """
     value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
     if is_schemaless(value) or (settings.pk_mode == RECORD_KEY and is_schemaless(key)):
@@ -156,7 +156,7 @@ def _refuse_first(
 ) -> NoReturn:
     index = 0 if faulty is None else pc.index(faulty, True).as_py()
     changes_of(batch.slice(index, 1), settings)
-    raise RecordError("it does not fit its table")
+    raise UnwritableRecordError("it does not fit its table")
 
 
 def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Change | None:
@@ -165,7 +165,7 @@ def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Chan
             return None
         return Change(_key(settings, place, key, value), None)
     if not isinstance(value, dict):
-        raise RecordError("it has no fields: set a converter with a schema")
+        raise UnwritableRecordError("it has no fields: set a converter with a schema")
     own = _key(settings, place, key, value)
     fields = settings.fields
     row = {name: each for name, each in value.items() if fields is None or name in fields}
@@ -185,14 +185,14 @@ def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:
             if not isinstance(key, dict):
                 if key is None or len(names) != 1:
                     listed = ", ".join(names) or "of the primary key"
-                    raise RecordError(f"its key lacks the fields {listed} (pk.fields)")
+                    raise UnwritableRecordError(f"its key lacks the fields {listed} (pk.fields)")
                 return {names[0]: key}
             source = key
     wanted = names or tuple(source)
     missing = [name for name in wanted if source.get(name) is None]
     if missing:
         where = "value" if settings.pk_mode == RECORD_VALUE else "key"
-        raise RecordError(f"its {where} has no {missing[0]!r} (pk.fields)")
+        raise UnwritableRecordError(f"its {where} has no {missing[0]!r} (pk.fields)")
     return {name: source[name] for name in wanted}
 
 

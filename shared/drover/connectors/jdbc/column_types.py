@@ -19,7 +19,7 @@ _KEY_CHARS = 255
 _KEY_BYTES = 255
 
 
-class RecordError(Exception):
+class UnwritableRecordError(Exception):
     """A record that cannot be written; the message has the reason, without values."""
 
 
@@ -58,7 +58,7 @@ def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
     """The parameters of a statement for rows with the same fields.
 
     Raises:
-        RecordError: A text does not fit its column.
+        UnwritableRecordError: A text does not fit its column.
     """
     names = list(rows[0]) if rows else []
     if not names:
@@ -97,7 +97,7 @@ def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
         return [None if each is None else change(each) for each in values]
     except (ValueError, TypeError, ArithmeticError):
         told = f"its field {name!r} fits no column of type {type(kind).__name__}"
-        raise RecordError(told) from None
+        raise UnwritableRecordError(told) from None
 
 
 def _change_for(kind: "sa.types.TypeEngine[Any]") -> Callable[[Any], Any] | None:

@@ -21,7 +21,7 @@ from drover.connectors.jdbc.changes import (
     column_changes,
     places_of,
 )
-from drover.connectors.jdbc.column_types import RecordError
+from drover.connectors.jdbc.column_types import UnwritableRecordError
 from drover.connectors.jdbc.coming_batches import ComingBatches
 from drover.connectors.jdbc.database import (
     DatabaseAddress,
@@ -223,7 +223,7 @@ class _Writing:
         try:
             with savepoint(self._connection):
                 count = self._write_at_once(table, batch, made())
-        except RecordError as error:
+        except UnwritableRecordError as error:
             reason = str(error)
         except sa.exc.StatementError as error:
             if not is_of_a_row(error):
@@ -286,7 +286,7 @@ class _Writing:
         texts = (driver.escape(each) for each in values if isinstance(each, str | bytes))
         size_bytes = sum(len(text.encode(errors="surrogateescape")) for text in texts)
         if size_bytes + _STATEMENT_BYTES > self._packet_bytes:
-            raise RecordError(
+            raise UnwritableRecordError(
                 f"its statement has {size_bytes} bytes, the server's limit is"
                 f" {self._packet_bytes} (max_allowed_packet)"
             )
@@ -303,7 +303,7 @@ def _made(batch: pa.RecordBatch, settings: WriteSettings, bulk: "BulkTable | Non
     """The changes of records for a table that supports bulk writes.
 
     Raises:
-        RecordError: A record has no key, or no fields.
+        UnwritableRecordError: A record has no key, or no fields.
         DatabaseError: The table lacks a column.
     """
     columns = None if bulk is None else column_changes(batch, settings)

@@ -14,7 +14,7 @@ from enum import StrEnum
 FENCES_MAX = 5
 
 
-class Step(StrEnum):
+class PublishingStep(StrEnum):
     """The next step."""
 
     #: Initialise the producer: ends open transactions of earlier ones, and fences them.
@@ -46,11 +46,13 @@ class Ended(StrEnum):
 
 
 _NEXT = {
-    Step.INIT: Step.CHECK_CLAIM,
-    Step.PRODUCE: Step.ADD_OFFSETS,
-    Step.ADD_OFFSETS: Step.COMMIT,
+    PublishingStep.INIT: PublishingStep.CHECK_CLAIM,
+    PublishingStep.PRODUCE: PublishingStep.ADD_OFFSETS,
+    PublishingStep.ADD_OFFSETS: PublishingStep.COMMIT,
 }
-_IN_TRANSACTION = frozenset({Step.PRODUCE, Step.ADD_OFFSETS, Step.COMMIT})
+_IN_TRANSACTION = frozenset(
+    {PublishingStep.PRODUCE, PublishingStep.ADD_OFFSETS, PublishingStep.COMMIT}
+)
 
 
 class TaskProtocol:
@@ -60,7 +62,7 @@ class TaskProtocol:
     """
 
     def __init__(self) -> None:
-        self.step = Step.INIT
+        self.step = PublishingStep.INIT
         self._knows_offsets = False
         self._has_batch = False
         self._fence_count = 0
@@ -73,13 +75,13 @@ class TaskProtocol:
     def begin_batch(self) -> None:
         """Publish a batch, or the previous one again."""
         self._has_batch = True
-        if self.step is Step.READY:
-            self.step = Step.PRODUCE
+        if self.step is PublishingStep.READY:
+            self.step = PublishingStep.PRODUCE
 
     def start_over(self) -> None:
         """Restart from the committed offsets; the current batch is dropped."""
         self._has_batch = self._knows_offsets = False
-        self.step = Step.INIT
+        self.step = PublishingStep.INIT
 
     def ended(self, how: Ended) -> None:
         """Process the result of the current step."""
@@ -87,24 +89,26 @@ class TaskProtocol:
         if how is Ended.DONE:
             self._done(step)
             return
-        if step is Step.COMMIT:
+        if step is PublishingStep.COMMIT:
             # the brokers may have committed: the response of a first attempt may be lost
             self._has_batch = self._knows_offsets = False
         if how is Ended.FENCED:
             self._fence_count += 1
-            self.step = Step.INIT if self._fence_count <= FENCES_MAX else Step.GIVE_UP
+            self.step = (
+                PublishingStep.INIT if self._fence_count <= FENCES_MAX else PublishingStep.GIVE_UP
+            )
         elif step in _IN_TRANSACTION:
-            self.step = Step.INIT
+            self.step = PublishingStep.INIT
 
-    def _done(self, step: Step) -> None:
-        if step is Step.COMMIT:
+    def _done(self, step: PublishingStep) -> None:
+        if step is PublishingStep.COMMIT:
             self._has_batch = False
             self._fence_count = 0
-        elif step is Step.FETCH:
+        elif step is PublishingStep.FETCH:
             self._knows_offsets = True
         if step in _NEXT:
             self.step = _NEXT[step]
         elif not self._knows_offsets:
-            self.step = Step.FETCH
+            self.step = PublishingStep.FETCH
         else:
-            self.step = Step.PRODUCE if self._has_batch else Step.READY
+            self.step = PublishingStep.PRODUCE if self._has_batch else PublishingStep.READY

@@ -9,7 +9,7 @@ import structlog
 from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
-from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, StagedPart, staged_files
 from drover.dataplane.kafka.task_producer import FencedError, TaskProducer
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S
@@ -76,7 +76,7 @@ class ExactlyOnceWriter:
         self._protocol.start_over()
         self._known_counts = {}
         try:
-            self._run_until(Step.FETCH, Step.READY, parts=(), records=())
+            self._run_until(PublishingStep.FETCH, PublishingStep.READY, parts=(), records=())
         except FencedError as error:
             raise self._taken(error) from error
         return True
@@ -94,7 +94,7 @@ class ExactlyOnceWriter:
         self._spellings = {
             canonical_json(each.partition_json): each.partition_json for each in starts
         }
-        if self._protocol.step is Step.FETCH:
+        if self._protocol.step is PublishingStep.FETCH:
             self._protocol.ended(Ended.DONE)
         if behind:
             self.publish([], behind)
@@ -124,7 +124,7 @@ class ExactlyOnceWriter:
         if parts or offsets:
             self._protocol.begin_batch()
             try:
-                self._run_until(Step.READY, parts=parts, records=self._records(offsets))
+                self._run_until(PublishingStep.READY, parts=parts, records=self._records(offsets))
             except FencedError as error:
                 raise self._taken(error) from error
             except FailedPreconditionError as error:
@@ -159,21 +159,21 @@ class ExactlyOnceWriter:
 
     def _run_until(
         self,
-        *wanted: Step,
+        *wanted: PublishingStep,
         parts: Sequence[StagedPart],
         records: Sequence[tuple[bytes, bytes | None, str]],
     ) -> None:
         """Run steps until one of ``wanted`` is next."""
         protocol, producer = self._protocol, self._producer
-        do: Mapping[Step, Callable[[], None]] = {
-            Step.INIT: producer.init,
-            Step.CHECK_CLAIM: self._check_claim,
-            Step.PRODUCE: lambda: producer.produce(parts),
-            Step.ADD_OFFSETS: lambda: producer.add_offsets(records),
-            Step.COMMIT: self._commit,
+        do: Mapping[PublishingStep, Callable[[], None]] = {
+            PublishingStep.INIT: producer.init,
+            PublishingStep.CHECK_CLAIM: self._check_claim,
+            PublishingStep.PRODUCE: lambda: producer.produce(parts),
+            PublishingStep.ADD_OFFSETS: lambda: producer.add_offsets(records),
+            PublishingStep.COMMIT: self._commit,
         }
         while protocol.step not in wanted:
-            if protocol.step is Step.FETCH:
+            if protocol.step is PublishingStep.FETCH:
                 raise UnavailableError(
                     Reason.STORAGE_UNAVAILABLE,
                     f"the outcome of the transaction of {producer.id} is unknown: "
@@ -185,7 +185,7 @@ class ExactlyOnceWriter:
             except FencedError:
                 protocol.ended(Ended.FENCED)
                 log.info("the task's producer was fenced", task=str(self._task), step=str(step))
-                if protocol.step is Step.GIVE_UP:
+                if protocol.step is PublishingStep.GIVE_UP:
                     raise
             except BaseException:
                 protocol.ended(Ended.FAILED)

@@ -19,7 +19,7 @@ from drover_worker.core.requests.messages import (
     PutConnectorConfig,
     RollbackConnector,
 )
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 
 
 class ConfigRequests:
@@ -38,7 +38,7 @@ class ConfigRequests:
         if not self._pending.leads(pending):
             return
         if not pending.validated:
-            self._pending.start_call(pending, Step.VALIDATING)
+            self._pending.start_call(pending, RequestStage.VALIDATING)
             self._context.emit(ValidateConfig(pending.cause_id, request.config))
             return
         if not self._pending.may_write(pending):
@@ -49,7 +49,7 @@ class ConfigRequests:
         if creates:
             text = f"connector {request.name!r} already exists"
             pending.refusal = AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text)
-        self._pending.start_call(pending, Step.WRITING)
+        self._pending.start_call(pending, RequestStage.WRITING)
         self._context.emit(
             WriteConnectorConfig(
                 cause_id=pending.cause_id,
@@ -70,7 +70,7 @@ class ConfigRequests:
     def roll_back(self, pending: Pending, request: RollbackConnector) -> None:
         """Read the connector's history; ``history_read`` turns the request into a put."""
         if self._pending.leads(pending):
-            self._pending.start_call(pending, Step.READING_HISTORY)
+            self._pending.start_call(pending, RequestStage.READING_HISTORY)
             self._context.emit(ReadHistory(pending.cause_id, request.name))
 
     def delete(self, pending: Pending, request: DeleteConnector) -> None:
@@ -80,7 +80,7 @@ class ConfigRequests:
         """
         if self._pending.leads(pending) and self._pending.may_write(pending):
             pending.response = Accomplished()
-            self._pending.start_call(pending, Step.WRITING)
+            self._pending.start_call(pending, RequestStage.WRITING)
             self._context.emit(
                 RemoveConnector(
                     cause_id=pending.cause_id,
@@ -99,7 +99,7 @@ class ConfigRequests:
         pending.request, pending.refusal = rollback_to(pending.request, event.entries)
         # a write that the store will reject needs no validation
         pending.validated = pending.refusal is not None
-        pending.step = Step.WAITING
+        pending.step = RequestStage.WAITING
         return pending
 
     def validated(
@@ -117,5 +117,5 @@ class ConfigRequests:
             self._pending.fail(pending, config_error(name, violations))
             return
         pending.validated = True
-        pending.step = Step.WAITING
+        pending.step = RequestStage.WAITING
         self.store(pending, request)

@@ -4,7 +4,7 @@ from drover.errors import DroverError, FailedPreconditionError, NotFoundError, R
 from drover_worker.core.context import Context
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.requests.messages import Accomplished, DrainWorker
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 
 
 class DrainRequests:
@@ -40,14 +40,14 @@ class DrainRequests:
             membership.drain.start()
         else:
             membership.drain.cancel()
-        pending.step = Step.REJOINING
+        pending.step = RequestStage.REJOINING
 
     def pump(self) -> None:
         """Complete the requests whose change the worker has announced by a rejoin."""
         drain = self._membership.drain
         for pending in self._pending:
             request = pending.request
-            if pending.step is not Step.REJOINING or not isinstance(request, DrainWorker):
+            if pending.step is not RequestStage.REJOINING or not isinstance(request, DrainWorker):
                 continue
             if request.draining and not drain.requested:
                 self._pending.fail(pending, _no_other_worker(request.worker_id))

@@ -32,7 +32,7 @@ from drover_worker.core.requests import messages as requests
 from drover_worker.core.requests.configs import ConfigRequests
 from drover_worker.core.requests.drains import DrainRequests
 from drover_worker.core.requests.offsets import OffsetRequests
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 from drover_worker.core.requests.restarts import RestartRequests
 from drover_worker.core.requests.target_states import TargetStateRequests, is_started_stop
 
@@ -156,13 +156,13 @@ class RequestHandler:
             return
         if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
             self._lease.lost(pending.epoch)
-            pending.step = Step.WAITING
+            pending.step = RequestStage.WAITING
             self._advance(pending)
         elif error.reason is Reason.REVISION_MISMATCH:
             self._pending.fail(pending, pending.refusal or error)
         elif isinstance(error, RETRIED_ERRORS) or error.reason in _RETRIED_REASONS:
             pending.last_error = error.message
-            pending.step = Step.BACKING_OFF
+            pending.step = RequestStage.BACKING_OFF
             delay_ms = self._context.call_backoff_ms(pending.attempt)
             pending.attempt += 1
             self._context.set_timer(
@@ -174,8 +174,8 @@ class RequestHandler:
     def retry_due(self, call_id: str) -> None:
         """Advance a request after its back-off."""
         pending = self._pending.get(call_id)
-        if pending is not None and pending.step is Step.BACKING_OFF:
-            pending.step = Step.WAITING
+        if pending is not None and pending.step is RequestStage.BACKING_OFF:
+            pending.step = RequestStage.WAITING
             self._advance(pending)
 
     # Progress of the worker
@@ -196,7 +196,7 @@ class RequestHandler:
         )
         if conditions != self._conditions:
             self._conditions = conditions
-            for pending in [p for p in self._pending if p.step is Step.WAITING]:
+            for pending in [p for p in self._pending if p.step is RequestStage.WAITING]:
                 self._advance(pending)
 
     def work_changed(self, item: Lifecycle) -> None:

@@ -12,7 +12,7 @@ from drover_worker.core.events import ConfigValidated
 from drover_worker.core.instructions import AlterOffsets as AlterOffsetsInstruction
 from drover_worker.core.instructions import ValidateConfig
 from drover_worker.core.requests.messages import AlterOffsets
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 
 
 class OffsetRequests:
@@ -36,10 +36,10 @@ class OffsetRequests:
         if fault is not None:
             self._pending.fail(pending, fault)
         elif not request.connector_type:
-            self._pending.start_call(pending, Step.VALIDATING)
+            self._pending.start_call(pending, RequestStage.VALIDATING)
             self._context.emit(ValidateConfig(pending.cause_id, config))
         else:
-            self._pending.start_call(pending, Step.ALTERING_OFFSETS)
+            self._pending.start_call(pending, RequestStage.ALTERING_OFFSETS)
             entry = self._context.view.connectors[name]
             is_source = request.connector_type == "source"
             change = OffsetsChange(
@@ -71,7 +71,7 @@ class OffsetRequests:
                 self._pending.fail(pending, InvalidArgumentError.listing(violations))
                 return
         pending.request = replace(request, offsets=offsets, connector_type=event.connector_type)
-        pending.step = Step.WAITING
+        pending.step = RequestStage.WAITING
         self.alter(pending, pending.request)
 
     def _not_stopped(self, name: str) -> DroverError | None:

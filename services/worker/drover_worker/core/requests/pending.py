@@ -19,7 +19,7 @@ from drover_worker.core.requests import messages as requests
 HOP_COUNT_MAX = 2
 
 
-class Step(StrEnum):
+class RequestStage(StrEnum):
     """The progress of a request; its value is part of the error at the deadline."""
 
     #: It waits for a settled group, a leader, or the leader's claim of the config log.
@@ -44,7 +44,12 @@ class Step(StrEnum):
 
 #: Steps with a call to another service or the engine in flight.
 STEPS_WITH_A_CALL = frozenset(
-    {Step.READING_HISTORY, Step.VALIDATING, Step.ALTERING_OFFSETS, Step.WRITING}
+    {
+        RequestStage.READING_HISTORY,
+        RequestStage.VALIDATING,
+        RequestStage.ALTERING_OFFSETS,
+        RequestStage.WRITING,
+    }
 )
 
 
@@ -75,7 +80,7 @@ class Pending:
     request: requests.Request
     hop_count: int
     author: str = ""
-    step: Step = Step.WAITING
+    step: RequestStage = RequestStage.WAITING
     cause_id: str = ""
     attempt: int = 0
     last_error: str = ""
@@ -128,7 +133,7 @@ class PendingRequests:
 
     # Calls of a request
 
-    def start_call(self, pending: Pending, step: Step) -> None:
+    def start_call(self, pending: Pending, step: RequestStage) -> None:
         """Record that a call of the request starts, with a new ``pending.cause_id``."""
         pending.step = step
         pending.cause_id = self._context.next_cause(Cause.REQUEST)
@@ -140,7 +145,7 @@ class PendingRequests:
 
     def wait_for_offset(self, pending: Pending, end_offset: int) -> None:
         """Complete the request once this worker has read its durable write at ``end_offset``."""
-        pending.step = Step.READING_BACK
+        pending.step = RequestStage.READING_BACK
         pending.end_offset = end_offset
         self._reading_back[pending.call_id] = pending
         self._read_back(pending)
@@ -214,7 +219,7 @@ class PendingRequests:
         for pending in self._pending.values():
             has_call = pending.step in STEPS_WITH_A_CALL
             assert has_call == (pending.cause_id in self._by_cause), f"{pending}: wrong call index"
-            assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
+            assert (pending.step is RequestStage.RESTARTING) == (pending.restarted is not None)
 
     def _read_back(self, pending: Pending) -> None:
         if self._context.view.offset >= pending.end_offset and pending.response is not None:

@@ -15,7 +15,7 @@ from drover_worker.core.requests.messages import (
     RestartPlanned,
     RestartTask,
 )
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 
 
 class RestartRequests:
@@ -55,7 +55,7 @@ class RestartRequests:
                 continue
             if item.removable:
                 pending.restarted = None
-                pending.step = Step.WAITING
+                pending.step = RequestStage.WAITING
             elif item.finished_version >= pending.version:
                 self._pending.complete(pending, Accomplished())
 
@@ -70,7 +70,7 @@ class RestartRequests:
         if not self._pending.may_write(pending):
             return
         pending.response = RestartPlanned(self._plan(request, status.state))
-        self._pending.start_call(pending, Step.WRITING)
+        self._pending.start_call(pending, RequestStage.WRITING)
         self._context.emit(
             WriteRestartRequest(
                 cause_id=pending.cause_id,
@@ -110,7 +110,7 @@ class RestartRequests:
             return
         item = self._work.find(key)
         if item is not None:
-            pending.step = Step.RESTARTING
+            pending.step = RequestStage.RESTARTING
             pending.restarted = key
             pending.version = item.restart()
             self._work.touch(key)

@@ -10,7 +10,7 @@ from drover_worker.core.context import Context
 from drover_worker.core.instructions import WriteTargetState, WriteTaskConfigs
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.requests.messages import Accomplished, SetTargetState, SubmitTaskConfigs
-from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
 
 
 class TargetStateRequests:
@@ -42,7 +42,7 @@ class TargetStateRequests:
                 self._remove_task_configs(pending, request)
                 return
         pending.response = Accomplished()
-        self._pending.start_call(pending, Step.WRITING)
+        self._pending.start_call(pending, RequestStage.WRITING)
         self._context.emit(
             WriteTargetState(
                 cause_id=pending.cause_id,
@@ -58,7 +58,7 @@ class TargetStateRequests:
         if not _is_stop(pending) or pending.tasks_removed:
             return False
         pending.tasks_removed = True
-        pending.step = Step.WAITING
+        pending.step = RequestStage.WAITING
         return True
 
     def store_task_configs(self, pending: Pending, request: SubmitTaskConfigs) -> None:
@@ -78,7 +78,7 @@ class TargetStateRequests:
             return
         if self._pending.may_write(pending):
             pending.response = Accomplished()
-            self._pending.start_call(pending, Step.WRITING)
+            self._pending.start_call(pending, RequestStage.WRITING)
             self._context.emit(
                 WriteTaskConfigs(
                     pending.cause_id,
@@ -91,7 +91,7 @@ class TargetStateRequests:
 
     def _remove_task_configs(self, pending: Pending, request: SetTargetState) -> None:
         if self._pending.may_write(pending):
-            self._pending.start_call(pending, Step.WRITING)
+            self._pending.start_call(pending, RequestStage.WRITING)
             # a new id, not the caller's: the owner may have written new configs after an attempt
             request_id = f"{self._context.member_id}/{self._context.next_id()}"
             self._context.emit(
@@ -101,7 +101,7 @@ class TargetStateRequests:
 
 def is_started_stop(pending: Pending) -> bool:
     """Whether it is a stop with a durable write, or with one in flight."""
-    return _is_stop(pending) and (pending.tasks_removed or pending.step is Step.WRITING)
+    return _is_stop(pending) and (pending.tasks_removed or pending.step is RequestStage.WRITING)
 
 
 def _is_stop(pending: Pending) -> bool:

@@ -7,7 +7,7 @@ from drover.dataplane.plane import DataPlane, DeadLetterWriter
 from drover.dataplane.values import ReadPlan
 from drover.pipeline import FailTask, RecordFailedError, Tolerate
 from drover.pipeline.failures import failure_at
-from drover.pipeline.report import Failure
+from drover.pipeline.report import FailedRecord
 from drover.pipeline.tracked import RejectedRead, Reports
 from drover.record.errors import ErrorStage
 
@@ -36,7 +36,7 @@ class Rejections:
         self._dead_letters = dead_letters
         self._policy = policy
         self._step = step
-        self._found: dict[tuple[str, int], dict[int, Failure]] = {}
+        self._found: dict[tuple[str, int], dict[int, FailedRecord]] = {}
         self._count = 0
 
     def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:

@@ -9,7 +9,7 @@ from zlib import crc32
 import structlog
 
 from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
-from drover.connector.offsets import SinkOffset, TopicPartition, parse_sink_offsets
+from drover.connector.offsets import SinkOffset, parse_sink_offsets
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
@@ -21,7 +21,7 @@ from drover.connector.sink_control import SinkControl
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.pipeline import PassReport
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins.connectors import TASK_COUNT
