@@ -1,12 +1,12 @@
-"""Records with a structure, as Arrow batches; what converters, transforms and connectors share.
+"""Structured records as Arrow batches, shared by converters, transforms and connectors.
 
 A batch of records (``batch.RECORD_COLUMNS``) has one schema for its keys and one for its values:
-records of another schema come in a batch of their own. Keys and values are
+records of another schema are in a separate batch. Keys and values are
 
-- structured: an Arrow type, with what Kafka Connect's schemas say besides it (name, version,
-  default, ...) in the fields' metadata: ``schema.Schema`` is the same as a value;
-- schemaless: a text column that is marked, one JSON text for each value (``schemaless``);
-- as they are: bytes and text are schemas like any other (``BYTES``, ``STRING``).
+- structured: an Arrow type, with the other attributes of Kafka Connect's schemas (name, version,
+  default, ...) in the fields' metadata; ``schema.Schema`` holds the same as a Python value;
+- schemaless: a marked text column with one JSON text for each value (``schemaless``);
+- raw: bytes and text are schemas like any other (``BYTES``, ``STRING``).
 """
 
 from drover.record.batch import (

@@ -1,6 +1,6 @@
-"""Names for Arrow's columns, and what several modules ask of a column or of its type.
+"""Type aliases for Arrow columns, and helpers for columns and their types.
 
-pyarrow has no type hints, so mypy takes each alias for ``Any``: they are for readers.
+pyarrow has no type hints, so mypy treats each alias as ``Any``: the aliases document the code.
 """
 
 from typing import TypeAlias
@@ -10,30 +10,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: A column of any type, in one piece.
+#: A column of any type, in one chunk.
 Array: TypeAlias = pa.Array
 #: A column of text.
 Texts: TypeAlias = pa.StringArray
 #: A column of bytes.
 Binaries: TypeAlias = pa.BinaryArray
-#: A column of booleans, which chooses rows.
+#: A column of booleans that selects rows.
 Mask: TypeAlias = pa.BooleanArray
 #: Positions of rows (int64), ascending unless documented otherwise.
 Rows: TypeAlias = pa.Int64Array
-#: Where lists begin (int32), and where the last one ends.
+#: Start positions of lists (int32), then the end of the last list.
 Offsets: TypeAlias = pa.Int32Array
 #: The headers of records (``batch.HEADERS_TYPE``): for each a list of key, value and type.
 Headers: TypeAlias = pa.ListArray
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are text, however Arrow keeps it."""
+    """Whether values are text, in any of Arrow's layouts."""
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes, however Arrow keeps them."""
+    """Whether values are bytes, in any of Arrow's layouts."""
     types = pa.types
     return bool(
         types.is_binary(kind)
@@ -44,26 +44,26 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, whose positions Arrow may keep in 32 or 64 bits or not at all."""
+    """Whether values are lists, with 32-bit offsets, 64-bit offsets or a fixed size."""
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def has_decimal(kind: pa.DataType) -> bool:
-    """Whether there are decimals in values of the type."""
+    """Whether the type is a decimal or contains one."""
     if pa.types.is_decimal(kind):
         return True
     return any(has_decimal(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def offsets_of(lengths: Array) -> Offsets:
-    """Where lists of these lengths begin, and where the last one ends."""
+    """Start positions of lists of these lengths, then the end of the last list."""
     zero = pa.array([0], pa.int32())
     return pa.concat_arrays([zero, pc.cumulative_sum(lengths.cast(pa.int32()))])
 
 
 def text_bytes(values: Texts | Binaries) -> npt.NDArray[np.uint8]:
-    """The bytes of all values one after the other, without copying."""
+    """The concatenated bytes of all values, without a copy."""
     _, offsets, data = values.buffers()
     if data is None:
         return np.empty(0, np.uint8)

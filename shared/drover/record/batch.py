@@ -1,4 +1,4 @@
-"""Record batches: which columns they have, and how steps make new ones."""
+"""Columns of record batches, and functions that create and change batches."""
 
 import pyarrow as pa
 
@@ -7,25 +7,25 @@ from drover.record.schema import Schema, arrow_field, schema_of
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
 KEY, VALUE, HEADERS = "key", "value", "headers"
-#: Columns that may be missing: where a source has a record from, for people ("/data/a.csv:17"); why
-#: it could not be read, null for one that could; and the bytes of one that could not.
+#: Optional columns: a record's place in its source, for error messages ("/data/a.csv:17"); the
+#: error if the record could not be read, else null; and the bytes of an unreadable record.
 ORIGIN, ERROR, RAW = "origin", "error", "raw"
-#: In sinks whose transforms may rename topics: the one that a record is from, whose partition and
-#: offset it has (KIP-793).
+#: In sinks whose transforms may rename topics: the topic that the record was consumed from. Its
+#: partition and offset belong to that topic (KIP-793).
 ORIGINAL_TOPIC = "original_topic"
 
-#: Columns of a table's rows that are no fields of the value: each says what its name says.
+#: Columns of a table that are not fields of the value; each holds the record attribute it names.
 ORIGIN_COLUMN = "__drover_origin"
 ERROR_COLUMN = "__drover_error"
 RAW_COLUMN = "__drover_raw"
 TOPIC_COLUMN = "__drover_topic"
 TIMESTAMP_COLUMN = "__drover_timestamp"
 
-#: In order of position; key and value are of any type, and there may be further columns.
+#: In order of position. Key and value have any type; other columns may follow.
 RECORD_COLUMNS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)
 
-#: Headers keep their order and may repeat a key. ``type`` null: ``value`` is as the topic has it.
-#: Else ``type`` is the schema as the JSON converter writes it, ``value`` the JSON of the value.
+#: Headers keep their order and may repeat a key. If ``type`` is null, ``value`` is the header's raw
+#: bytes. Else ``type`` is the schema as the JSON converter writes it, ``value`` the value as JSON.
 HEADERS_TYPE = pa.list_(
     pa.struct([("key", pa.string()), ("value", pa.binary()), ("type", pa.string())])
 )
@@ -39,9 +39,9 @@ _PLAIN_TYPES = {
 
 
 def make_batch(row_count: int, **columns: tuple[pa.Field, Array] | Array) -> pa.RecordBatch:
-    """A batch of records; key and value are (field, array), a column left out is null.
+    """A batch of records; key and value are (field, array). An omitted column is null.
 
-    Further columns (ORIGIN) come last.
+    Other columns (ORIGIN) are last.
     """
     fields: list[pa.Field] = []
     arrays: list[Array] = []
@@ -62,12 +62,12 @@ def make_batch(row_count: int, **columns: tuple[pa.Field, Array] | Array) -> pa.
 
 
 def original_topics(batch: pa.RecordBatch) -> Texts:
-    """The topics that a sink's records are from, whatever transforms call them."""
+    """The topics that a sink's records were consumed from, before transforms renamed them."""
     return batch.column(ORIGINAL_TOPIC if ORIGINAL_TOPIC in batch.schema.names else TOPIC)
 
 
 def with_column(batch: pa.RecordBatch, field: pa.Field, array: Array) -> pa.RecordBatch:
-    """The batch with a column of ``field.name`` replaced, or added as the last one."""
+    """The batch with the column ``field.name`` replaced, or appended if there is none."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         return batch.append_column(field, array)

@@ -1,7 +1,7 @@
 """Vectorised conversion between decimals and the base64 of their unscaled values.
 
 Only 128-bit decimals whose unscaled values fit into eight bytes are supported, which covers nearly
-all decimals in databases; the functions return None for other columns.
+all decimals in databases; for other columns the functions return None.
 """
 
 import base64
@@ -18,11 +18,11 @@ _ALPHABET = np.frombuffer(
 )
 _PAD, _QUOTE = ord("="), ord('"')
 _NO_SEXTET = 0xFF
-#: Eight bytes have all numbers of so many digits.
+#: Every number with at most this many digits fits into eight bytes.
 _DIGITS_MAX = 18
 _SEXTETS = np.full(256, _NO_SEXTET, np.uint8)
 _SEXTETS[_ALPHABET] = np.arange(64)
-#: From these numbers on one more byte is needed, whose first bit is the sign.
+#: The smallest numbers that need one more byte in two's complement.
 _FIRST_OF_BYTES = np.array([1 << (8 * count - 1) for count in range(1, 8)], np.int64)
 #: Enough digits for every decimal.
 EXACT = decimal.Context(prec=1000)
@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def unscaled(value: decimal.Decimal, scale: int) -> int:
-    """The digits of a decimal with so many behind the point, as a whole number."""
+    """The unscaled value of a decimal with ``scale`` digits after the point."""
     return int(value.scaleb(scale, EXACT))
 
 
@@ -42,12 +42,12 @@ def shortest_bytes(number: int) -> bytes:
 
 
 def decimal_base64(digits: int) -> str:
-    """The base64 of a decimal's digits."""
+    """The base64 of a decimal's unscaled value."""
     return base64.b64encode(shortest_bytes(digits)).decode()
 
 
 def quoted_base64(values: Array, scale: int) -> Texts | None:
-    """The JSON texts of decimals with that scale: two's complement in as few bytes as possible."""
+    """JSON strings with the base64 of decimals of that scale, each in as few bytes as possible."""
     if not pa.types.is_decimal128(values.type) or values.type.scale != scale or not len(values):
         return None
     numbers = unscaled_numbers(values)
@@ -70,7 +70,7 @@ def quoted_base64(values: Array, scale: int) -> Texts | None:
 
 
 def of_base64(texts: Texts, kind: pa.DataType) -> Array | None:
-    """Decimals of that type from the base64 of their digits, null for null."""
+    """Decimals of that type from the base64 of their unscaled values; null for null."""
     if not pa.types.is_decimal128(kind) or not len(texts) or texts.null_count == len(texts):
         return None
     _, offset_buffer, data = texts.buffers()
@@ -93,12 +93,12 @@ def of_base64(texts: Texts, kind: pa.DataType) -> Array | None:
 
 
 def _has_digits(numbers: Numbers, count: int) -> bool:
-    """Whether none has more."""
+    """Whether no number has more digits than ``count``."""
     return bool(((-(10**count) < numbers) & (numbers < 10**count)).all())
 
 
 def _numbers_in(characters: npt.NDArray[np.uint8]) -> Numbers | None:
-    """Of rows of base64 of as many characters each; None where one is not as we write it."""
+    """Numbers of base64 rows of equal length; None unless all are as ``quoted_base64`` writes."""
     length = characters.shape[1]
     if length not in (4, 8, 12):
         return None
@@ -119,18 +119,18 @@ def _numbers_in(characters: npt.NDArray[np.uint8]) -> Numbers | None:
             found = found << 6 | sextets[:, column]
         found = found << (6 - unused) | sextets[:, -1] >> unused
         spare = 64 - 8 * byte_count
-        numbers[rows] = found << spare >> spare  # its first bit is the sign
+        numbers[rows] = found << spare >> spare  # sign extension
     return numbers
 
 
 def byte_counts_of(numbers: Numbers) -> npt.NDArray[np.int64]:
-    """How many bytes each number needs in two's complement."""
+    """The number of bytes that each number needs in two's complement."""
     return 1 + np.searchsorted(_FIRST_OF_BYTES, numbers ^ (numbers >> 63), side="right")
 
 
 def unscaled_numbers(values: Array) -> Numbers | None:
-    """The digits of decimals of 128 bits as eight-byte numbers, 0 for null; None when they do not
-    fit.
+    """The unscaled values of 128-bit decimals as eight-byte numbers, 0 for null; None if one does
+    not fit.
     """
     words = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)
     words = words[values.offset : values.offset + len(values)]
@@ -141,7 +141,7 @@ def unscaled_numbers(values: Array) -> Numbers | None:
 
 
 def _base64(digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Of rows of as many bytes each."""
+    """The base64 of byte rows of equal length."""
     missing = -digits.shape[1] % 3
     triples = np.pad(digits, ((0, 0), (0, missing))).reshape(len(digits), -1, 3)
     first, second, third = (triples[:, :, number] for number in range(3))

@@ -1,4 +1,4 @@
-"""What is wrong with a record."""
+"""Errors of records, and of the passes that process them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from drover.record.arrow import Rows
 class RecordError(ValueError):
     """A record cannot be converted or transformed (Kafka Connect's DataException).
 
-    The message says what is wrong with which field, without the record's position: whoever runs the
-    step adds that.
+    The message names the field and the fault, without the record's position: the caller that runs
+    the step adds the position.
     """
 
 
 class RowsError(RecordError):
-    """What is wrong with which rows of a batch, by their indices.
+    """Errors of a batch's rows, by row index.
 
-    Others may be wrong as well: whoever leaves these out asks again.
+    The list may be incomplete: a caller that removes these rows must call again with the rest.
     """
 
     def __init__(self, rows: Mapping[int, RecordError]) -> None:
@@ -31,7 +31,7 @@ class RowsError(RecordError):
         return next(iter(self.rows.values()))
 
     def at(self, indices: Rows | None) -> "RowsError":
-        """The same errors, of the rows at ``indices``; None leaves them."""
+        """The same errors with rows mapped through ``indices``; None keeps the rows."""
         if indices is None:
             return self
         return RowsError({indices[row].as_py(): error for row, error in self.rows.items()})
@@ -42,7 +42,7 @@ class RowsError(RecordError):
 
 @contextmanager
 def rows_at(indices: Rows | None) -> Iterator[None]:
-    """Rows that are told inside are those at ``indices``; None leaves them."""
+    """Maps rows of a RowsError raised inside through ``indices``; None keeps the rows."""
     try:
         yield
     except RowsError as error:
@@ -50,23 +50,23 @@ def rows_at(indices: Rows | None) -> Iterator[None]:
 
 
 class SchemaError(RecordError):
-    """A schema cannot be used: it contradicts itself, or has no counterpart in Arrow."""
+    """A schema is unusable: it is inconsistent, or Arrow has no equivalent type."""
 
 
 class PassError(Exception):
-    """What goes wrong is no record's fault: the pass fails, whatever errors.tolerance says."""
+    """An error that no record caused: the pass fails regardless of errors.tolerance."""
 
 
 class RetriableError(PassError):
     """Raise it from ``poll`` or ``write``, or from a converter or transform, when the same call may
-    succeed later: within ``errors.retry.timeout`` it is made again, for the same batch, instead of
-    failing the task.
+    succeed later: within ``errors.retry.timeout`` Drover retries the call for the same batch before
+    the task fails.
     """
 
 
 class ErrorStage(StrEnum):
-    """Where a record failed (the header ``__connect.errors.stage``), in Kafka Connect's words but
-    for SCHEMA_CHANGE, which it does not have.
+    """The stage at which a record failed (the header ``__connect.errors.stage``). The names are
+    Kafka Connect's, except SCHEMA_CHANGE, which Kafka Connect does not have.
     """
 
     TASK_POLL = "TASK_POLL"
@@ -80,7 +80,7 @@ class ErrorStage(StrEnum):
 
 
 class StageError(RecordError):
-    """A record failed at a stage; ``__cause__`` is the error as it was raised there."""
+    """A record failed at a stage; ``__cause__`` is the original error."""
 
     def __init__(self, stage: ErrorStage, description: str) -> None:
         super().__init__(stage, description)
@@ -93,8 +93,8 @@ class StageError(RecordError):
 
 @contextmanager
 def failing_at(stage: ErrorStage) -> Iterator[None]:
-    """Raises what fails inside as a StageError; one that names its stage already stays, and so
-    does one that is not about a record.
+    """Wraps errors raised inside in a StageError. A StageError and a PassError are raised
+    unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Values of one schema as values of another one that is known already."""
+"""Converts values of one schema to the known schema of a column."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ _FLOATING = (pa.float32(), pa.float64())
 
 
 class SchemaChangeError(RecordError):
-    """Values do not fit the known schema. With ``of_rows`` their schema does: some of them are null
-    where it wants a value.
+    """Values do not fit the known schema. With ``of_rows`` their schema fits, but some values are
+    null where the known schema requires a value.
     """
 
     def __init__(self, faults: Sequence[str], *, of_rows: bool) -> None:
@@ -28,15 +28,14 @@ class SchemaChangeError(RecordError):
 def fit(known: pa.Field, found: pa.Field, values: pa.Array, *, drop: bool = False) -> pa.Array:
     """``values`` of the schema ``found`` as values of the schema ``known``.
 
-    They fit when nothing of them is lost: their columns are in any order and of the known types or
-    narrower ones, and optional columns or those with a default may be missing. Names, versions and
-    defaults of schemas are not compared. Nulls always fit, as tombstones do.
+    Values fit if the conversion loses nothing: their columns are in any order and have the known
+    types or narrower ones; columns that are optional or have a default may be missing. Names,
+    versions and defaults of schemas are not compared. Nulls (tombstones, for instance) always fit.
 
-    With ``drop`` new columns are left out, and those whose type has changed become null if they are
-    optional.
+    With ``drop`` new columns are dropped, and optional columns whose type has changed become null.
 
     Raises:
-        SchemaChangeError: they do not fit; the message names every column with its types.
+        SchemaChangeError: the values do not fit; the message names each column and its types.
     """
     if values.null_count == len(values):
         return pa.nulls(len(values), known.type)
@@ -53,7 +52,7 @@ def fit(known: pa.Field, found: pa.Field, values: pa.Array, *, drop: bool = Fals
 @dataclass
 class _Fitting:
     drop: bool
-    #: Of the schema, and of rows.
+    #: Faults of the schema; ``nulls`` are faults of rows.
     faults: list[str] = field(default_factory=list)
     nulls: list[str] = field(default_factory=list)
 
@@ -71,7 +70,7 @@ class _Fitting:
         return self._changed(known, found, values, path)
 
     def _changed(self, known: pa.Field, found: pa.Field, values: pa.Array, path: str) -> pa.Array:
-        # the value itself has no column that could be null instead
+        # only a field can become null: a path without a dot is the whole value
         if not (self.drop and known.nullable and "." in path):
             self.faults.append(f"{path} is {_told(found)} and was {_told(known)}")
         return pa.nulls(len(values), known.type)
@@ -97,7 +96,7 @@ class _Fitting:
         index = struct.get_field_index(known.name)
         if index < 0:
             return self._missing(known, len(values), place)
-        # field(), as flatten() would make nulls of what is below null structs
+        # field() keeps children of null structs; flatten() would turn them into nulls
         column = self.column(known, struct.field(index), values.field(index), place)
         if not known.nullable and column.null_count:
             absent = pc.and_(column.is_null(), values.is_valid())
@@ -127,7 +126,7 @@ def _empty(known: pa.DataType, values: pa.Array) -> pa.Array:
 
 
 def _widens(known: pa.DataType, found: pa.DataType) -> bool:
-    """Whether every value of ``found`` is one of ``known``."""
+    """Whether ``known`` can hold every value of ``found``."""
     for kinds in (_WHOLE, _FLOATING):
         if known in kinds and found in kinds:
             return kinds.index(found) <= kinds.index(known)
@@ -137,7 +136,7 @@ def _widens(known: pa.DataType, found: pa.DataType) -> bool:
 
 
 def _is_same(known: pa.Field, found: pa.Field) -> bool:
-    """Whether two Arrow types stand for one schema, as all timestamps do."""
+    """Whether two Arrow types have the same schema type, as timestamps of all units do."""
     a, b = schema_of(known), schema_of(found)
     assert a is not None
     assert b is not None

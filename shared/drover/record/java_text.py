@@ -1,4 +1,4 @@
-"""Numbers and dates as Java prints them, where Kafka Connect writes values as text."""
+"""Formats numbers and dates as Java does, for values that Kafka Connect writes as text."""
 
 import decimal
 import math
@@ -14,12 +14,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def double_text(value: float) -> str:
-    """A double as Double.toString prints it: ``1.0``, ``1.0E7``, ``NaN``."""
+    """A 64-bit float as Double.toString prints it: ``1.0``, ``1.0E7``, ``NaN``."""
     return _layout(value, repr(value))
 
 
 def float_text(value: float) -> str:
-    """A number of 32 bits as Float.toString prints it."""
+    """A 32-bit float as Float.toString prints it."""
     return _layout(value, str(np.format_float_scientific(np.float32(value), unique=True)))
 
 

@@ -1,4 +1,4 @@
-"""What a text without a type says, by Kafka Connect's rules for headers and literals.
+"""Infers the type and value of a text, by Kafka Connect's rules for headers and literals.
 
 ``null``, ``true``, ``false``, numbers by their range, dates and times in ISO 8601, ``[…]`` and
 ``{…}`` of these; anything else is a string.
@@ -28,7 +28,7 @@ BOOLEAN = Schema(Type.BOOLEAN)
 _MAX_DEPTH = 100
 _DELIMITERS = ':,{}[]"'
 _INTEGERS = ((Type.INT8, 8), (Type.INT16, 16), (Type.INT32, 32), (Type.INT64, 64))
-#: Numbers that can be written as the later ones without loss, in this order.
+#: Number types; each can be widened to the types after it.
 _WIDENING = (
     Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64
 )  # fmt: skip
@@ -42,20 +42,20 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A value for pyarrow, with its schema; None for null and for values that no schema covers."""
+    """A value for pyarrow. Its schema is None for null, and for values that no schema describes."""
 
     schema: Schema | None
     value: Any
 
 
 class _MalformedError(Exception):
-    """It looks like an array or a map, and is none."""
+    """The text is not a literal: ``parse_literal`` then treats it as a string."""
 
 
 def parse_literal(text: str, *, any_decimal: bool = False) -> Parsed:
-    """What a text says; never fails, for what says nothing else is a string.
+    """Parses a text as a literal. It never fails: a text that is no literal is a string.
 
-    ``any_decimal``: a number that no column holds is a decimal all the same.
+    ``any_decimal``: a number becomes a decimal even if it has too many digits for an Arrow column.
     """
     if not text:
         return Parsed(STRING, text)
@@ -72,18 +72,18 @@ def parse_literal(text: str, *, any_decimal: bool = False) -> Parsed:
 
 
 class _Tokens:
-    """A text cut at delimiters that no backslash precedes."""
+    """Splits a text at delimiters that are not escaped by a backslash."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
 
     def rest(self) -> str:
-        """What is not consumed."""
+        """The text after the consumed tokens."""
         return self._text[self._position :]
 
     def take(self) -> str:
-        """The next token: a delimiter, or all before one; empty at the end."""
+        """Consumes the next token: a delimiter, or the text before it; empty at the end."""
         start = at = self._position
         escaped = False
         while at < len(self._text):
@@ -97,7 +97,7 @@ class _Tokens:
         return self._text[start:at]
 
     def accept(self, *expected: str) -> str | None:
-        """Consumes the next token, with white space around it, if it is one of these."""
+        """Consumes and returns the next token, stripped, if it is in ``expected``; else None."""
         before = self._position
         token = self.take().strip()
         while not token and self._position < len(self._text):
@@ -108,7 +108,7 @@ class _Tokens:
         return None
 
     def accept_pattern(self, *patterns: re.Pattern[str]) -> str | None:
-        """Consumes what matches from here to a delimiter or the end."""
+        """Consumes and returns a match before a delimiter or the end of the text; else None."""
         stripped = self.rest().lstrip()
         for each in patterns:
             found = each.match(stripped)
@@ -179,11 +179,11 @@ def _map(tokens: _Tokens, depth: int) -> Parsed:
         if keys[-1].value is None or not tokens.accept(":"):
             raise _MalformedError
         values.append(_parse(tokens, depth + 1))
-        tokens.accept(",")  # Kafka Connect does not insist
+        tokens.accept(",")  # Kafka Connect does not require the comma
     key_schema, value_schema = _common(keys), _common(values)
     if key_schema is None or value_schema is None:
         if not all(each.schema == STRING for each in keys):
-            raise _MalformedError  # JSON has no such maps
+            raise _MalformedError  # JSON objects have text keys only
         pairs = zip(keys, values, strict=True)
         return Parsed(None, {key.value: _plain(each) for key, each in pairs})
     schema = Schema(Type.MAP, key_schema=key_schema, value_schema=value_schema)
@@ -201,7 +201,7 @@ def _hashable(key: Any) -> Any:
 
 
 def _common(items: list[Parsed]) -> Schema | None:
-    """The schema that all have, or can be widened to."""
+    """The schema that all items have or can be widened to; None if there is none."""
     present = [each for each in items if each.value is not None]
     if not present or any(each.schema is None for each in present):
         return None
@@ -209,7 +209,7 @@ def _common(items: list[Parsed]) -> Schema | None:
     for each in present[1:]:
         common = _wider(common, each.schema)
     if common is not None and len(present) < len(items):
-        raise _MalformedError  # values of one type and null: a string to Kafka Connect
+        raise _MalformedError  # Kafka Connect reads such a mix of values and nulls as a string
     return common
 
 
@@ -229,7 +229,7 @@ def _aligned(item: Parsed, schema: Schema) -> Any:
 
 
 def _plain(item: Parsed) -> Any:
-    """As a value without a schema (see ``record.json.schemaless``)."""
+    """The schemaless form of the value (see ``record.json.schemaless``)."""
     if item.value is None or item.schema is None:
         return item.value
     match item.schema.name:
@@ -257,7 +257,7 @@ def _number(text: str, *, any_decimal: bool = False) -> Parsed:
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     if exponent:
-        # Kafka Connect takes 32 bits for all that is not too large for them, and loses digits
+        # Kafka Connect uses a 32-bit float whenever the number is in range, and so loses digits
         narrow = np.float32(text) if abs(number) < decimal.Decimal("3.4e38") else np.float32("inf")
         if decimal.Decimal(str(narrow)) == number:
             return Parsed(Schema(Type.FLOAT32), float(narrow))
@@ -265,7 +265,7 @@ def _number(text: str, *, any_decimal: bool = False) -> Parsed:
             return Parsed(Schema(Type.FLOAT64), float(text))
     digits = len(number.as_tuple().digits)
     if not any_decimal and (exponent != 0 or digits > DECIMAL256_DIGITS):
-        raise _MalformedError  # no column holds it, and the text does
+        raise _MalformedError  # no Arrow column can hold the number, so it remains text
     parameters = {SCALE: str(-exponent)}
     if digits > DECIMAL128_DIGITS:
         parameters[PRECISION] = str(DECIMAL256_DIGITS)
@@ -285,5 +285,5 @@ def _temporal(text: str) -> Parsed | None:
             schema = Schema(Type.INT64, False, schemas.TIMESTAMP, 1)
             return Parsed(schema, (at - _EPOCH) // _MILLISECOND)
     except ValueError:
-        pass  # no such day or time: Kafka Connect would take the thirteenth month for January
+        pass  # no such day or time: Kafka Connect would read month 13 as January
     return None

@@ -1,8 +1,8 @@
 """Kafka Connect's schemas, and the Arrow fields that carry them.
 
-What Arrow's types cannot say rides in the metadata of fields: name, version, doc, default and
-parameters. Logical types are Arrow's own where it has them: Decimal is decimal128 or decimal256,
-Date date32, Time time32[ms], Timestamp timestamp[ms, UTC].
+Attributes that Arrow types do not have (name, version, doc, default and parameters) are in the
+metadata of fields. Logical types use Arrow's type where there is one: Decimal is decimal128 or
+decimal256, Date date32, Time time32[ms], Timestamp timestamp[ms, UTC].
 """
 
 import json
@@ -39,7 +39,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
-#: Parameters of a decimal's schema: digits behind the point, and (where known) all of them.
+#: Parameters of a decimal's schema: digits after the point, and (if known) all digits.
 SCALE = "scale"
 PRECISION = "connect.decimal.precision"
 #: Digits of decimal128 and decimal256.
@@ -48,7 +48,7 @@ DECIMAL256_DIGITS = 76
 
 _LOGICAL = {DATE: pa.date32(), TIME: pa.time32("ms"), TIMESTAMP: pa.timestamp("ms", tz="UTC")}
 _LOGICAL_BASES = {DECIMAL: Type.BYTES, DATE: Type.INT32, TIME: Type.INT32, TIMESTAMP: Type.INT64}
-#: Names of schemas that decide what their values are.
+#: Schema names that denote a logical type.
 LOGICAL_NAMES = frozenset(_LOGICAL_BASES)
 _PRIMITIVES = {
     Type.INT8: pa.int8(),
@@ -61,7 +61,7 @@ _PRIMITIVES = {
     Type.STRING: pa.string(),
     Type.BYTES: pa.binary(),
 }
-#: Arrow types that no schema has, and the next wider one that has.
+#: Arrow types without an equivalent schema type, with the next wider schema type.
 _WIDENED = {
     pa.uint8(): Type.INT16,
     pa.uint16(): Type.INT32,
@@ -84,10 +84,10 @@ _NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a value looks like.
+    """The type of a value, with Kafka Connect's attributes.
 
     ``default`` is JSON text, as the JSON converter writes the value; None for no default.
-    ``fields`` are a struct's, ``key_schema`` a map's, ``value_schema`` a map's or an array's.
+    Structs have ``fields``, maps have ``key_schema``, maps and arrays have ``value_schema``.
     """
 
     type: Type
@@ -118,7 +118,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
     """The Arrow type of a schema's values.
 
     Raises:
-        SchemaError: it has none: a decimal of too many digits, an array without element schema.
+        SchemaError: no Arrow type fits: too many decimal digits, an array without element schema.
     """
     logical = _LOGICAL.get(schema.name or "")
     if logical is not None and schema.type is _LOGICAL_BASES[schema.name or ""]:
@@ -140,7 +140,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
 
 
 def arrow_field(name: str, schema: Schema | None) -> pa.Field:
-    """The Arrow field of a schema; with None that of schemaless values."""
+    """The Arrow field of a schema; None means schemaless values."""
     if schema is None:
         return pa.field(name, pa.string(), metadata={_SCHEMALESS: b"json"})
     metadata: dict[bytes, bytes] = {}
@@ -158,7 +158,7 @@ def arrow_field(name: str, schema: Schema | None) -> pa.Field:
 
 
 def is_schemaless(arrow: pa.Field) -> bool:
-    """Whether the field's text is JSON of values without a schema."""
+    """Whether the field holds schemaless values as JSON text."""
     return _SCHEMALESS in (arrow.metadata or {})
 
 
@@ -169,14 +169,14 @@ def default_of(arrow: pa.Field) -> str | None:
 
 
 def with_default(arrow: pa.Field, default: str | None) -> pa.Field:
-    """The field with another default, as JSON text; None takes it away."""
+    """The field with another default, as JSON text; None removes the default."""
     return _with_metadata(arrow, {_DEFAULT: default})
 
 
 def with_identity(
     arrow: pa.Field, *, name: str | None = None, version: int | None = None
 ) -> pa.Field:
-    """The field with another name or version of its schema; None leaves it."""
+    """The field with another schema name or version; None keeps the current one."""
     changes = {_NAME: name, _VERSION: str(version) if version is not None else None}
     return _with_metadata(arrow, {key: text for key, text in changes.items() if text is not None})
 
@@ -184,11 +184,11 @@ def with_identity(
 def schema_of(arrow: pa.Field) -> Schema | None:
     """The schema that an Arrow field carries; None for schemaless values.
 
-    Fields that a connector made without thinking of schemas have one, too: the types that no schema
-    has are taken for the next wider ones, timestamps of any unit for milliseconds.
+    Fields without Drover's metadata have a schema, too: an Arrow type without an equivalent maps to
+    the next wider schema type, a timestamp of any unit to milliseconds.
 
     Raises:
-        SchemaError: the type has no counterpart (intervals, unions).
+        SchemaError: the Arrow type has no equivalent schema type (intervals, unions).
     """
     if is_schemaless(arrow):
         return None
@@ -200,7 +200,7 @@ def schema_of(arrow: pa.Field) -> Schema | None:
     parameters: dict[str, str] = json.loads(metadata.get(_PARAMETERS, b"{}"))
     kind, logical_name, fields, key_schema, value_schema = _shape(arrow)
     if pa.types.is_decimal(arrow.type):
-        # the precision is told only where it differs from what a schema without it stands for
+        # a schema without a precision means 38 digits, so add the parameter for other values only
         parameters = {SCALE: str(arrow.type.scale)} | parameters
         if arrow.type.precision != DECIMAL128_DIGITS:
             parameters = {PRECISION: str(arrow.type.precision)} | parameters
@@ -224,7 +224,7 @@ def _with_metadata(arrow: pa.Field, changes: Mapping[bytes, str | None]) -> pa.F
         metadata.pop(key, None)
         if text is not None:
             metadata[key] = text.encode()
-    # remove_metadata: with_metadata does not take None
+    # with_metadata does not accept None
     return arrow.with_metadata(metadata) if metadata else arrow.remove_metadata()
 
 
@@ -285,5 +285,5 @@ def _inner(arrow: pa.Field) -> Schema:
 
 
 def plain(kind: Type, *, optional: bool = True, **more: Any) -> Schema:
-    """A schema of a type, optional unless told otherwise."""
+    """A schema of the type, optional by default; ``more`` are further attributes."""
     return Schema(kind, optional=optional, **more)

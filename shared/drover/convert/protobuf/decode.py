@@ -219,7 +219,7 @@ class _Reader:
         return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=arrow_type(schema))
 
     def _numbers(self, field: Any, found: Any) -> Any:
-        """Numbers of their own type: ``found`` are those of VARINT, else where they begin."""
+        """Numbers of the field's type; ``found`` has VARINT values, or positions of fixed ones."""
         dtype = _FIXED.get(field.type)
         if dtype is not None:
             return self._wire.fixed(found, dtype)

@@ -74,7 +74,7 @@ def parse_proto(text: str, references: tuple[tuple[str, str], ...] = ()) -> Prot
     serialized = _serialized(text)
     if serialized is not None:
         serialized.name = serialized.name or _MAIN
-        # protoc takes them along with those that are texts
+        # protoc accepts serialized files and text files together
         return _in_pool(serialized.name, _compiled({}, dict(references), serialized))
     return _in_pool(_MAIN, _compiled({_MAIN: text}, dict(references), None))
 

@@ -192,5 +192,5 @@ def _is_mistrusted(error: BaseException) -> bool:
 
 
 def in_order(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Settings sorted by name, without those that are None."""
+    """Settings sorted by name; None values are omitted."""
     return tuple(sorted((name, value) for name, value in settings.items() if value is not None))

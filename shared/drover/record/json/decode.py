@@ -1,8 +1,7 @@
-"""JSON in Kafka Connect's form as columns.
+"""Parses JSON in Kafka Connect's form into columns.
 
-Texts of one schema are read by Arrow's JSON reader at once. It takes only what Kafka Connect takes,
-so where it fails, or could read something else, the texts are read one by one (``values``): they
-give the same values or the error.
+Arrow's JSON reader parses all texts of a schema at once. Where it fails, or might differ from Kafka
+Connect, the texts are parsed one by one (``values``), with the same values or the error as result.
 """
 
 import json
@@ -35,30 +34,30 @@ from drover.record.json.values import (
 )
 from drover.record.schema import Schema, Type, arrow_type
 
-#: What each line begins with. The end of the line before is part of it, so that the column's bytes
-#: are what the reader reads; and as each line begins with a brace and ends with one, no two broken
-#: lines make a whole one together.
+#: Prefix of each line. It contains the newline that ends the previous line, so the column's bytes
+#: are the reader's input without a copy. Each line starts with a brace and ends with one, so two
+#: invalid lines cannot form a valid one.
 LINE_START = '\n{"payload":'
 _LEAST_BLOCK_BYTES = 1 << 20
 _MAX_BLOCK_BYTES = (1 << 31) - 1
 
 
 class NotFastError(Exception):
-    """Texts have to be read one by one."""
+    """These texts must be parsed one by one."""
 
 
 class NeverFastError(NotFastError):
-    """Those of this schema always have to."""
+    """All texts of this schema must be parsed one by one."""
 
 
 def schemaless_texts(values: Binaries) -> Texts:
-    """Any JSON, as texts that stay as they are; ``null`` and no bytes at all are null.
+    """The texts of any JSON, unchanged; the text ``null`` and empty bytes become null.
 
     Raises:
-        RecordError: a text is no JSON.
+        RecordError: a text is not JSON.
     """
     texts = utf8_texts(values)
-    # orjson only checks: Arrow's reader would not be faster, and takes what is no JSON (NaN)
+    # orjson only validates: Arrow's reader is no faster, and accepts NaN, which is not JSON
     nulls = each_value(
         lambda text: text == "" or (text is not None and parsed_json(text) is None), texts
     )
@@ -69,7 +68,7 @@ def parse_payloads(values: Texts | Binaries, schema: Schema, *, replace_null: bo
     """JSON texts (or their bytes), none of them null, as a column of the schema.
 
     Raises:
-        RecordError: a text is no JSON, or not of the schema.
+        RecordError: a text is not JSON, or does not match the schema.
     """
     lines = pc.binary_join_element_wise(
         pa.scalar(LINE_START), utf8_texts(values), pa.scalar("}"), pa.scalar("")
@@ -78,10 +77,10 @@ def parse_payloads(values: Texts | Binaries, schema: Schema, *, replace_null: bo
 
 
 def each_value(read: Callable[[Any], Any], values: Array) -> list[Any]:
-    """What ``read`` makes of every value.
+    """The results of ``read`` for every value.
 
     Raises:
-        RowsError: of every value for which it raised a RecordError.
+        RowsError: ``read`` raised a RecordError; it has the errors of all such rows.
     """
     found: list[Any] = []
     errors: dict[int, RecordError] = {}
@@ -96,10 +95,10 @@ def each_value(read: Callable[[Any], Any], values: Array) -> list[Any]:
 
 
 def parse_lines(lines: Texts, schema: Schema, replace_null: bool) -> Array:
-    """The payloads of lines of the form {"payload":…} behind LINE_START, as a column of the schema.
+    """The payloads of lines {"payload":…} that start with LINE_START, as a column of the schema.
 
     Raises:
-        RecordError: a line is no JSON, or its payload is not of the schema.
+        RecordError: a line is not JSON, or its payload does not match the schema.
     """
     if not len(lines):
         return pa.array([], arrow_type(schema))
@@ -108,16 +107,16 @@ def parse_lines(lines: Texts, schema: Schema, replace_null: bool) -> Array:
     except NeverFastError:
         return parse_each(lines, schema, replace_null)
     except (NotFastError, RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # without lines that are no JSON at all the others may be read at once
+        # report lines that are not JSON first: the caller may parse the other lines at once
         each_value(_loader(schema), lines)
         return parse_each(lines, schema, replace_null)
 
 
 def parse_each(lines: Texts, schema: Schema, replace_null: bool) -> Array:
-    """The payloads, line by line.
+    """The payloads, parsed line by line.
 
     Raises:
-        RecordError: a line is no JSON, or its payload is not of the schema.
+        RecordError: a line is not JSON, or its payload does not match the schema.
     """
     read = reader_of(schema, replace_null=replace_null)
     loads = _loader(schema)
@@ -131,10 +130,10 @@ def parse_each(lines: Texts, schema: Schema, replace_null: bool) -> Array:
 
 
 def check_envelope(found: Any, fields: set[str]) -> None:
-    """Refuse a parsed value that is no object of exactly these fields.
+    """Check that a parsed value is an object of exactly these fields.
 
     Raises:
-        RecordError: it has other fields, or is no object.
+        RecordError: it has other fields, or is not an object.
     """
     if not isinstance(found, dict) or set(found) != fields:
         raise RecordError(
@@ -144,10 +143,10 @@ def check_envelope(found: Any, fields: set[str]) -> None:
 
 
 def array_of(values: list[Any], kind: pa.DataType) -> Array:
-    """Values that a reader gave, as a column.
+    """The values of a reader, as a column.
 
     Raises:
-        RecordError: one does not fit into the type.
+        RecordError: a value does not fit into the type.
     """
     try:
         return pa.array(values, kind)
@@ -156,11 +155,11 @@ def array_of(values: list[Any], kind: pa.DataType) -> Array:
 
 
 def parse_fast(lines: Texts, schema: Schema, replace_null: bool) -> Array:
-    """The payloads of all lines at once; equal to ``parse_each``, or an error.
+    """The payloads of all lines, parsed at once; the same values as ``parse_each``, or an error.
 
     Raises:
-        NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError: they have to be read one by one.
-        RecordError: bytes or a decimal are none.
+        NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError: use ``parse_each`` instead.
+        RecordError: bytes, a decimal or a time are invalid.
     """
     table = _read_lines(lines, pa.schema([("payload", _wire_type(schema))]))
     column = table.column("payload").combine_chunks()
@@ -168,11 +167,11 @@ def parse_fast(lines: Texts, schema: Schema, replace_null: bool) -> Array:
 
 
 def _read_lines(lines: Texts, explicit: pa.Schema) -> pa.Table:
-    """The lines, one row for each.
+    """Parses the lines into one row each.
 
     Raises:
-        pa.ArrowInvalid: they are not of this schema.
-        NotFastError: a line is not one row.
+        pa.ArrowInvalid: the lines do not match this schema.
+        NotFastError: the reader found more or fewer rows than lines.
     """
     longest = pc.max(pc.binary_length(lines)).as_py()
     table = pj.read_json(
@@ -189,7 +188,7 @@ def _read_lines(lines: Texts, explicit: pa.Schema) -> pa.Table:
 
 
 def _wire_type(schema: Schema) -> pa.DataType:
-    """What the reader is asked for: numbers, texts, booleans, structs and lists of them."""
+    """The type for Arrow's reader: numbers, texts, booleans, structs and lists of them."""
     match schema.type:
         case Type.STRUCT:
             return pa.struct([(each.name, _wire_type(each.schema)) for each in schema.fields])
@@ -206,7 +205,7 @@ def _wire_type(schema: Schema) -> pa.DataType:
 
 
 def _from_wire(column: Array, schema: Schema, replace_null: bool, parent: Mask | None) -> Array:
-    """``parent``: where the value that this is part of is not null; None for everywhere."""
+    """Converts from ``_wire_type``. ``parent``: rows with a non-null parent, None for all."""
     if column.null_count:
         column = _replaced(column, schema, replace_null, parent)
     kind = arrow_type(schema)
@@ -234,7 +233,7 @@ def _from_wire(column: Array, schema: Schema, replace_null: bool, parent: Mask |
             )
         case Type.FLOAT32 | Type.FLOAT64:
             if not pc.all(pc.is_finite(column)).as_py() and len(column) > column.null_count:
-                raise NotFastError  # the reader takes NaN without quotes, which is no JSON
+                raise NotFastError  # the reader accepts unquoted NaN, which is not JSON
     if schema.name == schemas.TIME and len(column) > column.null_count:
         bounds = pc.min_max(column)
         check_time(bounds["min"].as_py())
@@ -251,7 +250,7 @@ def _struct_from_wire(
         for each, child in zip(schema.fields, column.flatten(), strict=True)
     ]
     if not children:
-        raise NeverFastError  # from_arrays and cast lose which of them are null
+        raise NeverFastError  # from_arrays and cast lose the null mask
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=_null_mask(column))
 
 
@@ -265,20 +264,20 @@ def _replaced(column: Array, schema: Schema, replace_null: bool, parent: Mask | 
             raise NotFastError
         default = json.loads(schema.default)
         if pa.types.is_floating(column.type):
-            default = float(default)  # "NaN" is text
+            default = float(default)  # non-finite defaults are JSON strings
         return pc.fill_null(column, pa.scalar(default, column.type))
     if not schema.optional:
         absent = column.is_null() if parent is None else pc.and_(column.is_null(), parent)
         if pc.any(absent).as_py():
-            raise NotFastError  # row by row gives the message
+            raise NotFastError  # parsing row by row yields the message
     return column
 
 
 def utf8_texts(values: Texts | Binaries) -> Texts:
-    """The texts of bytes.
+    """Decodes bytes as UTF-8.
 
     Raises:
-        RecordError: bytes are no UTF-8.
+        RecordError: the bytes are not UTF-8.
     """
     try:
         return values.cast(pa.string())
@@ -301,7 +300,7 @@ def parsed_json(text: str) -> Any:
     """Parsed JSON.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the text is not JSON.
     """
     try:
         return orjson.loads(text)
@@ -313,7 +312,7 @@ def parsed_exactly(text: str) -> Any:
     """Parsed JSON, with fractions as decimals.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the text is not JSON.
     """
     try:
         return exact_json(text)

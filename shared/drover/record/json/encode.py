@@ -1,4 +1,4 @@
-"""Columns as JSON: texts of whole columns are joined by Arrow's kernels, whatever their nesting."""
+"""Writes columns as JSON: Arrow's kernels join the texts of whole columns, at any nesting."""
 
 import base64
 import json
@@ -31,10 +31,10 @@ _WHOLE = r"^-?[0-9]+$"
 
 
 def json_texts(field: pa.Field, values: Array, form: JsonForm = PLAIN) -> Texts:
-    """The JSON of every value, null for null; ``field`` carries their schema.
+    """The JSON of every value, null for null; ``field`` carries the schema.
 
-    Nulls within values are ``null``, whatever their schema says of them. Values without a schema
-    stay as they were written, but for what JSON has no type for (see ``schemaless``).
+    Nulls within values are ``null``, even where the schema requires a value. Schemaless texts
+    remain unchanged, except values for which JSON has no type (see ``schemaless``).
     """
     if is_schemaless(field):
         return plain_texts(values, form)
@@ -55,15 +55,15 @@ def checked_texts(
     """The JSON of every value of the schema that ``field`` carries, between ``before`` and
     ``after``; null is ``null``.
 
-    ``defaults``: null is the default of its schema, if that has one.
+    ``defaults``: the schema's default, if any, replaces null.
 
     Raises:
-        RecordError: a required value is null, and has no default.
+        RecordError: a required value is null, and no default replaces it.
     """
     writer = _Writer(form, defaults=defaults, checked=True)
     field, values = _decoded(field, values)
     if pa.types.is_struct(values.type) and values.type.num_fields and not values.null_count:
-        return writer.structs(field, values, before, after)  # spares a copy of every text
+        return writer.structs(field, values, before, after)  # saves a copy of each text
     texts = writer.write(field, values, None)
     if not (before or after):
         return texts
@@ -71,9 +71,7 @@ def checked_texts(
 
 
 def default_text(field: pa.Field, form: JsonForm) -> str:
-    """The default of the schema that ``field`` carries, which has one, in a form of Kafka
-    Connect's.
-    """
+    """The default of ``field``'s schema, in a form of Kafka Connect's. The schema must have one."""
     default = default_of(field)
     assert default is not None
     if form.decimals is Decimals.BASE64 or not has_decimal(field.type):
@@ -85,7 +83,7 @@ def default_text(field: pa.Field, form: JsonForm) -> str:
 def iso_texts(times: Array) -> Texts:
     """Dates, times and timestamps in ISO 8601, without quotes."""
     if pa.types.is_timestamp(times.type) and times.type.tz is not None:
-        # as UTC, without asking the machine for time zones
+        # converts to UTC without the machine's time zone database
         unit = times.type.unit
         texts = times.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.string())
         texts = pc.binary_join_element_wise(texts, "Z", "")
@@ -104,7 +102,7 @@ def base64_texts(values: Array) -> Texts:
 
 
 class _Writer:
-    """``checked``: what the schema does not allow is an error."""
+    """Writes values as JSON. ``checked``: values that the schema does not allow are errors."""
 
     def __init__(self, form: JsonForm, *, defaults: bool, checked: bool) -> None:
         self._form = form
@@ -112,7 +110,7 @@ class _Writer:
         self._checked = checked
 
     def write(self, field: pa.Field, values: Array, parent: Mask | None) -> Texts:
-        """``parent``: where the value that these are part of is not null; None for everywhere."""
+        """JSON of values or defaults. ``parent``: rows with a non-null parent, None for all."""
         field, values = _decoded(field, values)
         if not values.null_count:
             return self.texts(field, values)
@@ -127,7 +125,7 @@ class _Writer:
         return pc.fill_null(self.texts(field, values), missing)
 
     def texts(self, field: pa.Field, values: Array) -> Texts:
-        """The JSON of values; any text for null."""
+        """The JSON of values; the text of a null value is arbitrary."""
         kind, types = values.type, pa.types
         if types.is_struct(kind):
             return self.structs(field, values)
@@ -146,20 +144,20 @@ class _Writer:
         if is_list(kind):
             return self._arrays(field, values)
         if self._checked and types.is_uint64(kind):
-            values = values.cast(pa.int64())  # an error for what no schema has a type for
+            values = values.cast(pa.int64())  # raises for values beyond int64
         return values.cast(pa.string())
 
     def structs(self, field: pa.Field, values: Array, begin: str = "", end: str = "") -> Texts:
-        """Structs as objects, null for null."""
+        """Structs as JSON objects, null for null."""
         parent = values.is_valid() if values.null_count else None
         if not values.type.num_fields:
             empty = pa.repeat(pa.scalar(f"{begin}{{}}{end}"), len(values))
             return empty if parent is None else pc.if_else(parent, empty, _NO_TEXT)
         parts: list[Texts | pa.Scalar] = []
         before, quote = begin + "{", ""
-        # flatten: a child's nulls are the struct's, too, and its slice is
+        # flatten() applies the struct's nulls and its slice to the children
         for each, child in map(_decoded, field.type, values.flatten()):
-            # quotes beside texts are part of what is between them, which spares a copy of each
+            # the separators contain the quotes around texts, which saves a copy of each text
             quote = '"' if is_text(child.type) and not child.null_count else ""
             try:
                 text = _inner_text(child) if quote else self.write(each, child, parent)
@@ -217,7 +215,7 @@ class _Writer:
         texts = values.cast(pa.string())
         whole = pc.match_substring_regex(texts, _WHOLE)
         if pc.any(whole).as_py():
-            # else readers without a schema would take it for an integer
+            # without a fraction, readers without a schema would parse an integer
             texts = pc.if_else(whole, _framed("", texts, ".0"), texts)
         if self._form.non_finite_is_null:
             return texts if all_finite else texts.fill_null(_NULL)
@@ -247,7 +245,7 @@ def _decoded(field: pa.Field, values: Array) -> tuple[pa.Field, Array]:
 
 
 def _counted(field: pa.Field, values: Array) -> Array:
-    """Days or milliseconds; what is finer than a millisecond is cut off."""
+    """Days, or milliseconds truncated from finer units."""
     kind = arrow_type(_schema_of(field))
     if values.type != kind:
         if pa.types.is_timestamp(values.type):
@@ -268,7 +266,7 @@ def _framed(begin: str, texts: Texts, end: str) -> Texts:
 
 
 def _as_texts(texts: Texts) -> Texts:
-    """JSON of keys as the names of an object's fields: what is no text becomes one."""
+    """The JSON of keys as field names of an object: quotes keys that are not strings."""
     is_quoted = pc.starts_with(texts, '"')
     return pc.if_else(is_quoted, texts, _quoted(texts))
 
@@ -278,16 +276,17 @@ def _quoted(values: Array) -> Texts:
 
 
 def _inner_text(values: Array) -> Texts:
-    """What is between the quotes of texts."""
+    """The escaped texts, without quotes."""
     texts = values.cast(pa.string())
     special = _special_bytes(texts)
     return _escaped(texts, special) if special else texts
 
 
 def _special_bytes(texts: Texts) -> bytes:
-    """A byte that JSON escapes and the texts have: a control character first; empty for none.
+    """The escaping that the texts need: a null byte if they have control characters, else a quote
+    if they have quotes or backslashes, else empty.
 
-    It looks at all bytes of the column at once, which costs much less than a regular expression.
+    It checks all bytes of the column at once, which is much cheaper than a regular expression.
     """
     data = text_bytes(texts)
     if not ((data < 0x20) | (data == 0x22) | (data == 0x5C)).any():

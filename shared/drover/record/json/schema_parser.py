@@ -1,4 +1,4 @@
-"""Kafka Connect's schemas from JSON, as its JsonConverter writes them."""
+"""Parses Kafka Connect's schemas from the JSON that its JsonConverter writes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,10 +20,10 @@ _TYPES = {str(kind): kind for kind in Type}
 
 @lru_cache(maxsize=_CACHED_SCHEMA_COUNT)
 def parse_schema(text: str) -> Schema | None:
-    """The schema of a text of ``schema_writer``, or of Kafka Connect's; None for null.
+    """Parses a schema that ``schema_writer`` or Kafka Connect wrote; None for null.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the text is not a valid schema.
     """
     try:
         found = exact_json(text)

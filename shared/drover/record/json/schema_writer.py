@@ -1,4 +1,4 @@
-"""Kafka Connect's schemas as JSON, with their keys in the order of its JsonConverter."""
+"""Writes Kafka Connect's schemas as JSON, with keys in its JsonConverter's order."""
 
 import json
 
@@ -6,12 +6,12 @@ from drover.record.json.encode import default_text
 from drover.record.json.form import CONNECT, JsonForm
 from drover.record.schema import Schema, Type, arrow_field
 
-#: The schema of values without one.
+#: The JSON of a schemaless value's schema.
 NO_SCHEMA = "null"
 
 
 def schema_text(schema: Schema | None, form: JsonForm = CONNECT) -> str:
-    """The schema as JSON, with defaults in the form of its values; None is NO_SCHEMA."""
+    """The schema as JSON, with defaults in the form of the values; NO_SCHEMA for None."""
     return NO_SCHEMA if schema is None else _text(schema, None, form)
 
 

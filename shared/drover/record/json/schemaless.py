@@ -1,8 +1,8 @@
-"""Values without a schema: as batches hold them, and as they are written.
+"""Schemaless values: their encoding in batches, and their output as JSON.
 
-A batch holds JSON texts. What JSON has no type for (a transform may put dates or bytes into such a
-value) is an object with the one key TAG there, whose value is [kind, text], so that ``loads`` gives
-the same value back. Writers replace it by a form of JSON (see ``form``).
+A batch holds JSON texts. A value for which JSON has no type (a transform may add dates or bytes) is
+an object with the single key TAG, whose value is [kind, text]; ``loads`` restores the value from
+it. Writers replace it by a form of JSON (see ``form``).
 """
 
 import base64
@@ -20,7 +20,7 @@ from drover.record.decimals import decimal_base64, unscaled
 from drover.record.errors import RecordError
 from drover.record.json.form import PLAIN, Decimals, JsonForm
 
-#: No field of a user's is called so.
+#: The null character keeps it distinct from users' field names.
 TAG = "\u0000drover"
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -29,20 +29,20 @@ _ESCAPED_TAG = json.dumps(TAG)[1:-1]
 
 
 def dumps(value: object) -> str:
-    """A value of dicts with text keys, lists, text, numbers, booleans, None, bytes, decimals, dates
-    and times, as a batch holds it. Numbers that are not finite are NaN and Infinity.
+    """Encodes a value of dicts with text keys, lists, text, numbers, booleans, None, bytes,
+    decimals, dates and times for a batch. Non-finite numbers are NaN and Infinity.
 
     Raises:
-        TypeError: something else is in it.
+        TypeError: the value contains another type.
     """
     return _ENCODER.encode(value)
 
 
 def loads(text: str) -> Any:
-    """The value of a text of ``dumps``, or of any other JSON.
+    """Parses a text of ``dumps``, or any other JSON.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     if TAG in text or _ESCAPED_TAG in text:
         return json.loads(text, object_hook=_untagged)
@@ -50,10 +50,10 @@ def loads(text: str) -> Any:
 
 
 def plain_texts(texts: Texts, form: JsonForm) -> Texts:
-    """Texts of ``dumps`` without tags. Texts that have none stay as they are.
+    """Replaces tagged objects in texts of ``dumps``. Texts without tags remain unchanged.
 
     Raises:
-        RecordError: a text that seems to have a tag is no JSON.
+        RecordError: a text with a tag is not JSON.
     """
     tagged = pc.fill_null(pc.match_substring(texts, _ESCAPED_TAG), False)
     if not pc.any(tagged).as_py():
@@ -66,7 +66,7 @@ def plain_texts(texts: Texts, form: JsonForm) -> Texts:
 
 
 def value_text(value: Any, form: JsonForm = PLAIN) -> str:
-    """A value that ``dumps`` takes as JSON of a form; what else is in it is the text of it."""
+    """A value that ``dumps`` accepts, in a form of JSON; other types become their ``str``."""
     match value:
         case dict():
             fields = (f"{_name(key, form)}:{value_text(each, form)}" for key, each in value.items())
@@ -115,7 +115,7 @@ def _iso_text(value: datetime.date | datetime.time) -> str:
 
 
 def _counted(value: datetime.date | datetime.time) -> int:
-    """Days since 1970, else milliseconds: of the day or since 1970."""
+    """Days since 1970 of a date, milliseconds of a time or since 1970 of a timestamp."""
     if isinstance(value, datetime.time):
         value = datetime.datetime.combine(_EPOCH.date(), value, datetime.UTC)
     if isinstance(value, datetime.datetime):
@@ -141,7 +141,7 @@ def _tagged(value: object) -> dict[str, list[str]]:
     raise TypeError(f"a {type(value).__name__} cannot be part of a value without a schema")
 
 
-#: json.dumps would make one for each value.
+#: One encoder for all values: json.dumps would create one for each.
 _ENCODER = json.JSONEncoder(default=_tagged, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -1,8 +1,9 @@
-"""Single values: from parsed JSON, in Kafka Connect's form, to what pyarrow makes arrays of.
+"""Converts single values from parsed JSON, in Kafka Connect's form, to input for pyarrow arrays.
 
-``decode`` reads whole columns at once where it can, and leaves rare shapes and faulty rows to this
-module, which gives the same values and names the fault. Where Kafka Connect turns what does not
-fit into 0, false or null without a word (text for a number, 300 for an int8), this is an error.
+``decode`` reads whole columns at once where it can. For rare shapes and faulty rows it uses this
+module, which returns the same values and names the fault. Kafka Connect silently converts values of
+another type or range (text for a number, 300 for an int8) to 0, false or null; this module raises
+an error.
 """
 
 import base64
@@ -31,7 +32,7 @@ from drover.record.schema import (
     schema_of,
 )
 
-#: From parsed JSON to a value for pyarrow.
+#: Converts parsed JSON to a value for pyarrow.
 Reader = Callable[[Any], Any]
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
@@ -43,7 +44,7 @@ def exact_json(text: str | bytes) -> Any:
     """Parsed JSON, with fractions as decimals.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     try:
         return json.loads(text, parse_float=decimal.Decimal, parse_constant=_refuse)
@@ -54,8 +55,8 @@ def exact_json(text: str | bytes) -> Any:
 def reader_of(schema: Schema, *, replace_null: bool = True) -> Reader:
     """A function from parsed JSON to a value of the schema, for pyarrow.
 
-    Dates, times and timestamps are whole numbers, maps are lists of pairs. ``replace_null``: what
-    is null or missing is the schema's default, if it has one. The function raises RecordError.
+    Dates, times and timestamps become whole numbers, maps lists of pairs. With ``replace_null`` the
+    schema's default, if any, replaces null and missing values. The function raises RecordError.
     """
     read = _reader(schema, replace_null)
     default = None
@@ -74,10 +75,10 @@ def reader_of(schema: Schema, *, replace_null: bool = True) -> Reader:
 
 
 def default_column(field: pa.Field, count: int) -> Array | None:
-    """The default of the schema that ``field`` carries, ``count`` times; None where it has none.
+    """A column of ``count`` copies of the default of ``field``'s schema; None without a default.
 
     Raises:
-        RecordError: the default is no value of the schema.
+        RecordError: the default is not a value of the schema.
     """
     text = default_of(field)
     if text is None:
@@ -89,7 +90,7 @@ def default_column(field: pa.Field, count: int) -> Array | None:
     )
     if default.type != field.type:
         default = default.cast(field.type, safe=False)
-    # take, as pa.repeat does not take nested values
+    # take(), because pa.repeat does not support nested values
     return default if count == 1 else default.take(pa.array(np.zeros(count, np.int64)))
 
 
@@ -97,7 +98,7 @@ def bytes_of(found: Any) -> bytes:
     """The bytes of a base64 text.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the value is not base64 text.
     """
     if not isinstance(found, str):
         raise _mismatch(found, Type.BYTES)
@@ -108,10 +109,10 @@ def bytes_of(found: Any) -> bytes:
 
 
 def decimal_of(schema: Schema, found: Any) -> decimal.Decimal:
-    """A decimal from a number or from the base64 of its digits, with the schema's scale.
+    """A decimal from a number or from the base64 of its unscaled value, with the schema's scale.
 
     Raises:
-        RecordError: it does not fit into the schema's digits.
+        RecordError: it is neither, or does not fit into the schema's digits.
     """
     scale = int(schema.parameters[SCALE])
     if isinstance(found, str):
@@ -136,10 +137,10 @@ def decimal_of(schema: Schema, found: Any) -> decimal.Decimal:
 
 
 def check_time(found: int) -> int:
-    """A time of day in milliseconds.
+    """Returns a time of day in milliseconds unchanged.
 
     Raises:
-        RecordError: a day does not have as many.
+        RecordError: it is negative or not less than a day.
     """
     if not 0 <= found < DAY_MS:
         raise RecordError(f"the time {found} is not among the milliseconds of a day")
@@ -148,7 +149,7 @@ def check_time(found: int) -> int:
 
 def _reader(schema: Schema, replace_null: bool) -> Reader:
     kind = schema.type
-    schemas.arrow_type(schema)  # refuses schemas that contradict themselves
+    schemas.arrow_type(schema)  # raises SchemaError for inconsistent schemas
     if kind is Type.BYTES and schema.name == schemas.DECIMAL:
         return lambda found: decimal_of(schema, found)
     if kind is Type.INT32 and schema.name == schemas.TIME:
@@ -167,7 +168,7 @@ def _reader(schema: Schema, replace_null: bool) -> Reader:
 
 def _whole(found: Any, kind: Type) -> int:
     if isinstance(found, float):
-        # larger floats may stand for several whole numbers
+        # a larger float does not identify one whole number
         if not found.is_integer() or abs(found) > 2**53:
             raise RecordError(f"the number {_short(found)} is no value of type {kind}")
         found = int(found)
