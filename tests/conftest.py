@@ -1,4 +1,4 @@
-"""What all tests share: none fails because a machine is slow, and faults run when asked for."""
+"""Pytest options and hooks: no deadlines for slow machines, and fault tests only on request."""
 
 import os
 import subprocess
@@ -15,34 +15,34 @@ settings.register_profile(
     "unhurried",
     settings(),
     deadline=None,
-    # a property without a number of its own has examples beside it, and each run draws others
+    # properties without an explicit count also have example tests, and each run draws new data
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
 
-#: What the tests marked `faults` are about: `make test-faults ONLY=…`.
+#: Subjects of the tests marked `faults`: `make test-faults ONLY=…`.
 SUBJECTS = (
     *("herder", "kafka", "coordinator", "engine", "connectors", "clients"),
     *("cluster", "mysql"),
 )
-#: Which run only when they are asked for by name, as they need what is not everywhere: a Docker
-#: engine, `make test-cluster`; a server that no stable release of Debian has, `make test-mysql`.
+#: Subjects that run only when selected by name, because of their requirements: a Docker engine
+#: (`make test-cluster`), or a server that no stable Debian release has (`make test-mysql`).
 BY_NAME = ("cluster", "mysql")
 
 
-#: Writing the archive takes the CPU that five sessions save.
+#: Writing the archive costs as much CPU time as it saves for five sessions.
 _ARCHIVE_PAYS_FROM_TESTS = 100
 
 _HERE = Path(__file__).parent
 _DEPTH = len(_HERE.parts)
-#: What takes long comes first, so that no process is left with it at the end.
+#: Long tests run first, so the processes finish at about the same time.
 _ORDER = ("cluster", "kafka", "spark", "contract", "e2e", "simulation", "property", "integration")
 _RANKS = {name: rank - len(_ORDER) for rank, name in enumerate(_ORDER)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """With ``--faults`` the tests of faults run, else all others."""
+    """Add ``--faults``, which runs only the fault tests; without it all other tests run."""
     parser.addoption(
         "--faults",
         nargs="?",
@@ -52,11 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(wrapper=True)  # before and after pytest-xdist looks for groups
+@pytest.hookimpl(wrapper=True)  # adds marks before pytest-xdist reads groups, sorts after it
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Deselect the tests of faults, or all others; and share the rest out among processes."""
+    """Select the fault tests or all others, and distribute them among processes."""
     select(config, items)
     share_spark_classes(config, items)
     for item in items:
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(
 
 
 def share_spark_classes(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have Spark's JVMs use an archive of classes, and write it where many of them will start."""
+    """Let Spark's JVMs use a class archive, and write it if many JVMs will start."""
     with_spark = sum(group_of(item) in ("kafka", "cluster", "spark") for item in items)
     if with_spark < _ARCHIVE_PAYS_FROM_TESTS or (archive := archive_path()) is None:
         return
@@ -83,13 +83,13 @@ def share_spark_classes(config: pytest.Config, items: list[pytest.Item]) -> None
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process that may have ended."""
+    """Kill a process, which may have ended, and wait for it."""
     process.kill()
     process.wait()
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """Which tests run in the same process as this one, since they share what starts slowly."""
+    """The group of tests that run in one process because they share a slow start."""
     if own := item.get_closest_marker("xdist_group"):
         return str(own.args[0])
     if item.get_closest_marker("kafka") or item.path.is_relative_to(_HERE / "kafka"):
@@ -106,7 +106,7 @@ def _rank(item: pytest.Item) -> int:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of faults, or all others."""
+    """Keep the fault tests, or all others."""
     asked: str | None = config.getoption("--faults")
     chosen: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -122,7 +122,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def subject_of(item: pytest.Item) -> str | None:
-    """What a test of faults is about; None for any other test."""
+    """The subject of a fault test; None for any other test."""
     marker = item.get_closest_marker("faults")
     if marker is None:
         return None

@@ -1,4 +1,4 @@
-"""The logs that the config store runs on."""
+"""Config stores on each kind of log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["kafka", "topic_prefix"]
 async def processes(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[ConfigProcesses]:
-    """Config stores on one log, of each kind."""
+    """Config store processes on one log; the parameter is the kind of log."""
     if request.param == "memory":
         opening = in_memory()
     elif request.param == "sqlite":

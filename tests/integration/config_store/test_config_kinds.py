@@ -1,4 +1,4 @@
-"""The rest of the config store's API: histories, session keys, logger levels, sets in parts."""
+"""Other parts of the config store's API: histories, session keys, logger levels, multipart sets."""
 
 import asyncio
 from pathlib import Path
@@ -91,7 +91,7 @@ async def test_a_history_of_large_configs_comes_in_pages(path: Path) -> None:
     assert error.violations[0].field == "page_token"
 
 
-# what all workers share
+# records for all workers
 
 
 async def test_session_keys_and_logger_levels_reach_watchers_and_the_snapshot(path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_what_is_wrong_is_told_all_at_once(path: Path) -> None:
         assert await client.get_end_offset() == 0
 
 
-# sets in parts
+# multipart sets
 
 
 async def test_a_set_larger_than_several_messages_is_one_set(path: Path) -> None:
@@ -205,7 +205,8 @@ async def test_until_the_last_part_nothing_is_written_and_a_restart_loses_what_c
             await stub.PutTaskConfigs(a_part(epoch, part, more=True), timeout=10)
         first = await stub.PutTaskConfigs(a_part(epoch, 2, more=False), timeout=10)
         assert first.end_offset == 5
-        # a repeated call hears that the parts are gone, and the whole request its first answer
+        # a repeated last part is refused, as the other parts are gone; if all parts are repeated,
+        # the store returns its first answer
         with pytest.raises(grpc.RpcError):
             await stub.PutTaskConfigs(a_part(epoch, 2, more=False), timeout=10)
         for part in range(2):
@@ -255,6 +256,3 @@ async def test_a_set_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             )
         assert error.value.reason is Reason.TOO_LARGE
         assert await client.get_end_offset() == 1
-
-
-# the sequence that offsets count in

@@ -1,4 +1,4 @@
-"""Several config stores on one log, and clients that go on at another one."""
+"""Two config stores on one log, and clients that fail over to the other store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def names(client: ConfigStoreClient) -> list[str]:
 
 
 async def at(replica: Replica, name: str) -> None:
-    """It knows this connector."""
+    """Wait until the replica serves this connector."""
     async with channel(replica.address) as connection:
         client = ConfigStoreClient(connection)
 
@@ -63,7 +63,7 @@ async def test_what_one_store_writes_the_other_serves(
 async def test_a_watch_goes_on_at_the_other_store(
     stores: Replicas, client: ConfigStoreClient
 ) -> None:
-    """Without a snapshot, and without missing or repeating anything."""
+    """The watch needs no new snapshot, and misses and repeats no event."""
     seen: list[object] = []
 
     async def watch() -> None:
@@ -124,13 +124,13 @@ async def test_a_request_that_failed_though_it_was_written_is_written_once(
 ) -> None:
     epoch = await lead(client)
     stores.one.log.fail_next_append(written=True)
-    # repeated by the client, at the other store, which has no claim yet
+    # the client retries at the other store, where the epoch has no claim yet
     with raises_reason(Reason.STALE_WRITER_EPOCH):
         stores.two.log.hold_tail()
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch, request_id="r-1")
     claiming = asyncio.create_task(lead(client, 2))
     await asyncio.wait([claiming], timeout=0.2)
-    assert not claiming.done()  # before it knows what was written
+    assert not claiming.done()  # the claim waits until the store has read the log to its end
     stores.two.log.release_tail()
     epoch = await claiming
     await client.put_connector_config(name="a", config={}, writer_epoch=epoch, request_id="r-1")

@@ -141,9 +141,3 @@ async def test_unspecified_states_are_refused(path: Path) -> None:
     error = from_rpc_error(caught.value)
     assert isinstance(error, InvalidArgumentError)
     assert error.violations[0].field == "target_state"
-
-
-# loading
-
-
-# compaction

@@ -1,4 +1,4 @@
-"""Watching the config store over real gRPC: resume, fragments, slow and vanishing clients."""
+"""Watches of the config store over real gRPC: resume, fragments, slow and vanished clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 10.0) -> Wire:
-    """As ``wire``, with other limits of watch streams."""
+    """Like ``wire``, with other limits for watch streams."""
 
     def wired(log: Log, clock: Clock, server: RpcServer) -> Runtime[ConfigRecord]:
         machine = ConfigMachine(ChangeBuffer())
@@ -69,7 +69,7 @@ def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 1
 
 
 async def test_a_write_that_changes_nothing_still_moves_the_watchers_end(path: Path) -> None:
-    """Readers to the end wait for it."""
+    """A client that reads to the end waits for the new end offset."""
     async with store(path) as client:
         epoch = await lead(client)
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
@@ -111,7 +111,7 @@ async def test_a_large_set_of_tasks_comes_in_fragments(path: Path) -> None:
     assert len(messages) > 2
     assert [message.fragment for message in messages] == [True] * (len(messages) - 1) + [False]
     assert [message.created for message in messages] == [True] + [False] * (len(messages) - 1)
-    # who loses the stream in between begins the set again
+    # a client that loses the stream between fragments reads the whole set again
     assert {message.end_offset for message in messages[:-1]} == {end_offset - 1}
     assert isinstance(event.change, TaskConfigsUpdated)
     assert [int(config["t"]) for config in event.change.task_configs.values()] == list(range(count))
@@ -143,7 +143,7 @@ async def test_a_slow_watcher_is_dropped_and_resumes(path: Path) -> None:
 
 
 class RecordedLog:
-    """Stands for a module's logger; its level does not depend on other tests."""
+    """Replaces a module's logger: its level does not depend on other tests."""
 
     def __init__(self) -> None:
         self.methods: list[tuple[str, str]] = []
@@ -155,7 +155,7 @@ class RecordedLog:
 async def test_a_watcher_that_goes_away_in_the_middle_of_a_message_is_no_defect(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interceptors, "WRITE_MAX_S", 300.0)  # it is the client who ends it
+    monkeypatch.setattr(interceptors, "WRITE_MAX_S", 300.0)  # the client, not this limit, ends it
     async with running_service(path, wire) as service:
         client = ConfigStoreClient(service.channel)
         epoch = await lead(client)
@@ -176,7 +176,7 @@ async def test_a_watcher_that_goes_away_in_the_middle_of_a_message_is_no_defect(
 async def _read_all(
     stream: AsyncIterator[pb.WatchConfigsResponse], messages: list[pb.WatchConfigsResponse]
 ) -> None:
-    """``messages`` keeps what came before an error."""
+    """Read until an error; ``messages`` receives the messages before it."""
     while True:
         messages.append(await anext(stream))
 

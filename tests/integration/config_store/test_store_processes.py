@@ -1,4 +1,4 @@
-"""The stores as processes: signals, kill -9, and settings with which they do not start."""
+"""The stores as processes: signals, kill -9 and invalid settings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
-"""The rules of the config log, on every log: what a process writes, and what others make of it.
+"""The rules of the config log, on every kind of log: records written, and how stores read them.
 
-docs/store-rules.md says which rule is shown where.
+docs/store-rules.md lists the test of each rule.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def test_a_config_is_seen_by_all_once_it_is_written(processes: ConfigProce
         assert process.entry("c").config == {"v": "1"}
         assert process.entry("c").config_revision == second.revision
         assert process.entry("c").target_state is TargetState.STARTED
-        # told each time, though the second is like the first
+        # a watcher receives both changes, although the second config equals the first
         told = process.changes(start)
         assert [type(change) for change in told] == [ConnectorConfigUpdated] * 2
 
@@ -84,7 +84,7 @@ async def test_who_gives_up_on_a_slow_write_hears_its_outcome_by_asking_again(
         assert process.changes().count(ConnectorConfigRemoved("c")) == 1
 
 
-# who may write
+# write permission
 
 
 async def test_privileged_writes_need_the_claim_and_others_do_not(
@@ -121,7 +121,7 @@ async def test_a_later_leader_fences_the_earlier_one(processes: ConfigProcesses)
         with raises_reason(Reason.STALE_WRITER_EPOCH):
             await former.put("c", {"v": "3"})
         await former.state("c", TargetState.PAUSED)
-    else:  # one process at a time: it is the former leader's epoch that is refused
+    else:  # one process at a time: test the former leader's epoch in the new process
         later.epoch, epoch = former.epoch, later.epoch
         with raises_reason(Reason.STALE_WRITER_EPOCH):
             await later.put("c", {"v": "3"})
@@ -134,7 +134,7 @@ async def test_a_later_leader_fences_the_earlier_one(processes: ConfigProcesses)
         assert process.entry("c").target_state is TargetState.PAUSED
 
 
-# what a start finds
+# reading the log at start
 
 
 async def test_a_start_finds_every_kind_of_record_and_the_last_of_each_key_counts(
@@ -153,7 +153,7 @@ async def test_a_start_finds_every_kind_of_record_and_the_last_of_each_key_count
     await leader.level("x", "DEBUG")
     await leader.tasks("a", "three")
     await leader.state("a", TargetState.PAUSED)
-    # it counts for the offset, and for nothing else
+    # this record advances the offset and changes nothing else
     await processes.foreign(leader, ("task-a-0", properties(t="not committed")))
     present = leader.machine.snapshot()
     for process in await processes.after(leader):

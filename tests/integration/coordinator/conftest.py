@@ -1,4 +1,4 @@
-"""A coordinator in this process, on a directory of its own."""
+"""A coordinator in the test process, with its own directory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.group_members import RunningCoordinator
 
 @pytest.fixture
 async def coordinator(tmp_path: Path) -> AsyncIterator[RunningCoordinator]:
-    """It runs, and is stopped in good order at the end."""
+    """A running coordinator; it drains and stops after the test."""
     running = RunningCoordinator(tmp_path)
     await running.start()
     yield running

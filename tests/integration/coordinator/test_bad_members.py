@@ -1,4 +1,4 @@
-"""Members that ask for nonsense, vanish while parked, or do what members do not do."""
+"""Members that send invalid requests, vanish in a parked join, or exceed limits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Inside:
 
 @pytest.fixture
 async def bystander(coordinator: RunningCoordinator) -> AsyncIterator[GroupMember]:
-    """A member of the one group that nothing happens to; it must not notice."""
+    """A stable member of the group; no test may cause a rebalance for it."""
     async with GroupMember(coordinator.address, "bystander") as member:
         await form_group(member)
         generation = member.joined.generation if member.joined else 0
@@ -87,7 +87,7 @@ async def test_odd_texts_are_refused_by_every_call(stub: Stub) -> None:
     assert isinstance(await failure(watching.read()), InvalidArgumentError)
 
 
-#: A group id, a member id and a client id that are no UTF-8, one of them a lone surrogate.
+#: A group id, a member id and a client id that are not UTF-8; one is a lone surrogate.
 NO_TEXTS = [b"\x0a\x01\xff", b"\x12\x03\xed\xa0\x80", b"\x22\x02\xc3\x28"]
 
 
@@ -128,7 +128,7 @@ async def test_a_message_that_is_too_large_is_refused_by_the_transport(stub: Stu
     assert error.reason is Reason.TOO_LARGE
 
 
-# a group that is full, of members or of bytes
+# full groups: too many members or bytes
 
 
 async def test_metadata_that_the_leader_could_not_be_told_is_refused(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_metadata_that_the_leader_could_not_be_told_is_refused(tmp_path: P
             assert "less metadata" in error.message
         leader = next(each for each in joined if each.members)
         assert len(leader.members) == 7
-        share = bytes(550_000)  # with the metadata it is more than fits in a description
+        share = bytes(550_000)  # with the metadata, too large for a DescribeGroup response
         synced = await client.sync(
             group_id=GROUP,
             member_id=leader.member_id,
@@ -208,10 +208,10 @@ async def test_hundreds_that_vanish_while_parked_leave_nothing(tmp_path: Path) -
         )
 
         async def is_alone() -> bool:
-            joined = await stayer.join()  # 300 others need not be waited for
+            joined = await stayer.join()  # does not wait for the 300 others
             return [each.member_id for each in joined.members] == [stayer.member_id]
 
-        # a join that comes before the end of the others was seen still counts some of them
+        # until the coordinator sees the ends of the other connections, a join may include them
         await wait_until_async(is_alone)
         await stayer.sync()
         group = await stayer.client.describe(GROUP)

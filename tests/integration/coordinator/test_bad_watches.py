@@ -1,4 +1,4 @@
-"""Watches of clients that do not read, vanish, come back, or want too many of them."""
+"""Watches of clients that do not read, vanish, reconnect, or open too many watches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,7 +23,7 @@ from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, 
 from tests.support.inside_coordinator import Inside
 from tests.support.waiting import wait_until_async
 
-#: About forty messages of a watch fill the window of a client that does not read.
+#: With these options about forty watch messages fill the window of a client that does not read.
 STALLING = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
 GENERATIONS_MAX = 300
 
@@ -41,10 +41,10 @@ async def member(inside: Inside, coordinator: RunningCoordinator) -> AsyncIterat
 
 
 async def rebalance_until(member: GroupMember, condition: Callable[[], bool]) -> int:
-    """Let the only member of the group lead it through generations; returns how many changes.
+    """Let the group's only member rebalance until ``condition`` holds; returns the change count.
 
-    They are more than the window of a client takes that does not read. The next one begins when
-    the member's own watch has told of the one before: it is not to fall behind.
+    The changes exceed the window of a client that does not read. Each rebalance waits for the
+    member's own watch to show the previous generation, because this watch must not fall behind.
     """
     changes = 0
     for _ in range(GENERATIONS_MAX):
@@ -97,7 +97,7 @@ async def test_a_watcher_that_does_not_read_is_dropped_and_nobody_else_notices(
         stalled = stub.WatchGroup(watch_request(member))
         await stalled.read()
         assert inside.watch_count(member.member_id) == 2
-        # a full queue is forgotten at once; its stream ends when it can be written to
+        # the server drops a full queue at once, and ends its stream at the next possible write
         changes = await rebalance_until(member, lambda: inside.watcher_count() == 1)
         await member.wait_until(lambda: member.seen[-1].state is GroupState.STABLE)
         if by == "time":
@@ -110,7 +110,7 @@ async def test_a_watcher_that_does_not_read_is_dropped_and_nobody_else_notices(
     assert member.watch_error is None
     watched = inside.member(member.member_id)
     assert watched is not None
-    assert not watched.watch_broken  # it was the server who ended it
+    assert not watched.watch_broken  # the server ended the watch
     assert await member.heartbeat() is False
 
 
@@ -164,7 +164,7 @@ async def test_watches_that_come_and_go_leave_nothing_behind(
         for _ in range(10):
             calls = [stub.WatchGroup(watch_request(member)) for _ in range(20)]
             for call in calls:
-                # a member gets eight at a time
+                # a member may have eight watches at a time
                 with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
                     began_count += await leave(call)
     assert (began_count >= WATCHES_PER_MEMBER_MAX - 1) == (leave is cancel_when_it_began)

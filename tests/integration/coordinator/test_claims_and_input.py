@@ -1,4 +1,4 @@
-"""Claims and offsets, bad input, health while loading: what a client sees over real gRPC."""
+"""Claims and offsets, bad input and health while loading, over real gRPC."""
 
 import asyncio
 import sqlite3
@@ -150,7 +150,7 @@ async def test_every_violation_arrives_at_once(stub: Stub) -> None:
     ]
 
 
-#: What every RPC refuses, by its first fault.
+#: Invalid requests of every RPC, with the reason of the refusal.
 BAD_REQUESTS: list[tuple[str, Any, Reason]] = [
     ("Heartbeat", pb.HeartbeatRequest(), Reason.INVALID_GROUP_ID),
     ("Heartbeat", pb.HeartbeatRequest(group_id="g"), Reason.INVALID_REQUEST),

@@ -1,4 +1,4 @@
-"""A group's own offsets and its end, over real gRPC and on a real log."""
+"""A group's own offsets and its deletion, over real gRPC and on a real log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -39,7 +39,7 @@ async def client(coordinator: RunningCoordinator) -> AsyncIterator[CoordinatorCl
 
 
 async def commit(client: CoordinatorClient, group_id: str, **positions: int) -> None:
-    """Commit positions of partition 0 of topics."""
+    """Commit positions in partition 0 of topics, by topic."""
     offsets = [GroupOffset(topic, 0, offset) for topic, offset in positions.items()]
     result = await client.commit_group_offsets(group_id=group_id, offsets=offsets)
     assert {outcome for _, outcome in result.outcomes} == {COMMITTED}
@@ -132,7 +132,7 @@ async def test_a_deleted_group_comes_back_above_its_generations(
     await coordinator.stop()
     await coordinator.start()
     async with GroupMember(coordinator.address, "n") as member:
-        assert (await member.join()).generation == 4  # 3 was that of the empty group
+        assert (await member.join()).generation == 4  # the empty group had generation 3
 
 
 async def test_offsets_of_any_number_come_by_page(client: CoordinatorClient) -> None:

@@ -1,4 +1,4 @@
-"""Members over real gRPC: join, sync, watch, vanish; the coordinator stops and comes back."""
+"""Members over real gRPC: join, sync, watch and vanish; the coordinator restarts."""
 
 import asyncio
 import os
@@ -80,7 +80,7 @@ async def test_a_member_that_vanishes_is_out_long_before_its_session_ends(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(coordinator.stop)
         first, second, third = await three_members(coordinator, stack)
-        await third.vanish()  # its session would last ten minutes
+        await third.vanish()  # its session timeout is ten minutes
         for member in (first, second):
             await member.wait_until_rejoin_needed()
         joined = await asyncio.gather(first.join(), second.join())
@@ -109,7 +109,7 @@ async def test_a_member_that_vanishes_in_a_parked_join_holds_nobody_up(tmp_path:
             group = await others[0].client.describe(GROUP)
             return leader.member_id not in {each.member_id for each in group.members}
 
-        # else its join might still be counted: what tells of its end comes on another connection
+        # else the rebalance may include it: its disconnect arrives on another connection
         await wait_until_async(is_out)
         joined = await asyncio.gather(*(each.join() for each in others))
         assert {each.leader_id for each in joined} <= {each.member_id for each in others}
@@ -126,7 +126,7 @@ async def test_a_member_that_connects_again_is_kept(tmp_path: Path) -> None:
         again = await stack.enter_async_context(GroupMember(coordinator.address, "b"))
         again.member_id, again.joined = second.member_id, second.joined
         await again.watch()
-        await third.vanish()  # and this one does not come back: its grace began later than b's
+        await third.vanish()  # c does not reconnect, and its grace period starts after b's
         await first.wait_until_rejoin_needed()
         group = await first.client.describe(GROUP)
         assert {each.client_id for each in group.members} == {"a", "b"}
@@ -154,7 +154,7 @@ async def test_a_parked_join_is_answered_before_its_deadline(
             )
 
         member_id = (await join("", 30)).member_id
-        for _ in range(9):  # a busy machine may miss the deadline
+        for _ in range(9):  # on a busy machine the call may miss its deadline
             with suppress(DeadlineExceededError):
                 answer = await join(member_id, timeout_s)
                 break
@@ -173,7 +173,7 @@ async def test_a_restart_keeps_generation_and_members(coordinator: RunningCoordi
             assert member.watch_error.reason is Reason.DRAINING
         await coordinator.start()
         for member in members:
-            assert await member.heartbeat() is False  # no rebalance for nothing
+            assert await member.heartbeat() is False  # a restart causes no rebalance
             await member.watch()
             assert not member.seen[-1].rejoin_needed
             assert (await member.sync()).assignment == b"for " + member.name.encode()
@@ -189,9 +189,9 @@ async def test_a_join_that_was_parked_over_a_restart_gets_its_generation(
         followers = [each for each in members if each is not leader]
         parked = asyncio.create_task(leader.join())
         await followers[0].wait_until_rejoin_needed()
-        await coordinator.stop()  # answers the parked join, so that it need not wait
+        await coordinator.stop()  # the drain answers the parked join
         await coordinator.start()
-        for follower in followers:  # the client calls again, and the rebalance begins anew
+        for follower in followers:  # the client retries its join, which starts a new rebalance
             await wait_until_async(follower.heartbeat)
         joined = await asyncio.gather(parked, *(each.join() for each in followers))
         assert [each.generation for each in joined] == [joined[0].generation] * 3
@@ -221,7 +221,7 @@ async def test_a_watch_that_is_too_old_ends_and_says_nothing_of_the_member(
         assert [(type(each), each.member_id) for each in ended] == [  # type: ignore[attr-defined]
             (WatchEnded, member.member_id)
         ]
-        assert member.watch_error is None  # it ended in good order
+        assert member.watch_error is None  # the watch ended with status OK
 
 
 MEMBER_PROGRAM = """
@@ -256,7 +256,7 @@ async def test_a_killed_process_is_out_within_the_grace(
             await survivor.join()
             await survivor.sync()
             await wait_until_async(lambda: (tmp_path / "out").read_text() == "watching\nsynced\n")
-            # what is seen after that is of the process's end
+            # after this state, the next change is caused by the kill
             await survivor.wait_until(lambda: survivor.seen[-1].state is GroupState.STABLE)
             process.kill()
             await survivor.wait_until_rejoin_needed()

@@ -1,4 +1,4 @@
-"""Two coordinators in this process, over real gRPC and SQLite, that share the groups."""
+"""Two coordinators in the test process share the groups, over real gRPC and SQLite."""
 
 import asyncio
 import sqlite3
@@ -39,7 +39,7 @@ SHARD = shard_of(GROUP, SHARDS)
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Coordinators]:
-    """Both run, with two shards each, and leases that outlast a machine that stalls."""
+    """Two running coordinators, with two shards each and leases long enough for a slow machine."""
     coordinators = Coordinators(tmp_path, coordinator_lease_ms=60_000)
     for each in coordinators.each:
         await each.start()
@@ -49,7 +49,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Coordinators]:
 
 
 async def create(client: CoordinatorClient, group_id: str) -> None:
-    """A group that is known, with a member that is on its way."""
+    """Create a group through a first join, which returns a member id."""
     await client.join(
         group_id=group_id,
         member_id="",
@@ -143,7 +143,7 @@ async def test_groups_move_to_a_newcomer_and_their_members_notice_nothing(
         before = await a.client.describe(GROUP)
         await second.start()
         owners = await pair.wait_until_shared()
-        if owners[SHARD] == first.address:  # let it move whichever way the shards went
+        if owners[SHARD] == first.address:  # move the group to the second in any case
             await first.stop()
         for member in (a, b):
             assert await member.heartbeat() is False
@@ -189,7 +189,7 @@ async def test_members_in_a_parked_join_go_on_at_the_next_owner(pair: Coordinato
         parked = asyncio.create_task(leader.join())
         await other.wait_until_rejoin_needed()
         await owner.stop()
-        # who comes before the leader is back hears the generation that there is
+        # a join before the leader's returns the current generation, so wait for the rebalance
         await wait_until_async(partial(_is_preparing, other.client))
         joined = await asyncio.gather(parked, other.join())
         assert {each.generation for each in joined} == {generation + 1}
@@ -247,7 +247,7 @@ async def test_claims_hold_across_a_move_and_a_slow_starter_takes_nothing_back(
 async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(
     pair: Coordinators,
 ) -> None:
-    """As when its lease was lost without its notice: its next append tells it."""
+    """An owner that missed the loss of its lease learns of it at its next append."""
     owner_address = (await pair.owners())[SHARD]
     async with AsyncExitStack() as stack:
         a = await stack.enter_async_context(GroupMember(owner_address, "a"))
@@ -260,7 +260,7 @@ async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(
         assert await log.end_offset() == end_offset
         await log.close()
         await a.wait_until_watch_ended()
-        # the lease is still its own: it claims the shard anew, above the log's epoch
+        # it still holds the lease, so it claims the shard again, with an epoch above the log's
         async with FollowingMember(pair.addresses, "a") as again:
             again.member_id, again.joined = a.member_id, a.joined
             assert await again.heartbeat() is False
@@ -274,7 +274,7 @@ async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(
 async def test_an_owner_that_cannot_renew_stops_answering_by_its_own_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody tells it: the table is out of its reach, as for a process that was frozen."""
+    """The owner cannot reach the lease table, like a frozen process, so no write informs it."""
     pair = Coordinators(tmp_path, coordinator_lease_ms=1_000)
     reachable = asyncio.Event()
     reachable.set()
@@ -335,13 +335,13 @@ async def test_while_a_shard_is_loaded_heartbeats_are_fine_and_other_calls_wait(
 
         monkeypatch.setattr(Runtime, "load", slow_load)
         starting = asyncio.create_task(second.start())
-        await first.stop()  # all shards are to be loaded by the second
+        await first.stop()  # the second must load all shards
         async with channel(second.address) as connection:
             client = CoordinatorClient(connection)
             stub: Any = pb_grpc.CoordinatorServiceStub(connection)
 
             async def answer(method: str, request: object) -> object:
-                """One attempt, which nobody repeats."""
+                """The response or error reason of one call, without a retry."""
                 try:
                     return await getattr(stub, method)(request, timeout=CALL_S)
                 except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Static members over real gRPC: processes that start again, twins, a coordinator that restarts."""
+"""Static members over real gRPC: restarted processes, twins, a restarted coordinator."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, 
 
 @pytest.fixture
 async def coordinator(tmp_path: Path) -> AsyncIterator[RunningCoordinator]:
-    """One that gives a process time to start again on a busy machine."""
+    """A coordinator whose grace period lets a process restart on a busy machine."""
     running = RunningCoordinator(tmp_path, disconnect_grace_ms=30_000)
     await running.start()
     yield running
@@ -25,7 +25,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[RunningCoordinator]:
 async def static_members(
     coordinator: RunningCoordinator, stack: AsyncExitStack, *names: str
 ) -> list[GroupMember]:
-    """They form a group; the instance id of a is A, and so on."""
+    """Members that have formed a group; the instance id of a is A, and so on."""
     members = [
         await stack.enter_async_context(
             GroupMember(coordinator.address, name, instance_id=name.upper())
@@ -133,7 +133,8 @@ async def test_a_first_join_that_is_given_up_leaves_no_ghost(
         await first.wait_until_rejoin_needed()
         parked.cancel()
         await asyncio.wait([parked])
-        again = asyncio.create_task(newcomer.join())  # it takes its own place
+        # by its instance id, this join replaces the cancelled one
+        again = asyncio.create_task(newcomer.join())
         generations = await asyncio.gather(first.join(), again)
         assert generations[0].generation == generations[1].generation
         assert len((await first.client.describe(GROUP)).members) == 2

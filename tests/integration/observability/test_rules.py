@@ -1,4 +1,4 @@
-"""Prometheus's own tool reads what we ship, and each alert fires in the situation that it names."""
+"""promtool accepts the shipped rules, and each alert fires in the situation that it names."""
 
 import subprocess
 

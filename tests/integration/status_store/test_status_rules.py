@@ -1,4 +1,4 @@
-"""What a status store promises, over real gRPC, on every kind of log."""
+"""The status store's guarantees, over real gRPC and on every kind of log."""
 
 import asyncio
 import uuid
@@ -63,7 +63,7 @@ def status(
 async def put(
     place: StatusPlace, *statuses: Status, safe: bool = False, number: int | None = None
 ) -> list[bool]:
-    """Write as the worker does whose status it is; returns what was written."""
+    """Write as the first status's worker; returns whether each status was written."""
     number = next(_numbers) if number is None else number
     written = await place.client.put_statuses(
         [StatusWrite(each, safe) for each in statuses],
@@ -82,7 +82,7 @@ async def topics(place: StatusPlace) -> list[TopicStatus]:
 
 
 async def changes(place: StatusPlace, start_offset: int, log_id: str = "") -> list[StatusChange]:
-    """What a watch says of everything until now."""
+    """The changes of a watch from ``start_offset`` to the current end."""
     end_offset = (await place.client.get_snapshot()).end_offset
     found: list[StatusChange] = []
     async with aclosing(place.client.watch(start_offset, log_id)) as batches:
@@ -185,7 +185,7 @@ async def test_a_late_copy_of_a_request_sets_nothing_back(place: StatusPlace) ->
         await place.restart()
 
 
-# records that mean nothing
+# invalid records
 
 
 async def test_records_that_cannot_be_read_are_told_with_their_place_and_ignored(
@@ -196,7 +196,7 @@ async def test_records_that_cannot_be_read_are_told_with_their_place_and_ignored
     bad: list[tuple[bytes, bytes | None]] = [
         (b"", value),
         (b"\xff", value),
-        # reported once in a process
+        # a process reports an unknown kind once, so use a new kind
         (f"{uuid.uuid4().hex}-kind".encode(), value),
         (b"status-connector-", value),
         (b"status-task-a", None),
@@ -311,7 +311,7 @@ async def test_a_flush_waits_for_what_came_before_it(place: StatusPlace) -> None
     await place.log.held.wait()
     flush = asyncio.create_task(place.client.flush())
     for _ in range(3):
-        assert await get(place) is None  # a call that comes later is answered earlier
+        assert await get(place) is None  # a later read does not wait for the write
     assert not flush.done()
     place.log.release()
     await flush
@@ -327,7 +327,7 @@ async def test_an_offset_of_another_log_is_not_taken_for_one_of_this(place: Stat
     assert len(await changes(place, 0, log_id=snapshot.log_id)) == 1
     await place.restart()
     after = await place.client.get_snapshot()
-    # each process numbers the records of several partitions its own way
+    # on Kafka each process merges the partitions in its own order, with its own log id
     is_another = isinstance(place.log.log, KafkaLog)
     assert (after.log_id != snapshot.log_id) == is_another
     if is_another:

@@ -118,7 +118,7 @@ async def test_a_mirror_goes_on_at_the_other_store(stores: Stores) -> None:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-    # each process numbers the records of several partitions its own way: read a snapshot
+    # on Kafka each process merges the partitions in its own order: a new log id needs a snapshot
     is_another = isinstance(two.log.log, KafkaLog)
     assert (two.runtime.log_id != snapshots[0]) == is_another
     assert (len(snapshots) > 1) == is_another

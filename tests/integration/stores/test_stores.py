@@ -1,4 +1,4 @@
-"""What the config and the status store both promise, over real gRPC and on a real SQLite log."""
+"""Guarantees of both the config store and the status store, over real gRPC and SQLite."""
 
 import asyncio
 from contextlib import aclosing
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 async def told(
     kind: StoreKind, client: Any, start_offset: int, end_offset: int
 ) -> list[tuple[str, bool]]:
-    """The changes in a range, as a watcher gets them."""
+    """The changes that a watcher receives in a range of offsets."""
     found: list[tuple[str, bool]] = []
     async with asyncio.timeout(30), aclosing(client.watch(start_offset)) as reads:
         async for read in reads:
