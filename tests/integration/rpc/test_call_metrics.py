@@ -1,4 +1,4 @@
-"""What a server counts of its calls."""
+"""The call metrics of a server."""
 
 import asyncio
 from typing import Any
@@ -62,7 +62,7 @@ async def test_what_is_under_way_counts_while_it_is(internal: Any) -> None:
     watch.cancel()
     await call
     await wait_until_async(lambda: in_flight("PutStatuses") == in_flight("WatchStatuses") == 0)
-    # a stream lives as long as its client wants: how long says nothing of the server
+    # a stream has no duration metric: its client decides when it ends
     assert ("drover_rpc_seconds", SERVICE, "WatchStatuses") not in told(internal)
 
 

@@ -20,7 +20,7 @@ from tests.support.scripted_store import start, stop
 from tests.support.waiting import wait_until_async
 
 WRITE = StatusWrite(Status("flights", RunState.RUNNING, "w:1", 1))
-#: Reserved by no one: connecting is refused at once.
+#: No process listens on port 1, so connections are refused at once.
 NOBODY = "127.0.0.1:1"
 
 
@@ -69,7 +69,7 @@ async def test_no_answer_in_time_is_deadline_exceeded(internal: Any) -> None:
 
     internal.store.behaviors["PutStatuses"] = wait
     client = StatusStoreClient(internal.channel)
-    for _ in range(5):  # on a busy machine a call may end before the server hears of it
+    for _ in range(5):  # on a busy machine a call may end before it reaches the server
         with pytest.raises(DeadlineExceededError) as caught:
             await client.put_statuses([WRITE], timeout_s=0.3)
         assert caught.value.reason is Reason.DEADLINE_EXCEEDED
@@ -104,14 +104,14 @@ async def test_the_deadline_holds_over_all_attempts(
     monkeypatch.setattr(calls, "RETRY_FIRST_S", 0.02)
     internal.store.behaviors["PutStatuses"] = refuse
     client = StatusStoreClient(internal.channel)
-    for _ in range(5):  # until a busy machine has time for several attempts
+    for _ in range(5):  # on a busy machine one round may have too few attempts
         left.clear()
         await refusal(Reason.LOADING, lambda: client.put_statuses([WRITE], timeout_s=1))
         if len(left) > 2:
             break
     assert len(left) > 2
     assert left[-1] < left[0]
-    assert max(left) < 2  # gRPC rounds up a little
+    assert max(left) < 2  # gRPC rounds deadlines up
 
 
 async def test_other_errors_are_not_retried(internal: Any) -> None:
@@ -167,7 +167,7 @@ async def test_a_snapshot_that_breaks_off_is_read_again(
         rounds += 1
         for index in range(3):
             if rounds == 1 and index == 2:
-                return  # a clean end before the complete mark is a break too
+                return  # without the complete mark, a stream that ends with OK is incomplete
             if rounds == 2 and index == 1:
                 raise UnavailableError(Reason.LOADING, "loading")
             entry = pb.StatusEntry(

@@ -1,4 +1,4 @@
-"""A client's mirror of a store that is newer than the client, or that sends what is no message."""
+"""Mirrors of a store that is newer than the client, or that sends invalid messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,7 +18,7 @@ from drover.model.config import TargetState, TargetStateChanged
 from drover.model.status import RunState
 
 NO_MESSAGE = b"\xff\xff\xff\xff"
-#: Field 2001, a varint; each kind is reported once in a process, so no other test has this number.
+#: Field 2001, a varint. A process reports an unknown field once, so no other test uses this one.
 UNKNOWN_FIELD = b"\x88\x7d\x01"
 
 
@@ -29,7 +29,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RawStreams(grpc.GenericRpcHandler):
-    """A server whose streams are bytes: of each method, one stream after the other."""
+    """A server of raw streams: each call of a method sends that method's next list of messages."""
 
     def __init__(self, streams: dict[str, list[Sequence[Any]]]) -> None:
         self._streams = streams

@@ -1,5 +1,5 @@
-"""Each client method against a server that is unavailable twice: repeated only where the contract
-says that it is safe.
+"""Each client method against a server that is unavailable twice: the client retries only the calls
+that the contract documents as safe to retry.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ def _change_offsets(
 
 STATUS = StatusWrite(Status(TASK, RunState.RUNNING, "w:1", 1))
 
-#: One call for each RPC that a client offers.
+#: One client call for each RPC.
 CALLS: dict[str, Call] = {
     "CoordinatorService.FindCoordinator": _coordinator(lambda c: c.find_coordinator("g")),
     "CoordinatorService.JoinGroup": _join("member"),
@@ -210,7 +210,7 @@ CALLS: dict[str, Call] = {
     "ConnectService.SetLoggerLevel": _connect(lambda c: c.set_logger_level("drover", "DEBUG")),
 }
 
-#: In the contract but in no client that repeats calls: streams, and Forward, which depends on the
+#: RPCs without a client method that retries: streams, and Forward, whose retry depends on the
 #: forwarded call.
 WITHOUT_CALL = {
     "CoordinatorService.WatchGroup",
@@ -222,7 +222,7 @@ WITHOUT_CALL = {
     "ConnectService.WatchTopic",
 }
 
-#: Answers that an empty message would not do for.
+#: Responses of methods for which an empty message is invalid.
 ANSWERS = {
     "JoinGroup": coordinator_service_pb2.JoinGroupResponse(
         retry_join=coordinator_service_pb2.JoinGroupResponse.RetryJoin(member_id="m")
@@ -235,13 +235,13 @@ ANSWERS = {
     ),
     "ClaimTask": coordinator_service_pb2.ClaimTaskResponse(claim=ids_pb2.Term(generation=1)),
 }
-#: GetSnapshotResponse with `complete` set; its number is 4 in one service and 3 in the other.
+#: GetSnapshotResponse with `complete` set: field 4 in one service, field 3 in the other.
 COMPLETE = {"ConfigStoreService": b"\x20\x01", "StatusStoreService": b"\x18\x01"}
 
 
 @dataclass
 class Moody(grpc.GenericRpcHandler):
-    """Answers every method, after it was unavailable for the first calls of each."""
+    """Aborts the first calls of each method with UNAVAILABLE, then responds."""
 
     failures: int = FAILURES
     requests: dict[str, list[bytes]] = field(default_factory=dict)
@@ -286,7 +286,7 @@ async def moody(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Moody, g
 
 
 def contract() -> dict[str, str]:
-    """Every RPC, as Service.Method, with its comment."""
+    """The comments of all RPCs, by Service.Method."""
     return {
         ".".join(element.name.split(".")[-2:]): " ".join(element.comment.split())
         for element in elements()
@@ -311,7 +311,7 @@ async def test_a_call_is_repeated_only_where_the_contract_allows(
         with pytest.raises(UnavailableError, match="in a mood"):
             await CALLS[name](own)
         assert len(handler.requests[name]) == 1
-    # the very same request, so also the same request_id, under one id in the logs
+    # a retry sends the same bytes, so the same request_id, with the same id for the logs
     assert len(set(handler.requests[name])) == 1
     assert len(set(handler.request_ids[name])) == 1
 

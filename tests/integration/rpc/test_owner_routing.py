@@ -1,4 +1,4 @@
-"""The client that follows groups, against coordinators that say what a test wants."""
+"""A client that routes calls to a group's owner, against coordinators with scripted responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ SERVICE = "drover.api.coordinator.v1.CoordinatorService"
 
 
 class Scripted(pb_grpc.CoordinatorServiceServicer):
-    """A coordinator: who it says is the owner, and how it answers a heartbeat and a watch."""
+    """A coordinator whose test sets the owner that it returns and its heartbeat response."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -107,7 +107,7 @@ async def test_a_moved_group_is_followed_whether_or_not_the_new_owner_is_named(
     async with CoordinatorsClient([first.address]) as client:
         first.owner = third.address
         assert await beat(client) is False
-        assert third.beats == 1, "at an address that the client was not told of"
+        assert third.beats == 1, "the client follows an address that is not in its list"
         third.answer = lambda: not_coordinator(second)
         assert await beat(client) is False
     assert second.beats == 1

@@ -32,7 +32,7 @@ from tests.support import scripted_store
 from tests.support.waiting import wait_until_async
 
 SERVICE = "drover.api.status_store.v1.StatusStoreService"
-#: By itself gRPC drops some calls when over 1,000 wait to be taken up, and all above 3,000.
+#: By default gRPC cancels some calls above 1,000 pending ones, and all above 3,000.
 BURST = 4_000
 
 
@@ -91,7 +91,7 @@ async def test_the_handler_knows_how_long_it_may_work(
 
     internal.store.behaviors["PutStatuses"] = look
     await internal.stub.PutStatuses(pb.PutStatusesRequest(), timeout=timeout_s)
-    # gRPC tells the server of a hundredth more at most, for it rounds up to two or three digits
+    # gRPC rounds the timeout up to two or three digits, so by a hundredth at most
     assert seen[0] <= timeout_s * 1.011 - margin_s * 0.9 < timeout_s
 
 
@@ -277,7 +277,7 @@ async def test_drain_tells_health_watchers_before_the_server_stops(internal: Any
         first = await watch.read()
         draining = asyncio.create_task(internal.server.drain(600))
         second = await watch.read()
-        await draining  # the watch does not hold it up for the whole grace
+        await draining  # the watch does not delay the drain until the end of the grace period
     assert first.status == health_pb2.HealthCheckResponse.SERVING
     assert second.status == health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -334,7 +334,7 @@ async def test_a_watch_that_a_client_does_not_read_does_not_outlive_the_grace(
     internal.store.behaviors["WatchStatuses"] = flood
     call = internal.stub.WatchStatuses(pb.WatchStatusesRequest())
     await call.read()
-    # more than the window of a stream that nobody reads
+    # more than the flow-control window of an unread stream
     await wait_until_async(lambda: sent >= 3)
     await internal.server.drain(0.2)
     call.cancel()

@@ -1,4 +1,4 @@
-"""What a server bounds: how long a stream waits for its reader, how much requests may take."""
+"""A server's limits: the wait for a stream's reader, and the bytes of requests in progress."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ async def test_a_stream_that_is_not_read_is_ended_and_the_client_can_learn_why(
     stalled = getattr(internal.stub, method)(request)
     await stalled.read()
     await wait_until_async(lambda: ends)
-    assert ends == [method == "WatchStatuses"]  # a snapshot's end says nothing of a member
+    assert ends == [method == "WatchStatuses"]  # only watches are marked as ended by the server
     await internal.stub.Flush(pb.FlushRequest(), timeout=10)
     error = await error_of(read_to_the_end(stalled))
     assert isinstance(error, ResourceExhaustedError)
@@ -103,7 +103,7 @@ async def test_large_requests_under_way_are_bounded_and_small_ones_are_let_in(
         assert "Retry later" in error.message
         waiting.append(asyncio.ensure_future(put(pb.PutStatusesRequest(), timeout=30)))
         await wait_until_async(lambda: len(internal.store.calls) == 3)
-        waiting[0].cancel()  # a caller that goes away gives its room back
+        waiting[0].cancel()  # a cancelled call releases its bytes
         await wait_until_async(waiting[0].done)
 
         async def let_in() -> bool:
@@ -114,5 +114,5 @@ async def test_large_requests_under_way_are_bounded_and_small_ones_are_let_in(
         await wait_until_async(let_in)
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(answers[1], pb.PutStatusesResponse)
-    # whichever of those was let in that asked for its room
+    # the server admitted one of the calls sent after the cancellation
     assert any(isinstance(each, pb.PutStatusesResponse) for each in answers[3:])

@@ -1,4 +1,4 @@
-"""run_service in a process of its own: signals, exit codes, one line for what goes wrong."""
+"""run_service in a child process: signals, exit codes and one-line errors."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ class Service:
         program = PROGRAM.format(before=before, after=after, stop_max_s=stop_max_s)
         reading, writing = os.pipe()
         self._out = os.fdopen(reading)
-        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - until its end
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - closed in end()
         with os.fdopen(writing, "w") as out:
             self.process = ForkedProcess(
                 ("-c", program),
@@ -61,7 +61,7 @@ class Service:
         return self._out.readline().strip()
 
     def end(self) -> tuple[int, str, str]:
-        """Exit code, the rest of stdout, stderr."""
+        """Wait for the exit; returns the exit code, the unread stdout and stderr."""
         with self._out, self._err:
             return self.process.wait(60), self._out.read(), text_of(self._err)
 

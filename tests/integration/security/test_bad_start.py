@@ -1,4 +1,4 @@
-"""Services that cannot be protected as they are told end at their start, with one line."""
+"""Services with unusable security settings exit at start, with a one-line error."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +10,12 @@ from drover.security.development_ca import SERVICE, files_of
 from tests.support.certificates import DAY, Authority, init_certificates, issue, tls_settings
 from tests.support.service_process import SERVICES, assert_one_clear_line, run_to_its_end
 
-#: Makes files that are of no use, in a directory and by the cluster's authority.
+#: Creates unusable TLS files in a directory; the authority is the cluster's.
 Make = Callable[[Path, Authority], TlsFiles]
 
 
 def environment_of(certs: Path, files: TlsFiles) -> dict[str, str]:
-    """What has a service speak TLS by these files."""
+    """The environment of a service that uses TLS with these files."""
     told = {f"DROVER_{name.upper()}": value for name, value in tls_settings(certs).items()}
     return {
         **told,

@@ -1,4 +1,4 @@
-"""`drover doctor` beside a cluster that speaks TLS: what it says of who asks, and of workers."""
+"""`drover doctor` with a TLS cluster: findings about the caller's access and about workers."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from tests.support.certificates import DAY, issue
 from tests.support.cluster import run_drover
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
-#: By the name of a check, what was found.
+#: Findings by the name of their check.
 Findings = dict[str, dict[str, Any]]
 
 
@@ -122,7 +122,7 @@ async def test_a_worker_that_takes_tokens_says_which_it_takes(tmp_path: Path, ce
 async def test_a_context_is_looked_at_with_every_worker_of_its_cluster(
     tmp_path: Path, certs: Path
 ) -> None:
-    """One is asked at a host that its certificate is not for, another's certificate ends soon."""
+    """One worker's address has a host that its certificate lacks; another's expires soon."""
     authority = Authority.read(certs)
     name = "drover-service"
     ours = issue(tmp_path / "o", authority, name=name, hosts=("127.0.0.1",))

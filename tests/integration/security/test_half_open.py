@@ -1,4 +1,4 @@
-"""Crowds that connect and get no further: others are answered, and what they hold is bounded."""
+"""Many half-open connections: other clients get responses, and the memory in use is bounded."""
 
 import resource
 import socket
@@ -31,18 +31,18 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 ANSWER_S = 60.0
-#: What a process may have open in the small tests, and how many come to each.
+#: Open-file limit of a process in the small tests, and the half-open connections to each.
 OPEN_FILES, FEW = 400, 500
 MANY = 10_000
-#: Where the crowds go.
+#: The processes that receive the half-open connections.
 VICTIMS = ("coordinator", "worker-1")
 _MIB = 1024 * 1024
-#: Measured: 90 kB of a stuck TLS handshake.
+#: Memory limit of one connection; a stuck TLS handshake takes 90 kB (measured).
 _OF_ONE_BYTES = 256 * 1024
 
 
 class Victims:
-    """A cluster, and clients of it that were there before the crowd."""
+    """A cluster, and clients that connected before the half-open connections."""
 
     def __init__(self, cluster: EmbeddedCluster, certificates: Path | None) -> None:
         self.cluster = cluster
@@ -71,18 +71,18 @@ class Victims:
         return rss
 
     def grown(self, name: str) -> tuple[int, int]:
-        """By how many files, and by how many bytes."""
+        """The increase of a process's open files, and of its memory in bytes."""
         files, memory = self._before[name]
         return self.open_files(name) - files, self.memory_bytes(name) - memory
 
     async def wait_until_there(self, count: int) -> None:
-        """Until each holds that many more than before."""
+        """Wait until each process has at least ``count`` more open files than before."""
         await wait_until_async(
             lambda: min(self.grown(name)[0] for name in VICTIMS) >= count, describe=self._all_grown
         )
 
     async def wait_until_gone(self) -> None:
-        """Until each holds about what it did before."""
+        """Wait until each process has about as many open files as before."""
         await wait_until_async(
             lambda: max(self.grown(name)[0] for name in VICTIMS) < 20, describe=self._all_grown
         )
@@ -133,7 +133,7 @@ async def victims(
 
 @contextmanager
 def crowd(victims: Victims, kind: str, counts: Sequence[int]) -> Iterator[None]:
-    """Processes with so many connections each, for each victim."""
+    """Open connections to each victim, from one process for each of ``counts``."""
     more = ["tls"] if victims.tls else []
     with ExitStack() as stack:
         started = []
@@ -181,7 +181,7 @@ async def test_a_crowd_that_takes_every_place_takes_nothing_from_those_who_are_t
             await those.wait_until_there(150)
             for _ in range(20):
                 await those.answer_those_who_were_there()
-                # each has some left for its own
+                # each process has file descriptors left for its own use
                 assert max(map(those.open_files, VICTIMS)) < OPEN_FILES - 20
         await recovered(those)
     assert "Too many open files" not in those.cluster.log("worker-1")
@@ -197,7 +197,7 @@ async def test_who_does_not_get_on_with_the_handshake_is_cut_off(those: Victims)
             stack.enter_context(connection).sendall(sent)
             connections.append(connection)
         for connection in connections:
-            while connection.recv(4096):  # in plaintext a server begins to talk
+            while connection.recv(4096):  # a plaintext server sends its settings first
                 pass
 
 

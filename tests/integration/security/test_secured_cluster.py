@@ -1,4 +1,4 @@
-"""A cluster over TLS: everybody may do what its grants say, and nothing else."""
+"""A cluster over TLS: each principal may make the calls that its grants allow, and no others."""
 
 import json
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ from tests.support.web_tokens import KEY, jwks, signed, unsigned
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 TOKEN = "a token of the team that has the orders"
-#: Streams and parked calls are given up.
+#: The deadline for streams and parked calls.
 TIMEOUT_S = 0.5
 PLACES = {
     "CoordinatorService": "coordinator",
@@ -54,7 +54,7 @@ def certs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def grant(certs: Path, *more: dict[str, object]) -> None:
-    """What init grants, and more."""
+    """Write an access file with the default role of each certificate, and ``more`` grants."""
     grants = [{"certificate": f"drover-{name}", "role": role} for name, role in ROLES.items()]
     (certs / ACCESS_FILE).write_text(yaml.safe_dump({"grants": [*grants, *more]}))
 
@@ -199,7 +199,7 @@ async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it
             error = await error_of(create(worker, stub, "other"))
             assert isinstance(error, PermissionDeniedError)
             assert "for connector 'other', which 'team' does not have" in error.message
-            # the name may also stand in the config alone
+            # the name may be in the config only
             nameless = pb.CreateConnectorRequest(
                 config={"name": " other ", "connector.class": SOURCE}
             )

@@ -1,4 +1,4 @@
-"""A server over TLS: who gets through the handshake, and what becomes of a rotation."""
+"""A server over TLS: handshakes, missing roles and certificate rotation."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -67,7 +67,7 @@ async def serving(
 
 
 async def call(running: Running, files: TlsFiles | None) -> None:
-    """One call by a client with these files; in plaintext without."""
+    """Make one call as a client with these files; without files in plaintext."""
     credentials = None
     if files is not None:
         pems = [Path(path).read_bytes() if path else None for path in (files.key, files.cert)]
@@ -109,7 +109,7 @@ async def test_a_client_that_proves_nothing_does_not_get_in(
 async def test_a_server_tells_when_its_certificate_ends(
     tmp_path: Path, authority: Authority, said: object
 ) -> None:
-    del said  # files are looked at each time
+    del said  # its fixture disables the interval between file checks
 
     def told(running: Running) -> list[Any]:
         samples = running.server.health_samples()
@@ -130,7 +130,7 @@ async def test_a_server_tells_when_its_certificate_ends(
 async def test_a_server_that_proves_nothing_is_not_called(
     tmp_path: Path, authority: Authority
 ) -> None:
-    """The server's own check at its start would refuse some of these: here it has none."""
+    """A service would refuse some of these certificates at start; this server does not check."""
     client = issue(tmp_path / "c", authority, name=NAME)
     foreign = issue(tmp_path / "f", Authority.make(), name=NAME)
     elsewhere = issue(tmp_path / "e", authority, name=NAME, hosts=("other.example.com",))
@@ -199,7 +199,7 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
             watch = server_stream(stub.WatchStatuses, pb.WatchStatusesRequest())
             await anext(watch)
             await flush(connection)
-            # both get others of another authority, and trust it alone from now on
+            # rotate the server, later the client, to another CA, the only one that they then trust
             other = Authority.make()
             issue(tmp_path / "s", other, name=NAME, ends=60 * DAY)
             await refusal(running, issue(tmp_path / "old", authority, name=NAME))
@@ -207,7 +207,7 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
             issue(tmp_path / "c", other, name=NAME, ends=60 * DAY)
             await flush(connection)
             assert peers[0] == peers[1] != peers[2], "its new calls get a connection of their own"
-            # a rotation to something that cannot be used
+            # rotate to invalid files
             Path(files.cert).write_text("half of a certific")
             Path(mine.key).write_text("")
             await flush(connection)
@@ -252,7 +252,7 @@ async def test_why_a_server_does_not_serve_is_for_those_with_a_certificate(
 async def test_a_stream_ends_once_its_caller_has_no_right_to_it(
     tmp_path: Path, authority: Authority, said: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del said  # files are looked at each time
+    del said  # its fixture disables the interval between file checks
     monkeypatch.setattr(interceptors, "RIGHTS_CHECK_S", 0.01)
     async with serving(tmp_path, issue(tmp_path / "s", authority, name=NAME)) as running:
         own = issue(tmp_path / "own", authority, name=NAME, hosts=())

@@ -1,4 +1,4 @@
-"""Clusters in the test's own process: real services, real workers, engines that do nothing."""
+"""Clusters in the test process: real services and real workers, with fake engines."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    """Its services run; it has no worker yet."""
+    """A cluster with running services, without workers."""
     async with WorkerCluster(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
 async def worker(cluster: WorkerCluster) -> RunningWorker:
-    """Its only worker."""
+    """The cluster's only worker."""
     (alone,) = await cluster.settled_workers(1)
     return alone
 
@@ -38,13 +38,13 @@ async def three_workers(cluster: WorkerCluster) -> list[RunningWorker]:
 
 @pytest.fixture
 async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
-    """Asks the only worker."""
+    """A client of the only worker."""
     async with grpc.aio.insecure_channel(worker.address) as channel:
         yield ConnectClient(channel)
 
 
 @pytest.fixture
 async def follower(workers: list[RunningWorker]) -> AsyncIterator[ConnectClient]:
-    """Asks the worker that does not lead, in the name of ann."""
+    """A client of the follower, with ann@host as the author."""
     async with grpc.aio.insecure_channel(workers[1].address) as channel:
         yield ConnectClient(channel, author="ann@host")

@@ -1,4 +1,4 @@
-"""ConnectService as a client sees it: bad input, waiting, watching, secrets."""
+"""ConnectService over real gRPC: bad input, waiting calls, watches and secrets."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
@@ -38,7 +38,7 @@ def create(name: str, /, **settings: str) -> pb.CreateConnectorRequest:
 
 async def collect(watch: AsyncIterable[MessageT], messages: list[MessageT]) -> None:
     async for message in watch:
-        messages.append(message)  # noqa: PERF401 - each is looked at as it comes
+        messages.append(message)  # noqa: PERF401 - tests read the list during the watch
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:
@@ -390,7 +390,7 @@ async def test_watched_connectors_come_present_ones_first_then_changes(
 
 @pytest.fixture
 async def internal(worker: RunningWorker) -> AsyncIterator["WorkerServiceAsyncStub"]:
-    """The service for the other workers, at the port for them."""
+    """A client of WorkerService, at the worker's internal port."""
     async with await worker.internal_channel() as channel:
         yield WorkerServiceStub(channel)
 
@@ -414,7 +414,8 @@ async def test_a_forwarded_config_is_checked_as_one_that_comes_from_a_client(
 ) -> None:
     config = {"connector.class": SOURCE, "name": "a", "db.login": MASK}
     request = pb.PutConnectorConfigRequest(name="a", config=config).SerializeToString()
-    for method in ("CreateConnector", "PutConnectorConfig"):  # whose first fields are the same
+    # their requests start with the same fields
+    for method in ("CreateConnector", "PutConnectorConfig"):
         forward = worker_pb.ForwardRequest(method=method, request=request, hop_count=1)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await internal.Forward(forward, timeout=20)

@@ -1,4 +1,4 @@
-"""``drover apply`` at a real worker: twice is once, a fault anywhere changes nothing."""
+"""``drover apply`` at a real worker: it is idempotent, and after any fault nothing changes."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ from tests.support.fake_engine import SINK, SOURCE
 from tests.support.forked import Finished
 from tests.support.worker_cluster import RunningWorker
 
-#: Runs the command; its exit code, stdout and stderr.
+#: Runs the command; returns its exit code, stdout and stderr.
 Run = Callable[..., Coroutine[Any, Any, Finished]]
 
 LINES = f"name: lines\nconnector.class: {SOURCE}\ntopic: t\ndb.login: s3cret\n"
@@ -32,7 +32,7 @@ def drover(worker: RunningWorker, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two connectors in a file, and what is none of its business."""
+    """A folder with two connectors in one file, and a file that ``apply`` ignores."""
     folder = tmp_path / "connectors"
     folder.mkdir()
     (folder / "both.yaml").write_text(f"{LINES}---\n{COPIES}---\n")

@@ -1,4 +1,4 @@
-"""``drover dlq`` at a real worker: which letters there are, and which are replayed."""
+"""``drover dlq`` at a real worker: inspection and replay of dead letters."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def store(tmp_path: Path, worker: RunningWorker) -> EmbeddedStore:
 
 @pytest.fixture
 async def client(client: ConnectClient) -> ConnectClient:
-    """With the connector."""
+    """The client, after it has created the connector."""
     await client.create_connector("c", CONFIG)
     return client
 
@@ -47,7 +47,7 @@ def store_letters(store: EmbeddedStore, count: int, *, partition: int = 0) -> No
 
 
 def commit(store: EmbeddedStore, offset: int) -> None:
-    """As a task of the connector that has replayed so far."""
+    """Commit a replay position, as a task of the connector does."""
     task = TaskId("c", 9)
     claim = store.claim_task(task, generation=1_000, owner="tests", request_id="")
     at = sink_offset(TopicPartition("dead", 0), offset)

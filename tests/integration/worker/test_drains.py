@@ -1,4 +1,4 @@
-"""Draining workers through the admin API, over real services; only the engines do nothing."""
+"""Draining workers through the admin API, over real services with fake engines."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ TASKS = 6
 async def workers_with_work(
     cluster: WorkerCluster, count: int, **settings: str
 ) -> list[RunningWorker]:
-    """The leader, then the others; they run a connector."""
+    """The leader, then the followers; together they run a connector."""
     workers = await cluster.settled_workers(count, **settings)
     config = {"connector.class": SOURCE, "tasks.max": str(TASKS)}
     create = pb.CreateConnectorRequest(name="numbers", config=config)
@@ -53,7 +53,7 @@ async def test_a_drained_worker_holds_nothing_until_it_takes_work_again(
     await cluster.running("numbers", TASKS, *others)
     assert not drained.tasks
     assert all(b <= worker.tasks for b, worker in zip(before, others, strict=True))
-    await drain(drained, drained)  # as one that was asked for again
+    await drain(drained, drained)  # a repeated drain succeeds
     resume = pb.ResumeWorkerRequest(worker_id=drained.address)
     await via.stub.ResumeWorker(resume, timeout=20)
     await becomes(drained, drained, pb.WORKER_STATE_ACTIVE)

@@ -1,6 +1,6 @@
-"""Every call of every service, with requests that nobody would send: each is answered in order.
+"""Every RPC of every service, with empty, random and oversized requests: no response is a defect.
 
-Walks the descriptors, so that a call that is added is tried without a word here.
+The RPCs are read from the descriptors, so a new RPC is tested automatically.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ SERVICES = {
     "connect": connect_service_pb2,
     "worker": worker_service_pb2,
 }
-#: What a caller could not act upon.
+#: Status codes that a caller cannot act upon.
 DEFECTS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED}
-#: Calls that may wait for others until their deadline: parked joins, streams.
+#: The deadline for calls that may wait: parked joins and streams.
 TIMEOUT_S = 0.5
 TEXTS = ["", " ", "c", "é\u0000\u2028", "../..", "a" * 300, "{}", '{"a":1}', "drover", SOURCE]
 NUMBERS = [0, 1, -1, 7, 2**31 - 1, -(2**31)]
@@ -48,9 +48,9 @@ def methods_of(place: str) -> list[MethodDescriptor]:
 
 @pytest.fixture
 async def addresses(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
-    """Of each service of a cluster with a connector."""
+    """The address of each service of a cluster with a connector."""
     async with WorkerCluster(tmp_path) as cluster:
-        # where nobody has to sign, so that requests of workers are looked at
+        # this protocol needs no signatures, so unsigned requests reach WorkerService's methods
         worker = await cluster.add_worker(connect_protocol="compatible")
         await cluster.settled(worker)
         create = connect_service_pb2.CreateConnectorRequest(
@@ -115,7 +115,7 @@ def _value(field: FieldDescriptor, rng: random.Random) -> Any:
 
 
 def oversized(descriptor: Descriptor) -> Message | None:
-    """A request with a text of 3 MiB, where it has one; a message holds 4."""
+    """A request with a text of 3 MiB, or None without a text field; the message limit is 4 MiB."""
     message = GetMessageClass(descriptor)()
     for field in descriptor.fields:
         if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated:
@@ -127,7 +127,7 @@ def oversized(descriptor: Descriptor) -> Message | None:
 async def answer_of(
     channel: grpc.aio.Channel, method: MethodDescriptor, request: Message
 ) -> tuple[grpc.StatusCode, str]:
-    """What a call ends with; a stream or a wait is given up."""
+    """The status code and details of a call; streams and waits end at the deadline."""
     service, _, name = method.full_name.rpartition(".")
     path = f"/{service}/{name}"
     call: Any

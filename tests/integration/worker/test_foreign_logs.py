@@ -1,4 +1,4 @@
-"""Logs that a Kafka Connect wrote: what Drover makes of them, and what it leaves alone."""
+"""Logs written by Kafka Connect: Drover runs their connectors and keeps records it does not use."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +18,7 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 JAVA = "io.debezium.connector.postgresql.PostgresConnector"
 CONNECT_WORKER = "10.0.0.9:8083"
-#: A Kafka Connect that has rebalanced more often than Drover will in these tests.
+#: A generation of Kafka Connect, higher than any of Drover's in these tests.
 CONNECT_GENERATION = 57
 
 
@@ -27,7 +27,7 @@ def record(key: str, value: object) -> LogRecord:
 
 
 def connector(name: str, class_name: str, **settings: str) -> list[LogRecord]:
-    """A connector with one task, as Kafka Connect writes them."""
+    """The records of a connector with one task, as Kafka Connect writes them."""
     config = {"connector.class": class_name, **settings, "name": name}
     return [
         record(f"connector-{name}", {"properties": config}),
@@ -56,7 +56,7 @@ async def write(path: Path, *records: LogRecord) -> None:
 
 
 async def latest(path: Path) -> Mapping[bytes, bytes | None]:
-    """The last value of each key of a log that nobody has open."""
+    """The last value of each key of a closed log."""
     log = await SqliteLog.open(path, SystemClock())
     try:
         found: list[StoredRecord] = [stored async for batch in log.read() for stored in batch]
@@ -67,7 +67,7 @@ async def latest(path: Path) -> Mapping[bytes, bytes | None]:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
-    """Its stores are not started yet."""
+    """A cluster whose services are not started."""
     async with WorkerCluster(tmp_path, start=False) as running:
         yield running
 
@@ -100,7 +100,7 @@ async def test_connectors_without_a_plugin_fail_with_a_clear_word_and_disturb_no
     def generation() -> int:
         return workers[0].herder.context.generation
 
-    # the two workers came, and the good connector's task config was written anew
+    # the joins of two workers, and the rewrite of the good connector's task config
     assert generation() <= 4
     request = pb.CreateConnectorRequest(name="later", config={"connector.class": SOURCE})
     before = generation()

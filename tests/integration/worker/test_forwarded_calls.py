@@ -1,4 +1,4 @@
-"""Workers serve every call that they forward, and refuse calls that are not signed."""
+"""Workers serve every call that they forward, and refuse unsigned calls."""
 
 import ast
 import importlib
@@ -26,7 +26,7 @@ WORKER = pb.DESCRIPTOR.services_by_name["WorkerService"]
 
 
 def constants(program: str) -> Iterator[str]:
-    """The names of a module's constants that are forwarded methods."""
+    """The names of a module's ``ForwardedMethod`` constants."""
     for node in ast.parse(program).body:
         if isinstance(node, ast.Assign) and _makes_one(node.value):
             (target,) = node.targets
@@ -41,7 +41,7 @@ def _makes_one(node: ast.AST) -> bool:
 
 
 def forwarded_methods() -> list[ForwardedMethod[Any, Any]]:
-    """All of the services."""
+    """The forwarded methods of all services."""
     found = []
     for path in python_files("services"):
         module = ".".join(path.with_suffix("").parts[2:])
@@ -79,7 +79,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
 
 
 async def test_every_forwarded_method_is_served(worker: RunningWorker) -> None:
-    """A request that cannot be read is refused by the method itself."""
+    """Each method refuses an unreadable request with an error that names the method."""
     async with await worker.internal_channel() as connection:
         stub: Any = WorkerServiceStub(connection)
         for method in METHODS:

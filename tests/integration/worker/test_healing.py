@@ -1,4 +1,4 @@
-"""Connectors whose set of task configs is not whole in the log, over real services."""
+"""Connectors whose set of task configs is incomplete in the log, over real services."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
 
 
 async def write(directory: Path, *records: ConfigRecord, compact: bool = False) -> None:
-    """What another cluster on the same log does while the config store is away."""
+    """Append records as another cluster on this log would, while the config store is stopped."""
     log = await SqliteLog.open(directory / "config.db", SystemClock())
     try:
         await log.append([LogRecord(*encode(record)) for record in records])
@@ -52,11 +52,11 @@ async def test_a_task_record_that_compaction_took_is_written_again_at_the_start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drover.log.sqlite.KEPT_RECORD_COUNT", 0)  # Kafka spares none
+    monkeypatch.setattr("drover.log.sqlite.KEPT_RECORD_COUNT", 0)  # Kafka's compaction spares none
     for worker in workers:
         await worker.service.stop()
     await cluster.config_store.stop()
-    # a set that was begun and never finished: its first record supersedes the one that counts
+    # an incomplete set: its record supersedes the committed one, which compaction then deletes
     await write(tmp_path, TaskRecord(TaskId("c", 0), {"part": "new"}), compact=True)
     cluster.config_store.start()
     assert (await stored(cluster, "c")).inconsistent

@@ -1,4 +1,4 @@
-"""Health checks hear whether a worker has joined and its herder turns, not only that it answers."""
+"""Health checks report whether a worker has joined its group and its herder handles events."""
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -20,13 +20,13 @@ SERVICES = ("", "drover.api.connect.v1.ConnectService")
 
 @pytest.fixture
 async def pair(cluster: WorkerCluster) -> list[RunningWorker]:
-    """The leader, then the follower; one that stands still stays in the group."""
+    """The leader, then the follower; their session timeout keeps a blocked worker in the group."""
     return await cluster.settled_workers(2, herder_stale_ms=STALE_MS, session_timeout_ms=300_000)
 
 
 @contextmanager
 def standing_still(worker: RunningWorker) -> Iterator[None]:
-    """The herder handles no event: as other parts see a step that does not end."""
+    """Block the herder: its loop handles no event, as during a step that does not end."""
     loop = worker.loop
     loop._stepping = True
     try:
@@ -36,7 +36,7 @@ def standing_still(worker: RunningWorker) -> Iterator[None]:
 
 
 async def statuses(worker: RunningWorker) -> set[str]:
-    """What the worker's health service says, of each of its names."""
+    """The statuses that the worker's health service reports for its service names."""
     found = set()
     for service in SERVICES:
         async with HealthChannel(worker.address, service=service) as health:
@@ -50,7 +50,7 @@ async def health_of(worker: RunningWorker) -> Health:
 
 
 async def healths(via: RunningWorker) -> dict[str, str]:
-    """How the workers are, as ``drover cluster info`` shows it."""
+    """The health of all workers, as ``drover cluster info`` shows it, by worker id."""
     info = await via.stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
     return {
         each.worker_id: pb.WorkerHealth.Name(each.health).removeprefix("WORKER_HEALTH_")
@@ -77,7 +77,7 @@ async def test_a_herder_that_stands_still_is_not_serving_until_it_goes_on(
 ) -> None:
     leader, follower = pair
     both = {leader.address: "SERVING", follower.address: "SERVING"}
-    # a leader that stands still before it has read its session key verifies no call from then on
+    # a leader that is blocked before it has read its session key cannot verify calls
     await wait_for_healths(follower, both)
     for worker in pair:
         await wait_for_statuses(worker, "SERVING")
@@ -108,7 +108,7 @@ async def test_a_leader_that_does_not_answer_is_told_by_the_others(
 ) -> None:
     leader, follower = pair
     coordinator = cluster.coordinator
-    await coordinator.kill()  # nobody replaces the leader
+    await coordinator.kill()  # the group cannot elect another leader
     await leader.service.kill()
     await wait_for_healths(follower, {leader.address: "UNREACHABLE", follower.address: "SERVING"})
 
@@ -145,7 +145,7 @@ async def test_a_worker_serves_from_its_first_join_on_and_says_what_it_waits_for
         assert told
         assert {each["config_store_address"] for each in told} == {cluster.config_store_address}
         assert [each["log_level"] for each in told] == ["warning"] * len(told)
-        # a group that is lost later is no reason
+        # losing the group later does not make the worker NOT_SERVING
         await cluster.coordinator.kill()
         await wait_until_async(lambda: worker.stage != "SETTLED")
         loop = worker.loop

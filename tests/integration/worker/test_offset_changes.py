@@ -1,4 +1,4 @@
-"""Settings that are patched and offsets that are changed, over real services, by any worker."""
+"""Patches of settings and changes of offsets through any worker, over real services."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ async def owner_of(
 
 
 async def committed(engine: FakeEngine, partition: str, offset: str) -> str:
-    """Commit as the task; returns what the coordinator found wrong."""
+    """Commit as the task; returns the coordinator's error message, or an empty text."""
     call_id = engine.commit(TASK, partition, offset)
     await wait_until_async(lambda: call_id in engine.commit_results)
     return engine.commit_results[call_id].message
@@ -150,7 +150,7 @@ async def test_a_reset_tells_the_plugin_what_goes_and_is_done_again_without_harm
     assert await offsets_of(follower) == {}
     leader = workers[0].engine
     assert leader is not None
-    # a call whose answer is late is made again
+    # a call is retried if its response is late: ignore repeated entries
     told = [offsets for offsets, _ in itertools.groupby(leader.altered_offsets)]
     assert told == [[CommittedOffset(FILE, None)], []]
 

@@ -1,4 +1,4 @@
-"""Plugins that some workers have and others lack."""
+"""Plugins that are installed on some workers only."""
 
 import grpc.aio
 import pytest
@@ -13,13 +13,13 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, a worker that lives is not silent."""
+    """Raise the timeouts: on a busy machine a live worker must not count as silent."""
     monkeypatch.setattr(cluster_plugins, "_WORKER_TIMEOUT_S", 15.0)
     monkeypatch.setattr(cluster_plugins, "_LEADER_TIMEOUT_S", 18.0)
 
 
 async def only_on(via: RunningWorker) -> dict[str, list[str]]:
-    """By class: the workers that have it, if not all have."""
+    """The workers that have each plugin class; empty if all have it."""
     listing = await via.stub.ListPlugins(pb.ListPluginsRequest(), timeout=20)
     return {each.class_name: list(each.worker_ids) for each in listing.plugins}
 
@@ -60,7 +60,7 @@ async def test_a_plugin_that_a_worker_lacks_is_one_fault_with_the_workers(
     await three_workers[0].stub.CreateConnector(
         pb.CreateConnectorRequest(name="good", config={"connector.class": SINK}), timeout=20
     )
-    # a new engine of the worker has it
+    # the worker's next engine has the plugin
     without.engine.lacking = set()
     without.engine.die()
     without.engine.come_back()

@@ -1,4 +1,4 @@
-"""New engines for changed plugins: nothing fails, nothing runs twice, everything runs on."""
+"""New engines for changed plugins: every task keeps running, and none fails or runs twice."""
 
 import grpc.aio
 import pytest

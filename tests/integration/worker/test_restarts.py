@@ -1,4 +1,4 @@
-"""What fails is tried again by itself, over real services."""
+"""Failed tasks restart automatically, over real services."""
 
 from drover.api.common.v1.failures_pb2 import FAILURE_CAUSE_ENGINE, FAILURE_CAUSE_PLUGIN
 from drover.api.connect.v1 import connect_service_pb2 as pb

@@ -1,4 +1,4 @@
-"""A cluster that is started beside another one hears of it."""
+"""A cluster refuses to start at addresses of a running cluster."""
 
 import socket
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.worker_cluster import WorkerCluster
 
 
 async def told(**wanted: str) -> str:
-    """Why a cluster with these addresses, by service, may not start; empty when it may."""
+    """The error that refuses a start at these addresses, by service; empty if it may start."""
     try:
         await refuse_beside_another({name.replace("_", "-"): at for name, at in wanted.items()})
     except ClusterError as error:

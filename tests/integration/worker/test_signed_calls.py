@@ -1,4 +1,4 @@
-"""Workers sign what they ask of each other, over real gRPC; only the engines do nothing."""
+"""Workers sign their calls to each other, over real gRPC with fake engines."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 
 async def key_on(*workers: RunningWorker, other_than: SessionKey | None = None) -> SessionKey:
-    """Wait until these workers have read one key."""
+    """Wait until these workers have read the same key; returns it."""
 
     def one() -> bool:
         keys = {worker.herder.session_keys.current for worker in workers}
@@ -33,7 +33,7 @@ async def key_on(*workers: RunningWorker, other_than: SessionKey | None = None) 
 
 
 def signing(key: SessionKey) -> Sign:
-    """As a worker with this key signs."""
+    """Signs calls as a worker with this key does."""
 
     def made(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
         return ((SIGNATURE_KEY, sign(key, "HmacSHA256", method, body).encode()),)
@@ -42,7 +42,7 @@ def signing(key: SessionKey) -> Sign:
 
 
 def without_key(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
-    """As a worker signs that has read no key."""
+    """Signs a call as a worker does that has read no key."""
     del method, body
     return ((SIGNATURE_KEY, NO_KEY),)
 
@@ -50,7 +50,7 @@ def without_key(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
 async def answer_to(
     worker: RunningWorker, sign: Sign, *, retry: bool = False
 ) -> DroverError | None:
-    """What a worker that signs so is answered; None for an answer that is no error."""
+    """The error of a call with such a signature; None if the call succeeds."""
     request = pb.GetClusterInfoRequest().SerializeToString()
     async with channel(worker.internal_address) as own:
         try:
@@ -75,7 +75,7 @@ async def test_calls_between_workers_are_let_in_by_their_signature_alone(
     leader, follower = workers = await cluster.settled_workers(2)
     assert {worker.herder.membership.protocol_name for worker in workers} == {"sessioned"}
     key = await key_on(leader, follower)
-    await create_by(follower, "numbers")  # which the follower forwards, as its task configs
+    await create_by(follower, "numbers")  # the follower forwards this call, and its task configs
     await cluster.running("numbers", 2, *workers)
 
     assert await answer_to(leader, follower.sign) is None
@@ -93,7 +93,7 @@ async def test_calls_between_workers_are_let_in_by_their_signature_alone(
         assert isinstance(error, PermissionDeniedError)
         assert error.reason is Reason.INVALID_SIGNATURE
         assert "\n" not in error.message
-    for ms in (-60_000, 60_000):  # a key that was replaced long ago, or that is not read yet
+    for ms in (-60_000, 60_000):  # a key replaced earlier, or one that the worker has not read yet
         unread = await answer_to(leader, signing(replace(key, creation_ms=key.creation_ms + ms)))
         assert isinstance(unread, UnavailableError)
         assert unread.reason is Reason.SESSION_KEY_UNKNOWN
@@ -123,7 +123,7 @@ async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
     await create_by(new[0], "before")
     await cluster.running("before", 2, old, *new)
     await old.service.stop()
-    for number, worker in enumerate(new):  # the group may still rebalance, and write its key
+    for number, worker in enumerate(new):  # the group may still rebalance and write its key
         await create_by(worker, f"after{number}")
     await cluster.settled(*new)
     await key_on(*new)

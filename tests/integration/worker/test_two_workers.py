@@ -1,4 +1,4 @@
-"""Two workers, real stores and a real coordinator; only the engines do nothing."""
+"""Two workers with fake engines, real stores and a real coordinator."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def create(name: str, **settings: str) -> pb.CreateConnectorRequest:
 
 @pytest.fixture
 async def busy(cluster: WorkerCluster, workers: list[RunningWorker]) -> list[RunningWorker]:
-    """The leader, then the follower; they run the connector numbers with four tasks."""
+    """The leader, then the follower; they run the connector ``numbers`` with four tasks."""
     await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
     await cluster.state(workers[0], "numbers", "RUNNING", "RUNNING", 4)
     return workers
@@ -49,9 +49,9 @@ async def test_task_configs_larger_than_a_message_reach_the_leader(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:
     leader, follower = workers
-    # over gRPC's 4 MiB together
+    # together the task configs exceed gRPC's 4 MiB
     large = {"tasks.max": "6", "padding": "900000"}
-    for name in ("a", "b"):  # one each
+    for name in ("a", "b"):  # one connector for each worker
         await follower.stub.CreateConnector(create(name, **large), timeout=20)
     for name in ("a", "b"):
         await cluster.running(name, 6, leader, follower)
@@ -66,7 +66,7 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
 ) -> None:
     leader, follower = workers
     await follower.stub.CreateConnector(create("a", tasks="0"), timeout=20)
-    # so that its owner has nothing to say
+    # the owner of a paused connector sends no task configs
     await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="a"), timeout=20)
     await cluster.state(follower, "a", "PAUSED", "PAUSED", 0)
     monkeypatch.setattr(multipart, "PART_MAX_BYTES", 1_000)
@@ -76,7 +76,7 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
         await leader.internal_channel() as own,
         channel(cluster.config_store_address) as store,
     ):
-        for _ in range(2):  # as one whose answer was lost
+        for _ in range(2):  # repeat the request, as after a lost response
             await WorkerClient(own).submit_task_configs(
                 connector="a", task_configs=configs, request_id="r"
             )
