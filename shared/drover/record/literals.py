@@ -55,7 +55,7 @@ class _MalformedError(Exception):
 def parse_literal(text: str, *, any_decimal: bool = False) -> Parsed:
     """Parses a text as a literal. It never fails: a text that is no literal is a string.
 
-    ``any_decimal``: a number becomes a decimal even if it has too many digits for an Arrow column.
+    ``any_decimal``: a number that no Arrow column can hold is a decimal, not a string.
     """
     if not text:
         return Parsed(STRING, text)

@@ -66,7 +66,7 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
 ) -> None:
     leader, follower = workers
     await follower.stub.CreateConnector(create("a", tasks="0"), timeout=20)
-    # the owner of a paused connector sends no task configs
+    # a paused connector does not run, so its owner sends no task configs
     await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="a"), timeout=20)
     await cluster.state(follower, "a", "PAUSED", "PAUSED", 0)
     monkeypatch.setattr(multipart, "PART_MAX_BYTES", 1_000)
