@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         nargs="?",
         const="all",
         choices=("all", *SUBJECTS),
-        help="run the tests marked faults: all but those that go by name, or those of one subject",
+        help="run the tests marked faults: one subject, or all except those selected by name",
     )
 
 
