@@ -1,4 +1,4 @@
-"""What is measured beside Debezium: whose turn it is, and what the topic of the sinks has."""
+"""The comparison with Debezium: the order of the sides, and the records of the sinks' topic."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from bench.topic_sinks import last_key, records
 
 
 class Idle:
-    """Has a name, and nothing to do."""
+    """A side with a name and without connectors."""
 
     def __init__(self, name: str) -> None:
         self.name = name

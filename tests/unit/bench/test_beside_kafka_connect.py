@@ -1,4 +1,4 @@
-"""What is measured beside Kafka Connect: what counts as copied, and as RUNNING."""
+"""The comparison with Kafka Connect: when a file counts as copied, a connector as RUNNING."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.support.kafka.missing import KafkaMissingError
 
 
 class StandIn:
-    """Copies at once, what is there of it for ``spoilt``; of its connectors one is always late."""
+    """Copies a file at once, with other bytes if ``spoilt``; one connector starts late."""
 
     name = "stand-in"
 

@@ -1,4 +1,4 @@
-"""CPU of the processes that are measured, by what they are."""
+"""CPU time of the measured processes, by kind of process."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def test_what_a_child_takes_is_counted() -> None:
 
 
 def test_what_ended_is_counted_for_its_parent() -> None:
-    """As a server has it that makes a process for each connection."""
+    """A server that forks a process for each connection needs this."""
     busy = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
     script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\n"
     times = CpuTimes()

@@ -1,4 +1,4 @@
-"""How latencies, shares in time and growth are made of what was seen."""
+"""How latencies, time shares and growth are computed from samples."""
 
 import asyncio
 from contextlib import suppress

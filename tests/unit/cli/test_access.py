@@ -1,4 +1,4 @@
-"""How commands get into a cluster over TLS, and what they say when they do not."""
+"""How commands connect to a cluster over TLS, and which error they print if they cannot."""
 
 import json
 import stat
@@ -29,7 +29,7 @@ def certs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 class Server:
-    """A worker over TLS, as far as commands see one."""
+    """A fake worker that commands reach over TLS."""
 
     def __init__(self, files: TlsFiles, *, client_certificates: bool = True) -> None:
         fake = FakeCluster()  # type: ignore[abstract]  # its RPCs come from __getattribute__

@@ -206,5 +206,5 @@ def test_every_process_serves_metrics_at_a_port_of_its_own(tmp_path: Path) -> No
 def test_without_metrics_nobody_serves_any(tmp_path: Path) -> None:
     options = ClusterOptions(tmp_path, metrics=False)
     for spec in (spec for stage in cluster_stages(options) for spec in stage):
-        # also where this process's own environment says otherwise
+        # the setting overrides this process's own environment
         assert spec.env["DROVER_METRICS_LISTEN"] == spec.metrics_address == ""

@@ -19,7 +19,7 @@ from drover.security.development_ca import files_of
 ROOT = Path(__file__).parents[3]
 SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
 LISTENING = [*SERVICES, "worker"]
-#: What runs only when its profile is asked for.
+#: Services that run only with their profile.
 PROFILES = {"drover": "cli", "grafana": "observability", "prometheus": "observability"}
 NETWORK = "${DROVER_NETWORK:-drover.internal}"
 
@@ -33,14 +33,14 @@ def everything() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def compose(everything: dict[str, Any]) -> dict[str, Any]:
-    """The cluster itself."""
+    """The file with the cluster's services alone."""
     own = {n: each for n, each in everything["services"].items() if n in LISTENING}
     return {**everything, "services": own}
 
 
 @pytest.fixture(scope="module")
 def ours(everything: dict[str, Any]) -> dict[str, Any]:
-    """What runs from images of our own."""
+    """The services whose images are built here."""
     return {n: each for n, each in everything["services"].items() if "build" in each}
 
 
@@ -176,7 +176,7 @@ def test_the_images_hold_what_they_start() -> None:
 
 
 def every_extra() -> set[str]:
-    """Those that a worker may need."""
+    """The extras that a worker may need."""
     text = (ROOT / "shared/pyproject.toml").read_text(encoding="utf-8")
     return set(tomllib.loads(text)["project"]["optional-dependencies"]) - {"cluster"}
 
@@ -201,7 +201,7 @@ def test_only_the_gateway_is_published_and_only_on_loopback(everything: dict[str
         "0.0.0.0:7411",
         "worker:7411",
     ]
-    assert "volumes" not in gateway, "it needs no key"
+    assert "volumes" not in gateway, "the gateway needs no key"
 
 
 def test_every_volume_is_one_that_the_image_lets_its_user_write(
@@ -238,7 +238,7 @@ def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
     text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
     assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["drover"]
     (command,) = re.findall(r"^CMD (.+)", text, re.MULTILINE)
-    words = json.loads(command)  # a list: with a bare command the shell would get the signal
+    words = json.loads(command)  # a list: with a string, a shell would get the signal
     assert words[0] == "python" or words[2].startswith("exec python ")
 
 
@@ -291,7 +291,7 @@ def test_prometheus_asks_every_process(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         assert service["environment"]["DROVER_METRICS_LISTEN"] == f"0.0.0.0:{port}"
     other = yaml.safe_load((ROOT / "deploy/observability/prometheus.yml").read_text("utf-8"))
-    # but for where the processes are, as for a cluster of `drover up`
+    # the two files differ only in their targets
     for each in (job, other["scrape_configs"][0]):
         each.pop("static_configs", None)
         each.pop("file_sd_configs", None)

@@ -28,7 +28,7 @@ def archive(directory: Path, table: bytes) -> Path:
 
 @pytest.fixture
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Stands in for pip; the list shows what was asked of it."""
+    """Replaces pip by a fake; the list holds its calls."""
     calls: list[Path] = []
 
     def download(directory: Path) -> Path:

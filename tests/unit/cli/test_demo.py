@@ -1,4 +1,4 @@
-"""How the demo ends, with its cluster left out; tests/e2e/test_demo.py has the whole."""
+"""How the demo ends, without a cluster; tests/e2e/test_demo.py runs the whole demo."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `drover doctor` finds, on machines and in clusters with one thing wrong."""
+"""What `drover doctor` finds on machines and in clusters with one fault."""
 
 import json
 import re
@@ -28,7 +28,7 @@ Key = ec.EllipticCurvePrivateKey
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this machine's own clusters, and ports where nobody listens."""
+    """Hides this machine's own clusters and sets ports on which no process listens."""
     monkeypatch.chdir(tmp_path)
     names = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER")
     for name, port in zip(names, free_ports(len(names)), strict=True):
@@ -95,7 +95,7 @@ def test_ports_are_looked_at_above_their_base(drover: Run, monkeypatch: pytest.M
         port = taken.getsockname()[1]
         monkeypatch.setenv("DROVER_PORT_BASE", str(port - 3))
         _, checks = found(drover)
-    # `drover up` takes another one then
+    # only a warning, because `drover up` picks another port
     assert [each["level"] for each in checks[f"port {port}"]] == ["warning"]
 
 
@@ -128,7 +128,7 @@ def test_a_clock_that_is_an_hour_off(
     assert finding["level"] == "error"
     said = re.fullmatch(rf"its clock is (\d+) s {told} this machine's", finding["found"])
     assert said is not None, finding
-    # give or take what the machine took for the answer
+    # the call's own duration is less than half a minute
     assert round(int(said[1]) / 60) == 60
 
 
@@ -192,7 +192,7 @@ def certificate(
     last: timedelta = timedelta(days=90),
     signer: tuple[x509.Certificate, Key] | None = None,
 ) -> tuple[x509.Certificate, Key]:
-    """Made and written to NAME.pem and NAME.key; signed by itself unless somebody else does."""
+    """Issues a certificate and writes NAME.pem and NAME.key; self-signed without a signer."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -218,7 +218,7 @@ def certificate(
 
 
 def named(directory: Path, own: str = "own", ca: str = "ca", key: str = "own") -> Any:
-    """As the environment names them."""
+    """Checks the TLS files that the environment variables name."""
     files = TlsFiles(*(str(directory / each) for each in (f"{ca}.pem", f"{own}.pem", f"{key}.key")))
     environ = {"DROVER_TLS_CA": files.ca, "DROVER_TLS_CERT": files.cert}
     return of_command(files, {**environ, "DROVER_TLS_KEY": files.key})

@@ -1,4 +1,4 @@
-"""What the drover command tells of failures."""
+"""How the drover command shows failures."""
 
 import json
 import re

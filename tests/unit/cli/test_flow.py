@@ -102,7 +102,7 @@ def test_one_changed_value_of_the_output_is_seen(tmp_path: Path) -> None:
 
 
 def _departed(dataset: Dataset) -> pa.Table:
-    """The flights that departed, as the sink writes them."""
+    """The departed flights in the sink's format."""
     import pandas as pd
 
     from examples.flights.flow import COLUMNS

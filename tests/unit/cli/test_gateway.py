@@ -1,4 +1,4 @@
-"""One address for several workers."""
+"""The gateway: one address for several workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 @asynccontextmanager
 async def running(*workers: object, worker_s: float = 20.0) -> AsyncIterator[tuple[str, int]]:
-    """A gateway of workers, each a handler or an address where nobody listens; its address."""
+    """Runs a gateway and returns its address; a worker is a handler or an unused address."""
     async with AsyncExitStack() as stack:
         addresses = []
         for each in workers:

@@ -1,4 +1,4 @@
-"""What people and scripts expect of any command: several names, documents, completion."""
+"""Conventions of every command: several names, documents, completion."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Processes that are suspended in the middle of a write, and who is killed."""
+"""Which processes are killed because they were suspended in the middle of a write."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def looks(database: Path, names: dict[int, str], events: Events) -> SuspendedWri
 
 
 def rows(database: Path) -> int:
-    """What is in the table, once it could be written."""
+    """The number of rows, counted once the write lock is free."""
     with closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         return int(connection.execute("SELECT count(*) FROM t").fetchone()[0])
@@ -89,7 +89,7 @@ def test_one_below_a_supervised_process_is_killed_at_the_second_look(
     assert name == "worker-1"
     assert str(writer.pid) in text
     assert "data.db" in text
-    assert rows(database) == 0, "what it had half written is taken back"
+    assert rows(database) == 0, "the unfinished transaction is rolled back"
 
 
 def test_one_that_goes_on_is_left_alone(database: Path, start_writer: StartWriter) -> None:

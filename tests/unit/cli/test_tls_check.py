@@ -1,4 +1,4 @@
-"""What is said of a server whose certificate a client cannot trust."""
+"""Error messages about a server whose certificate a client cannot trust."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from tests.support.certificates import DAY, Authority, issue
 
 @contextmanager
 def showing(files: TlsFiles) -> Iterator[str]:
-    """A server that shows this certificate, which none of Drover's would start with."""
+    """A server with this certificate; Drover's own servers refuse to start with it."""
     key, cert, ca = (Path(path).read_bytes() for path in (files.key, files.cert, files.ca))
     credentials = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
     server = grpc.server(ThreadPoolExecutor(max_workers=1))

@@ -1,4 +1,4 @@
-"""``drover topic …``: what it asks, and how it shows records."""
+"""``drover topic …``: its requests, and how it shows records."""
 
 import json
 

@@ -15,7 +15,7 @@ class Page:
 
 
 async def tokens_asked(next_tokens: Mapping[str, str]) -> list[str]:
-    """The tokens that are asked for when each page names the next one by ``next_tokens``."""
+    """The page tokens of the requests, if the responses have these ``next_tokens``."""
     asked: list[str] = []
 
     async def fetch(token: str) -> Page:

@@ -35,8 +35,8 @@ AWAY = UnavailableError(Reason.SERVICE_UNREACHABLE, "away")
 
 @dataclass
 class ScriptedLog:
-    """Gives the snapshots and the watches of a script; a watch waits for ever after its script
-    unless that ends with an error or None (a clean end).
+    """Returns scripted snapshots and watches. A watch blocks after its last batch, unless that is
+    an error or None (the server ended the stream).
     """
 
     snapshots: list[Snapshot | Exception]
@@ -89,7 +89,7 @@ async def test_a_snapshot_then_events_from_its_end() -> None:
     assert await read(log, 3) == [
         SnapshotRead(Snapshot(5)),
         events(5, 6, end=7),
-        events(end=9),  # a progress mark that tells something new
+        events(end=9),  # an end offset without events that is later than the last one
     ]
     assert log.starts == [5]
 

@@ -72,7 +72,7 @@ def over_the_wire(messages: Iterable[pb.WatchConfigsResponse]) -> list[pb.WatchC
 def read_events(
     messages: Sequence[pb.WatchConfigsResponse],
 ) -> list[tuple[ConfigEvent | None, int]]:
-    """Every event with the end offset under which a client hears of it."""
+    """Every event with the end offset of the message that completes it."""
     pending: list[pb.ConfigEvent] = []
     found: list[tuple[ConfigEvent | None, int]] = []
     for message in messages:
@@ -160,7 +160,7 @@ def test_watch_messages_of_any_size(found: list[object], message_max_bytes: int)
     assert [m.created for m in messages] == [True] + [False] * (len(messages) - 1)
     read = read_events(messages)
     assert [event for event, _ in read] == events
-    # resuming at any end offset misses nothing and an event is told below its end offset
+    # a client that resumes at an end offset has read every event below it
     assert all(event is not None and event.offset < end for event, end in read)
     assert messages[-1].end_offset == end_offset
     for message, following in itertools.pairwise(messages):

@@ -1,4 +1,4 @@
-"""Every value of a group's offsets comes back from its message as it was."""
+"""Every value of a group's offsets survives encoding and decoding."""
 
 from hypothesis import given
 from hypothesis import strategies as st

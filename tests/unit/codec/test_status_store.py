@@ -69,7 +69,7 @@ def test_an_event_of_a_newer_server_is_ignored() -> None:
 
 def test_a_state_of_a_newer_server_is_a_status_of_which_nothing_is_known() -> None:
     entry = pb.StatusEntry(key=pb.StatusKey(connector="a"), worker_id="w")
-    # told of once in a process: a number that no other test has
+    # each number is logged once per process, so no other test may use it
     entry.state = 4711  # type: ignore[assignment]
     known = codec.encode_status(Status("b", RunState.RUNNING, "w", 1))
     with structlog.testing.capture_logs() as told:

@@ -1,4 +1,4 @@
-"""Config providers: what they give out, and what never."""
+"""Config providers: which values they return, and which they never expose."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Placeholders in configs: what they become, what stays, what is told of faults."""
+"""Placeholders in configs: which are replaced, which stay, and the errors."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,7 +14,7 @@ from drover.errors import InvalidArgumentError
 
 
 class Vault(ConfigProvider):
-    """Knows some secrets; "broken" raises, "short" holds for a second."""
+    """Has some secrets; the path "broken" raises, "short" has a TTL of one second."""
 
     values: Mapping[str, str] = {"password": "hunter22", "user": "ann", "empty": "", "p": "x1"}
 

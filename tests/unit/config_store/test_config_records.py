@@ -1,4 +1,4 @@
-"""The records of the config log: what is read as what, and what cannot be read."""
+"""How records of the config log are decoded, and which cannot be."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fold of the config log: what each record changes, and what watchers hear of it."""
+"""The fold of the config log: the state after each record, and the changes for watchers."""
 
 import json
 
@@ -24,7 +24,7 @@ Written = tuple[str, str | None]
 
 
 class Fold:
-    """A state and the changes it told, in order."""
+    """A state and the changes it returned, in order."""
 
     def __init__(self) -> None:
         self.state = ConfigState()
@@ -159,7 +159,7 @@ def test_an_inconsistent_connector_heals_by_a_full_set_only() -> None:
     fold = Fold().read(connector(), task(0), task(1), commit(2), task(0, "2"), commit(2))
     assert fold.entry().inconsistent
     assert fold.snapshot().task_configs == {}
-    # the buffer was cleared with the failed marker: the missing half alone does not complete it
+    # the failed marker cleared the buffer, so the missing task alone does not complete the set
     fold.read(task(1, "2"), commit(2))
     assert fold.entry().inconsistent
     fold.read(task(0, "3"), task(1, "3"), commit(2))
@@ -170,7 +170,7 @@ def test_an_inconsistent_connector_heals_by_a_full_set_only() -> None:
 
 def test_half_a_set_comes_out_the_same_when_compaction_took_the_set_before() -> None:
     fold = Fold().read(connector("1"), commit(0), task(0), commit(2))
-    # without offset 1, the marker that is superseded
+    # compaction removed offset 1, a superseded marker
     compacted = ConfigState()
     for offset, (key, value) in ((0, connector("1")), (2, task(0)), (3, commit(2))):
         assert value is not None
@@ -226,7 +226,7 @@ def test_removal_keeps_the_target_state_until_that_is_removed_too() -> None:
 
 
 def test_removal_takes_the_generation_and_the_inconsistent_mark() -> None:
-    """Kafka Connect keeps them until it compacts; a generation that is a place needs no keeping."""
+    """Kafka Connect keeps both until compaction; here an offset is the generation, so none is reused."""
     fold = Fold().read(connector(), task(0), commit(1), task(1), commit(2), REMOVED, connector())
     assert fold.entry().task_config_generation == -1
     assert not fold.entry().inconsistent
@@ -246,7 +246,7 @@ def test_removal_of_an_unknown_connector_is_told() -> None:
 
 
 def test_the_marker_of_a_deleted_connector_is_ignored() -> None:
-    """Compaction can leave task records and their marker behind without any config."""
+    """Compaction can leave task records and their marker without a connector config."""
     fold = Fold().read(task(0), commit(1))
     assert fold.changes == [None, None]
     assert fold.snapshot() == ConfigSnapshot(2, {}, {})
@@ -297,7 +297,7 @@ def test_what_is_known_of_fencing_outlives_the_connector() -> None:
     assert fold.snapshot().connectors == {}
     fold.read(connector())
     assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (1, True)
-    # as when compaction has taken everything that is superseded
+    # compaction removed every superseded record
     compacted = Fold().read(fenced(1), task(0), commit(1), connector())
     assert (compacted.entry().fenced_task_count, compacted.entry().fencing_pending) == (1, True)
 

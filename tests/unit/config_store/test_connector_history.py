@@ -1,4 +1,4 @@
-"""The history of each connector: what is kept, for how long, and the same after a reload."""
+"""The history of each connector: which configs it keeps, how long, also after a reload."""
 
 from collections.abc import Collection, Sequence
 from unittest.mock import patch
@@ -121,7 +121,7 @@ def key(record: ConfigRecord) -> bytes:
 def left(
     log: Sequence[tuple[int, ConfigRecord]], needed: Collection[int], end_offset: int, tail: int
 ) -> list[tuple[int, ConfigRecord]]:
-    """What compaction leaves: the last record of each key, the tail, and what is needed."""
+    """The log after compaction: the last record of each key, the tail, and needed records."""
     last = {key(record): offset for offset, record in log}
     return [
         (offset, record)
@@ -137,7 +137,7 @@ def left(
 def test_it_comes_out_the_same_from_a_compacted_log(
     steps: list[tuple[ConfigRecord, int, int | None]], entries_max: int
 ) -> None:
-    """Before each record there may be a gap, and after it a compaction that leaves a tail alone."""
+    """An offset gap may precede each record, and a compaction that spares the tail may follow."""
     with patch.object(connector_history, "FORGOTTEN_AFTER_RECORDS", 8):
         live = ConnectorHistory(entries_max)
         log: list[tuple[int, ConfigRecord]] = []

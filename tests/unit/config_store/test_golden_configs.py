@@ -1,8 +1,8 @@
-"""Blobs of the config log that must stay readable: Drover's own, and what Kafka Connect wrote.
+"""Blobs of the config log that must stay readable: Drover's and Kafka Connect's.
 
-``DROVER_BLESS=1`` writes blobs of Drover's that are missing; one that exists is never rewritten,
-because logs in the field hold such bytes. Those of Kafka Connect are the config topics of a real
-cluster, each from its first record to its last; only the session key is another one.
+``DROVER_BLESS=1`` writes missing blobs of Drover. It never rewrites an existing blob, because
+logs in the field hold such bytes. Kafka Connect's blobs are complete config topics of a real
+cluster, with another session key.
 """
 
 import json
@@ -61,7 +61,7 @@ SAMPLES: dict[str, ConfigRecord] = {
     "session-key": SessionKeyRecord(SessionKey(bytes(range(32)), "HmacSHA256", 1_700_000_000_000)),
     "logger": LoggerLevelRecord("org.example.a-b", "DEBUG"),
 }
-#: What is read and never written.
+#: Formats that Drover reads and never writes.
 READ_ONLY = {"target-state-v0": TargetStateRecord("flights", TargetState.PAUSED)}
 
 
@@ -113,7 +113,9 @@ def test_what_kafka_connect_wrote_means_the_same_when_drover_writes_it(path: Pat
             assert value is again_value
             continue
         assert json.loads(again_value) == json.loads(value)
-        if not key.startswith((b"connector-", b"task-")):  # a config's order means nothing
+        if not key.startswith(
+            (b"connector-", b"task-")
+        ):  # the order of a config's settings is free
             assert again_value == value
 
 

@@ -1,4 +1,4 @@
-"""What a task may tell of itself."""
+"""Which figures a task may report."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ OWN: dict[str, list[Pair]] = {
         ({"path": "/d/a.parquet"}, {"position": 1, "rows": 9, "done": True, "size": 10}),
         ({"path": "/d/b.csv"}, {"failed": [10, 11], "error": "is UTF-16"}),
     ],
-    # the second as Kafka Connect's connector writes it
+    # the second in the form of Kafka Connect's connector
     "FileStreamSource": [
         ({"filename": "/f"}, {"position": 7, "inode": 1, "head_bytes": 2, "head_crc32": 3}),
         ({"filename": "/g"}, {"position": 7}),
@@ -33,7 +33,7 @@ OWN: dict[str, list[Pair]] = {
         ({"table": "orders"}, {"timestamp": 7, "timestamp_nanos": 1, "incrementing": 7}),
         ({"query": "SELECT 1"}, {"incrementing": 7}),
     ],
-    # as MirrorMaker writes them
+    # in the form of MirrorMaker
     "KafkaSource": [({"cluster": "east", "partition": 0, "topic": "orders"}, {"offset": 7})],
     "PostgresCdcSource": [
         ({"server": "shop"}, {"lsn": 7}),
@@ -41,11 +41,11 @@ OWN: dict[str, list[Pair]] = {
         ({"server": "shop", "table": "public.orders"}, {"snapshot": "1:2:", "lsn": 7}),
         ({"server": "shop", "table": "public.orders"}, {}),
     ],
-    # the offset is the data source's own
+    # the data source defines the offset
     "PythonDataSource": [({"datasource": "rates"}, {"of": ["any", "kind"]})],
 }
 FOREIGN: list[Pair] = [
-    # Confluent's JDBC source, Debezium's connectors, MirrorMaker's heartbeats, and those of others
+    # offsets of Confluent's JDBC source, Debezium, MirrorMaker's heartbeats and other connectors
     ({"protocol": "1", "table": "shop.public.orders"}, {"incrementing": 7}),
     ({"server": "shop"}, {"lsn_proc": 7, "messageType": "INSERT", "lsn": 7, "txId": 9}),
     ({"server": "shop", "database": "shop"}, {"commit_lsn": "1", "change_lsn": "2"}),

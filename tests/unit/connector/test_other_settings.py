@@ -1,4 +1,4 @@
-"""Settings that a connector does not have: understood, refused, warned of, or passed on."""
+"""Settings that a connector does not define: accepted, refused, warned about or passed on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

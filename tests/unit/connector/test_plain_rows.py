@@ -1,4 +1,4 @@
-"""Rows at hand become a table: all fields of all rows, or a fault that says which row is wrong."""
+"""Rows in memory become a table with all their fields, or an error names the faulty row."""
 
 from datetime import UTC, date, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is recommended for a setting beside the others."""
+"""Recommended values of a setting, given the other settings."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -71,14 +71,14 @@ def test_values_are_those_of_the_recommender_else_those_of_the_validator() -> No
     assert found["choice"].recommended_values == ("b1", "b2")
     assert found["table"].recommended_values == ()
     assert len(found["endless"].recommended_values) == 100
-    assert found["secret"].recommended_values == (), "a password is shown nowhere"
+    assert found["secret"].recommended_values == (), "passwords are never recommended"
 
 
 def test_a_recommender_that_fails_refuses_nothing() -> None:
     broken = values_of()["broken"]
     assert (broken.errors, broken.recommended_values, broken.visible) == ((), (), True)
     assert broken.warnings == ("has a recommender that failed: KeyError",)
-    # a faulty setting has no value to look at
+    # the recommender finds no value of a faulty setting
     assert values_of(mode="c")["choice"].warnings == ("has a recommender that failed: KeyError",)
 
 

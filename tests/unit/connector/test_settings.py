@@ -170,7 +170,7 @@ def test_what_nobody_has_is_refused_by_name(
     (violation,) = parse_config(kind, raw).violations
     assert violation.field == name
     assert value in violation.description
-    with pytest.raises(InvalidArgumentError, match=name):  # nor does a task run under it
+    with pytest.raises(InvalidArgumentError, match=name):  # a task does not start either
         task_config(kind, raw, {})
 
 

@@ -1,4 +1,4 @@
-"""Runs tasks of FilesSource without Spark: what executors would read is read here."""
+"""Runs tasks of FilesSource without Spark: the functions of executors run in this process."""
 
 import pickle
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 
 @dataclass
 class FilesRun:
-    """A FilesSource and what it has committed; ``rows`` and ``bad`` are what it has read."""
+    """A FilesSource with its committed offsets, and the ``rows`` and ``bad`` lines it has read."""
 
     config: dict[str, str]
     committed: dict[str, Any] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class FilesRun:
     task: FilesSourceTask | None = None
 
     def start(self, index: int = 0, count: int = 1) -> "FilesRun":
-        """A task, as after a restart."""
+        """Start a new task at the committed offsets."""
         raw = {
             "name": "f",
             "connector.class": "FilesSource",
@@ -49,11 +49,11 @@ class FilesRun:
         return self
 
     def step(self) -> bool:
-        """One batch, committed; False without one."""
+        """Read and commit one batch; False if there is none."""
         if self.task is None:
             self.start()
         assert self.task is not None
-        self.task._next_scan_s = 0.0  # as if the interval were over
+        self.task._next_scan_s = 0.0  # the scan interval has passed
         batch = self.task.poll()
         if batch is None:
             return False
@@ -69,7 +69,7 @@ class FilesRun:
         return True
 
     def drain(self) -> "FilesRun":
-        """Batches until there are none."""
+        """Read batches until there is none."""
         for _ in range(1000):
             if not self.step():
                 return self

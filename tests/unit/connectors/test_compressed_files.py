@@ -1,4 +1,4 @@
-"""Text that is compressed as a whole: read once, each line once, damaged files told."""
+"""Compressed text files: each line is read once, and damaged files are reported."""
 
 import bz2
 import gzip
@@ -44,7 +44,7 @@ def expected(count: int, first: int = 0) -> list[str]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many batches of a small file."""
+    """Lower the limits, so that a small file takes many batches."""
     monkeypatch.setattr(source_files, "PIECES_MAX_BYTES", 1_000)
     monkeypatch.setattr(files_source, "PIECES_MAX_BYTES", 1_000)
     monkeypatch.setattr(source_files, "RANGE_BYTES", 300)
@@ -61,7 +61,7 @@ def test_each_line_is_read_once_over_restarts(tmp_path: Path, suffix: str) -> No
     while found.step():
         batch_count += 1
         found.start()
-    assert batch_count >= len(lines(0, 1_000)) // 2_000  # a batch does not hold all of them
+    assert batch_count >= len(lines(0, 1_000)) // 2_000  # one batch does not hold all lines
     assert texts(found) == expected(1_000)
     assert found.origins[-1] == f"{file}:1000"
     (offset,) = (json.loads(each.offset_json) for each in found.committed.values())
@@ -127,10 +127,10 @@ def test_a_file_that_is_cut_off_is_told_with_its_place(tmp_path: Path, suffix: s
     assert text.decode().startswith(got)
     assert [each[0] for each in found.bad] == [str(file)]
     assert f"truncated after line {len(found.rows)} (byte " in found.bad[0][2]
-    # told once, also after a restart
+    # reported once, also after a restart
     found.start()
     assert not found.step()
-    # and read on when the rest has come
+    # reading resumes once the file is complete
     file.write_bytes(packed)
     found.drain()
     assert texts(found) == text.decode().splitlines()

@@ -1,4 +1,4 @@
-"""Made-up rows: the same in every run, with any number of tasks and any cut into batches."""
+"""Generated rows: the same in every run, for any number of tasks and any batch sizes."""
 
 import hashlib
 import json

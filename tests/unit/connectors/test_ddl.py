@@ -1,4 +1,4 @@
-"""Column types as text."""
+"""Column types as DDL text."""
 
 import pyarrow as pa
 import pytest

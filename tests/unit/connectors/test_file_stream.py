@@ -1,4 +1,4 @@
-"""The two connectors without Spark: settings, splitting, watching, lengths."""
+"""The file stream connectors without Spark: settings, splitting, watching, lengths."""
 
 import json
 import threading
@@ -97,7 +97,7 @@ def test_a_new_file_is_told_once(tmp_path: Path) -> None:
     assert not connector._watcher.is_alive()
 
 
-# -- under Kafka Connect's names ------------------------------------------------------------
+# -- configs with Kafka Connect's class names -------------------------------------------------
 
 
 JAVA_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
@@ -160,7 +160,9 @@ def test_an_offset_that_somebody_else_committed_says_no_length() -> None:
         TopicPartition("t", 1): SinkOffset(9),
     }
     assert committed_length(committed, ["s", "t"]) is None
-    assert committed_length(committed, ["s"]) == 70, "of a topic that it does not read any more"
+    assert committed_length(committed, ["s"]) == 70, (
+        "the offset without a length is of a topic that the sink has left"
+    )
 
 
 @pytest.mark.parametrize("metadata", ["{}", "[]", "7", '{"length": -1}', '{"length": "x"}'])

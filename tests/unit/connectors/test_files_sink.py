@@ -1,4 +1,4 @@
-"""Records as files of rows: layout, formats, and each record once however batches are cut."""
+"""Records in files of rows: layout, formats, and each record once for any batch boundaries."""
 
 import csv
 import datetime
@@ -32,7 +32,7 @@ BASE = {"name": "sink", "connector.class": "FilesSink", "topics": "rows"}
 
 @dataclass(frozen=True)
 class HereRecords:
-    """Records of which each list is one Spark partition; functions of executors run here."""
+    """Records by Spark partition; the functions of executors run in this process."""
 
     spark_partitions: Sequence[Sequence[pa.RecordBatch]]
 
@@ -66,7 +66,7 @@ def records(
 
 
 def batch_of(*spark_partitions: Sequence[pa.RecordBatch]) -> SinkBatch:
-    """A batch whose ranges are those of its records."""
+    """A batch whose ranges are the offset ranges of its records."""
     ranges: dict[tuple[str, int], list[int]] = {}
     for batch in (each for batches in spark_partitions for each in batches):
         for row in batch.select(["topic", "partition", "offset"]).to_pylist():
@@ -327,7 +327,7 @@ def test_each_record_is_written_once_however_batches_are_cut(tmp_path: Path, see
         if what == 0:  # killed before the commit
             claim += 1
             sink = started(tmp_path, claim=Term(1, claim), partition_by="city")
-        elif what == 1:  # tried again by the same task
+        elif what == 1:  # the same task retries
             sink.write(batch_of(*parts))
             committed = end
         else:

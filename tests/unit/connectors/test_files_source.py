@@ -363,7 +363,7 @@ def test_a_parquet_file_that_is_cut_off_is_told_after_the_others(tmp_path: Path)
     assert origin == str(tmp_path / "a.parquet")
     assert "not a complete Parquet file" in error
     assert not found.step()
-    assert not found.start().step(), "it is told once"
+    assert not found.start().step(), "the error is reported once"
     (tmp_path / "a.parquet").write_bytes((tmp_path / "b.parquet").read_bytes())
     assert len(found.drain().rows) == 2000
 
@@ -496,7 +496,7 @@ def test_a_file_that_cannot_be_read_holds_up_no_other(
 
 @contextmanager
 def as_somebody() -> Iterator[Path]:
-    """A directory of somebody who is not root, who reads every file; and as that user."""
+    """A directory of an ordinary user, and this user's rights: root may read every file."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         user = os.geteuid()

@@ -1,4 +1,4 @@
-"""What HTTP connectors decide without a server: hosts, pages, pauses."""
+"""Rules of HTTP connectors that need no server: hosts, pages, pauses."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows take the types of a table, and no value is changed by that."""
+"""Rows are cast to a table's types without a change of their values."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -202,7 +202,7 @@ def test_a_writer_that_still_has_the_old_file_is_waited_for(path: Path) -> None:
         writer.write(b"2\n")
         writer.flush()
         assert read_all(file) == [b"2"]
-        path.touch()  # the successor is there, and empty
+        path.touch()  # the new file exists and is empty
         assert read_all(file) == []
         writer.write(b"3\n")
         writer.flush()
@@ -235,7 +235,7 @@ def test_a_new_file_with_the_old_inode_is_another_file(path: Path) -> None:
     path.write_bytes(b"1\n2\n")
     file = TailedFile(str(path))
     read_all(file)
-    with path.open("r+b") as stream:  # truncated and written anew: same inode, longer than before
+    with path.open("r+b") as stream:  # truncated and rewritten: same inode, longer than before
         stream.truncate(0)
         stream.write(b"a\nb\nc\n")
     assert read_all(file) == [b"a", b"b", b"c"]
@@ -317,7 +317,7 @@ def test_a_file_without_permission_is_told() -> None:
 
 @contextmanager
 def as_ordinary_user() -> Iterator[None]:
-    """Root may read everything: be somebody else for a moment."""
+    """Run as an ordinary user, because root may read every file."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)

@@ -1,4 +1,4 @@
-"""What a mirror decides without a cluster: logins, shares."""
+"""Rules of the mirror that need no cluster: logins, and the partitions of each task."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule req
 
 
 def told(mechanism: str, login: str, **more: str) -> dict[str, str]:
-    """What librdkafka is told for a login."""
+    """The settings of librdkafka for a login module's settings."""
     found = librdkafka_settings(
         {"sasl.mechanism": mechanism, "sasl.jaas.config": login, **more},
     )

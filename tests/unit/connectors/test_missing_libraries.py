@@ -1,6 +1,4 @@
-"""Connectors, converters and transforms whose libraries are extras: listed without them, and told
-in one line.
-"""
+"""Plugins whose libraries are extras: listed without them, and refused with a one-line error."""
 
 import sys
 import tomllib
@@ -85,7 +83,7 @@ CONFIGS: list[tuple[str, str, dict[str, str]]] = [
 
 
 def forget(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
-    """Have libraries that are not there."""
+    """Make the imports of these libraries fail."""
     for name in list(sys.modules):
         if name.partition(".")[0] in libraries:
             monkeypatch.delitem(sys.modules, name)
@@ -94,7 +92,7 @@ def forget(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
 
 
 def fault_of(name: str, settings: dict[str, str]) -> str:
-    """The only fault of a config."""
+    """The description of a config's only violation."""
     kind = PluginRegistry().find(name)
     topics = {"topics": "t"} if name.endswith("Sink") else {"topic.prefix": "t"}
     raw = {"name": "c", "connector.class": name, **topics, **settings}

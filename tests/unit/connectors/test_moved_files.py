@@ -1,4 +1,4 @@
-"""Files that move from task to task of a glob, while the tasks that had them live on as zombies."""
+"""Files of a glob that move between tasks while their former tasks live on as zombies."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ FIRST_SET, SECOND_SET = 3, 7
 
 
 class RunningTask:
-    """A task of the connector as an engine runs it: claimed, then its offsets read."""
+    """A task of the connector that claims and then reads its offsets, as in an engine."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RunningTask:
         )
 
     def read(self) -> tuple[list[StagedBlob], list[CommittedOffset]]:
-        """Poll and stage all there is."""
+        """Poll one batch and stage it."""
         batch = self._reader.poll()
         assert batch is not None
         assert isinstance(batch.frame, ArrowRows)
@@ -103,13 +103,13 @@ def test_files_that_swap_their_tasks_are_read_once(tmp_path: Path, generation: i
     for zombie in zombies:
         zombie.publish(*zombie.read())
         add(zombie.files[0], f"{zombie.files[0]} 2")
-    unpublished = [zombie.read() for zombie in zombies]  # and then they hang
+    unpublished = [zombie.read() for zombie in zombies]  # then both hang
 
-    add("a.txt", "a.txt 1")  # with one file more the two swap their tasks
+    add("a.txt", "a.txt 1")  # a third file makes the two swap tasks
     heir_of_b = run(1, SECOND_SET, generation)
     assert heir_of_b.files == ["b.txt"]
     heir_of_b.publish(*heir_of_b.read())
-    # nobody has claimed the zombies' b.txt task, which is task 0, anew
+    # task 0, the former task of b.txt, has no new claim yet
     for zombie, (blobs, offsets) in zip(zombies, unpublished, strict=True):
         with pytest.raises(FailedPreconditionError) as caught:
             zombie.publish(blobs, offsets)

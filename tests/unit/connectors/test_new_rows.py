@@ -1,10 +1,10 @@
-"""When rows that are to be upserted are tried as new ones."""
+"""When the JDBC sink tries a plain INSERT before an upsert."""
 
 from drover.connectors.jdbc.new_rows import NewRows
 
 
 class Clock:
-    """Stands still until it is told."""
+    """A clock that only the test advances."""
 
     now_s = 100.0
 

@@ -1,4 +1,4 @@
-"""Directories and settings as Confluent's S3 sink has them."""
+"""Directory layouts and settings of Confluent's S3 sink."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -22,7 +22,7 @@ NEW_YEAR = datetime(2023, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
 
 def batch(**fields: list[Any]) -> pa.RecordBatch:
-    """Records of one partition, with these fields in their values."""
+    """Records of one partition whose values have these fields."""
     count = len(next(iter(fields.values())))
     values = pa.RecordBatch.from_pydict(fields).to_struct_array()
     times = pa.array([NEW_YEAR] * (count - 1) + [None], pa.timestamp("ms", "UTC"))
@@ -148,7 +148,7 @@ def raw(**changed: str) -> dict[str, str]:
 def test_settings_that_would_change_the_data_are_refused(
     changed: dict[str, str], fields: int
 ) -> None:
-    # an address where nothing answers
+    # no server listens at this address
     found = parse_config(S3Sink, raw(**{"store.url": "http://127.0.0.1:1", **changed})).violations
     own = {each.field for each in found} - ({"s3.bucket.name"} - changed.keys())
     assert len(own) == fields, found
@@ -176,5 +176,5 @@ def test_a_record_without_a_value_is_told() -> None:
     writer = RowFileWriter(None, layout)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="record orders-3@0 has no value"):
         list(writer([empty]))
-    # of a batch that was written already nothing is left, and no value is missing
+    # a batch that was written before leaves no rows, so no value can be missing
     assert list(RowFileWriter(None, layout, (("orders", 3, 2),))([rows])) == []  # type: ignore[arg-type]

@@ -186,7 +186,7 @@ def test_a_held_lock_stops_a_write_within_bounds(path: Path) -> None:
 
 
 def _write_slowly(path: Path, inside: Event) -> None:
-    """Append, and stop for ever between the checks and the write."""
+    """Append, and suspend this process between the checks and the write."""
     file = owner(path, 1)
     file.open(0)
     append(file, 0, b"committed\n")
@@ -212,7 +212,7 @@ def test_a_stopped_owner_neither_blocks_nor_harms_the_next(path: Path) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGCONT)
     process.join(60)
-    assert process.exitcode == 0  # it wrote into a file that nobody sees
+    assert process.exitcode == 0  # it wrote into the file that the next owner has replaced
     assert path.read_bytes() == b"committed\nnext\n"
     append(second, end, b"and on\n")
     third = opened(path, 3, 15)
@@ -221,7 +221,7 @@ def test_a_stopped_owner_neither_blocks_nor_harms_the_next(path: Path) -> None:
 
 
 def _take_over_slowly(path: Path, inside: Event) -> None:
-    """Open under an old committed length, and stop for ever right before the truncation."""
+    """Open at an old committed length, and suspend this process right before it truncates."""
     file = owner(path, 1)
     real = os.ftruncate
 
@@ -250,7 +250,7 @@ def test_a_starter_stopped_before_its_truncation_cuts_nothing_later(path: Path) 
     wait_until(lambda: not process.is_alive())
 
 
-# -- files that another program wrote --------------------------------------------------------
+# -- files of another program ----------------------------------------------------------------
 
 
 def taken_over(path: Path, sequence: int, committed: str = "a") -> tuple[OutputFile, int]:
@@ -301,7 +301,7 @@ def test_what_was_written_since_a_take_over_is_cut_as_long_as_nothing_was_commit
     assert path.read_bytes() == b"one\n"
     append(second, length, b"two\n")
     second.close()
-    third, length = taken_over(path, 3, committed="b")  # the other program went on meanwhile
+    third, length = taken_over(path, 3, committed="b")  # the other program committed again
     assert length == 8
     third.close()
 

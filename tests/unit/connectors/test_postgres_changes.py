@@ -1,4 +1,4 @@
-"""Records of a log's messages, without a server."""
+"""Records made from messages of logical replication, without a server."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from drover.connectors.postgres.pgoutput import Transaction, parse_begin
 from drover.connectors.postgres.settings import ENVELOPE, FLAT
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 
-#: In place of a value: it is stored out of line and was not sent.
+#: Marks an unchanged value that is stored out of line (TOAST) and was not sent.
 UNCHANGED = object()
 INT8, TEXT = 20, 25
 ORDERS = {"id": INT8, "name": TEXT}
@@ -98,7 +98,7 @@ def records(
 
 
 def told(found: Sequence[Mapping[str, Any]]) -> list[object]:
-    """Operation, key, row before and after of each record; the key alone of tombstones."""
+    """Operation, key, old row and new row of each record; only the key of tombstones."""
     return [
         each["key"]["id"]
         if each["value"] is None
@@ -119,7 +119,7 @@ def test_each_change_is_a_record_in_the_order_of_the_log() -> None:
             relation(9, "orders", ORDERS),
             insert(9, 1, "å"),
             update(9, [1, None]),
-            update(9, [2, "c"], old=b"K" + row(1, None)),  # another key
+            update(9, [2, "c"], old=b"K" + row(1, None)),  # the key changes
             update(9, [2, "d"], old=b"O" + row(2, "c")),
             delete(9, 2, None),
             truncate(9),
@@ -245,7 +245,7 @@ _CHANGES = st.one_of(
 
 @given(st.lists(_CHANGES, max_size=20), st.integers(0, 20))
 def test_records_are_the_same_however_a_log_is_cut(changes: list[bytes], cut: int) -> None:
-    """One by one, in two parts, or all at once."""
+    """Messages arrive one by one, in two parts, or all at once."""
     known, begun = {9: relation(9, "orders", ORDERS)}, parse_begin(BEGIN)
 
     def of(first: int, end: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""PostgreSQL's values, positions and messages, without a server."""
+"""PostgreSQL's values, LSNs and messages, without a server."""
 
 import struct
 from datetime import UTC, datetime, time
@@ -31,7 +31,7 @@ def no_fault(row: int, why: str) -> None:
 
 
 def sent(*texts: str | None, unchanged: bool = False) -> TextColumn:
-    """A column; with ``unchanged`` the first value was not sent."""
+    """A column of texts; with ``unchanged`` the first value was not sent."""
     marks = np.arange(len(texts)) == 0 if unchanged else None
     return TextColumn(pa.array(texts, pa.string()), marks)
 
@@ -141,10 +141,10 @@ def test_arrays_of_other_shapes_are_refused(array: str) -> None:
     ("xid", "commit_lsn", "seen"),
     [
         (99, 500, True),  # below xmin
-        (100, 500, False),  # was running
-        (101, 500, True),  # between, and done
-        (110, 500, False),  # began later
-        (99, 1000, False),  # the ids began again meanwhile
+        (100, 500, False),  # in progress
+        (101, 500, True),  # between xmin and xmax, committed
+        (110, 500, False),  # at xmax, started later
+        (99, 1000, False),  # transaction ids have wrapped around
     ],
 )
 def test_a_snapshot_has_seen_what_was_committed_before(

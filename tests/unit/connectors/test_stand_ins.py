@@ -1,4 +1,4 @@
-"""Configs of the well-known connectors, under their own class names."""
+"""Configs of well-known connectors with their Java class names."""
 
 from collections.abc import Mapping
 
@@ -201,7 +201,7 @@ CONFIGS = (
     FILE_STREAM_SOURCE,
     FILE_STREAM_SINK,
 )
-#: What has no effect in these configs.
+#: Settings without effect in these configs.
 TUNING = {
     *("batch.size", "connection.attempts", "connection.backoff.ms", "connection.pool.max_size"),
     *("dialect.name", "max.retries", "retry.backoff.ms", "use.reduction.buffer"),
@@ -214,7 +214,7 @@ TUNING = {
 
 
 def stand_in(java_class: str) -> type[Connector]:
-    """The connector that goes by a name of Java, which does not look at servers."""
+    """The connector with this Java class name, without checks that may call servers."""
     return offline(PluginRegistry().find(java_class))
 
 

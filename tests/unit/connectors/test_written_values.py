@@ -1,4 +1,4 @@
-"""What sinks write of values that JSON has no type for."""
+"""How sinks write values that JSON has no type for."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
