@@ -226,7 +226,7 @@ def test_removal_keeps_the_target_state_until_that_is_removed_too() -> None:
 
 
 def test_removal_takes_the_generation_and_the_inconsistent_mark() -> None:
-    """Kafka Connect keeps both until compaction; here an offset is the generation, so none is reused."""
+    """Kafka Connect keeps both until compaction. Generations are offsets here: none is reused."""
     fold = Fold().read(connector(), task(0), commit(1), task(1), commit(2), REMOVED, connector())
     assert fold.entry().task_config_generation == -1
     assert not fold.entry().inconsistent

@@ -1,4 +1,4 @@
-"""What connectors hand over without thinking of schemas is written, too: any Arrow type."""
+"""Converters write values of any Arrow type, also of types without a Connect schema."""
 
 import datetime
 import decimal

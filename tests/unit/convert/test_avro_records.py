@@ -1,4 +1,4 @@
-"""Avro's records as columns and back, compared with what fastavro makes of the same schemas."""
+"""Avro records as columns and back, compared with fastavro for the same schemas."""
 
 import decimal
 import io
@@ -49,7 +49,7 @@ shapes = st.recursive(
 
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[Any, list[Any], list[Any]]:
-    """A schema, values as fastavro takes them, and as pyarrow shows them."""
+    """A schema, its values in fastavro's form, and the same values in pyarrow's form."""
     numbers = count()
     schema, values = _of_shape(draw(shapes), numbers)
     drawn = draw(st.lists(values, min_size=1, max_size=6))
@@ -105,13 +105,13 @@ def _of_shape(shape: Any, numbers: "count[int]") -> tuple[Any, st.SearchStrategy
 
 
 def _branch(name: str, names: list[str]) -> st.SearchStrategy[tuple[Any, Any]]:
-    """Values of one type of a union."""
+    """Values of one branch of a union."""
     others = dict.fromkeys(names)
     return _SCALARS[name].map(lambda each: ((name, each), others | {name: each}))
 
 
 def written(schema: Any, values: list[Any]) -> pa.Array:
-    """Records as fastavro writes them, behind the prefix."""
+    """Records that fastavro encodes, each after the prefix."""
     parsed, found = fastavro.parse_schema(schema), []
     for each in values:
         place = io.BytesIO()
@@ -143,7 +143,7 @@ def test_records_are_read_as_fastavro_wrote_them_and_written_back(
     found.validate(full=True)
     again = encode_records(field, found, avro, before=_BEFORE, strict=True, defaults=True)
     assert again.equals(raw)
-    # the same when the column is part of a longer one
+    # a slice of a longer column is encoded, too
     double = pa.concat_arrays([found, found]).slice(1, len(values))
     encode_records(field, double, avro, before=_BEFORE, strict=True, defaults=True)
 

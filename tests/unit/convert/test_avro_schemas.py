@@ -43,7 +43,7 @@ _DECIMAL = Schema(
     parameters={"scale": "2", "connect.decimal.precision": "9"},
 )
 
-#: What Kafka Connect has, and what Confluent's converter registers for it.
+#: Connect schemas, and the Avro schemas that Confluent's converter registers for them.
 _BOTH_WAYS: list[tuple[Schema, Any]] = [
     (Schema(Type.INT32), "int"),
     (Schema(Type.INT8), {"type": "int", "connect.type": "int8"}),
@@ -101,7 +101,7 @@ _BOTH_WAYS: list[tuple[Schema, Any]] = [
 def test_schemas_of_kafka_connect_go_through_avro(connect: Schema, avro: Any) -> None:
     assert avro_of(connect) == avro
     assert connect_of(avro) == connect
-    # and Arrow's fields carry all of it
+    # the Arrow field keeps the whole schema
     assert schema_of(arrow_field("value", connect)) == connect
 
 
@@ -119,7 +119,7 @@ def general_union(number: int, **fields: Schema) -> Schema:
     return replace(struct(name, **fields), optional=True, parameters=parameters)
 
 
-#: What Confluent's converter has with generalized.sum.type.support.
+#: Schemas of Confluent's converter with generalized.sum.type.support.
 _GENERALIZED: list[tuple[Any, Schema]] = [
     (["null", "int", "string"],
      general_union(0, connect_union_field_1=Schema(Type.INT32, optional=True),
@@ -211,7 +211,7 @@ def test_without_enhanced_support_an_enum_is_text() -> None:
 @pytest.mark.parametrize(
     ("avro", "connect"),
     [
-        # what only other writers of Avro have
+        # Avro schemas that only other writers use
         ({"type": "long", "logicalType": "timestamp-micros"}, Schema(Type.INT64)),
         ({"type": "string", "logicalType": "uuid"}, Schema(Type.STRING)),
         ({"type": "fixed", "name": "n.F", "size": 4},

@@ -1,4 +1,4 @@
-"""Values that cannot be read say why; nothing of them is read."""
+"""Values that do not fit their schema are refused as a whole, with the cause."""
 
 import datetime
 import decimal

@@ -13,7 +13,7 @@ from tests.support.repository import REPOSITORY
 
 GOLDEN = json.loads((REPOSITORY / "tests" / "golden" / "converters.json").read_text())
 
-#: Where Kafka Connect loses or changes a value without a word, we refuse it or keep it as it is.
+#: Where Kafka Connect silently loses or changes a value, Drover refuses or keeps it.
 DEVIATIONS = {
     "a number out of range wraps around": (
         "json reads int8 -129", "json reads int8 128", "json reads int16 -32769",
@@ -36,7 +36,7 @@ DEVIATIONS = {
         "simple reads '3.14159265358979' as a header",
         "simple reads '100000000000000000000.5' as a header",
     ),
-    "what stands behind a value is dropped": (
+    "text after a value is dropped": (
         "json reads something behind", "json reads two values", "json reads schemaless b'1 2'",
         "simple reads '[1,2] x' as a header", "simple reads '[1]]' as a header",
         "simple reads '1,2' as a header",
@@ -84,7 +84,7 @@ def _check(entry: dict[str, Any]) -> None:
     case, expected = entry["case"], entry["result"]
     found = answer(case)
     if case["name"] in _DEVIATING:
-        assert comparable(found) != comparable(expected), "deviates no longer"
+        assert comparable(found) != comparable(expected), "the case no longer deviates"
     elif "bytes" in found and case["class"].endswith("JsonConverter"):
         assert written_json(found["bytes"]) == written_json(expected.get("bytes")), expected
     else:

@@ -1,4 +1,4 @@
-"""JSON, whatever the schema and the values are."""
+"""JSON round trips of generated schemas and values."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_any_cut_into_batches_gives_the_same(
 
 
 def _rows(converter: Any, texts: list[bytes | None]) -> list[tuple[Any, Any]]:
-    """Each row's schema and value."""
+    """The schema and value of each row."""
     found: dict[int, tuple[Any, Any]] = {}
     for each in converter.decode(pa.array(texts, pa.binary()), None):
         rows = range(len(texts)) if each.rows is None else each.rows.to_pylist()

@@ -1,4 +1,4 @@
-"""Of many JSON texts, the ones that cannot be read are named."""
+"""Errors name the rows of a batch whose JSON texts cannot be read."""
 
 import json
 from collections.abc import Sequence

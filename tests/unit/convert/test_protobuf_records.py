@@ -1,4 +1,4 @@
-"""Columns of Protobuf, compared with what Protobuf's own library makes of the same messages."""
+"""Protobuf messages as columns and back, compared with Protobuf's own library."""
 
 import datetime
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ def bytes_of(field: pa.Field, values: Any, message: Any, **more: Any) -> list[by
 
 
 def made(row: Mapping[str, Any]) -> Any:
-    """A message of the library's."""
+    """A message of Protobuf's library."""
     message = MESSAGE()
     for name, value in row.items():
         if name == "inner":
@@ -144,7 +144,7 @@ def inner(value: Mapping[str, Any]) -> Any:
 
 
 def expected(row: Mapping[str, Any]) -> dict[str, Any]:
-    """As the columns have it: what is missing is its type's default."""
+    """The row that the columns have: a missing field has its type's default."""
     found: dict[str, Any] = {"choice_0": None}
     for field in ROW.fields:
         if field.name in ("left", "right", "neither"):
@@ -161,7 +161,7 @@ def expected(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(row: dict[str, Any]) -> str:
-    """Rows that are equal, NaN or not."""
+    """A text that is the same for equal rows, also with NaN and for any order of map entries."""
     maps = {name: sorted(row[name], key=repr) for name in ("counts", "by_number")}
     return repr(in_order(row | maps))
 
@@ -183,7 +183,7 @@ def test_columns_are_what_the_library_reads_and_writes(rows: list[dict[str, Any]
     again = bytes_of(arrow_field("value", schema), found, ROW)
     for before, after in zip(raw, again, strict=True):
         assert after is not None
-        # entries of maps have no order
+        # map entries have no order
         assert MESSAGE.FromString(after).SerializeToString(deterministic=True) == before
         assert len(after) == len(before)
 
@@ -212,7 +212,7 @@ def test_what_is_there_twice_is_merged_and_what_is_unknown_skipped() -> None:
     first = MESSAGE(an_int32=1, numbers=[1], inner=inner({"id": 1, "flags": [True]}))
     second = MESSAGE(an_int32=2, numbers=[2, 3], inner=inner({"name": "n", "flags": [False]}))
     unknown = b"\xc0\x3e\x05" + b"\xc2\x3e\x02ab" + b"\xc5\x3e1234" + b"\xc1\x3e12345678"
-    unpacked = b"\xa0\x01\x09"  # of the field numbers
+    unpacked = b"\xa0\x01\x09"  # an element of ``numbers`` that is not packed
     raw = second.SerializeToString() + unknown + unpacked
     found = columns_of([b"", first.SerializeToString() + raw], ROW, connect_schema(ROW, PLAIN))
     row = found.to_pylist()[1]
@@ -298,7 +298,7 @@ def test_rows_of_kafka_connects_types_come_back(conventions: Conventions) -> Non
     raw = bytes_of(_FIELD, values, message, conventions=conventions)
     back = connect_schema(message, conventions)
     assert columns_of([each or b"" for each in raw], message, back).to_pylist() == _VALUES
-    # as they are, the messages are the library's
+    # Protobuf's library parses the messages
     kind = GetMessageClass(message)
     assert [kind.FromString(each or b"").SerializeToString(deterministic=True) for each in raw]
 

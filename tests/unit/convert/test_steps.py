@@ -163,7 +163,7 @@ def test_any_cut_into_batches_gives_the_same_records(
 
 
 def _rows(batch: Any) -> list[tuple[Any, Any, int]]:
-    """Keys and values with their schemas, a tombstone without, and offsets."""
+    """Keys and values with their schemas, tombstones without one, and offsets."""
 
     def side(name: str) -> list[Any]:
         schema = column_schema(batch, name)

@@ -1,4 +1,4 @@
-"""Unions and enums that go from one format to another: generalized.sum.type.support."""
+"""Unions and enums converted between formats: generalized.sum.type.support."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every test's machine is checked once more at its end."""
+"""Groups whose state machine is validated at the end of each test."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""No member is taken for silent whose calls wait in this process."""
+"""Sessions do not expire while heartbeats wait in this process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until_async
 
 
 class Asked:
-    """A call to itself that is answered when the test says so."""
+    """A probe call that is answered while ``open`` is set."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -62,7 +62,7 @@ async def test_a_process_that_hears_nobody_judges_in_the_end(
     asked.open.clear()
     check = BacklogProbe(asked, held.append, interval_s=0.001, patience_s=0.01)
     check.start()
-    await wait_until_async(lambda: asked.count >= 3)  # each was given up
+    await wait_until_async(lambda: asked.count >= 3)  # each call timed out
     assert len(held) <= 5 * asked.count
     await check.close()
 
@@ -126,7 +126,7 @@ async def test_a_session_that_ends_while_timers_are_held_gets_its_time_again(
         runtime.hold_timers(2_000)
         clock.advance(1_000)
         assert await member_count(runtime) == 1
-    clock.advance(1_000)  # the hold is over, and the timer late
+    clock.advance(1_000)  # the hold is over; the late timer grants another session
     assert await member_count(runtime) == 1
     clock.advance(SESSION_MS - 1)
     assert await member_count(runtime) == 1

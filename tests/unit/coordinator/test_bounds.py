@@ -1,4 +1,4 @@
-"""What is refused before it is decoded, and what is left out before it is sent."""
+"""Bounds: requests that are refused before decoding, and details that responses omit."""
 
 import pytest
 from google.protobuf.message import Message

@@ -1,4 +1,4 @@
-"""Engines publish, members commit and claim, retention runs: all on one file, without patience."""
+"""Engines, members and retention write to one file, with short lock timeouts."""
 
 import asyncio
 import sqlite3
@@ -26,12 +26,12 @@ from tests.support.waiting import wait_until_async
 T = TypeVar("T")
 
 ENGINES = 3
-#: How long each waits for the file.
+#: How long each writer waits for the file's lock.
 LOCK_TIMEOUT_MS = 300
 
 
 class Engine:
-    """Publishes until it is told to end, with connections of its own, as another process would."""
+    """Publishes until ``end`` is called, with separate connections, like another process."""
 
     def __init__(self, path: Path, number: int) -> None:
         self.topic = f"t{number}"
@@ -52,7 +52,7 @@ class Engine:
         try:
             store = EmbeddedStore(self._path, lock_timeout_ms=LOCK_TIMEOUT_MS)
             claim: Term | None = None
-            while not self._ended.wait(0.02):  # it does something else as well
+            while not self._ended.wait(0.02):  # an engine does not publish all the time
                 try:
                     if claim is None:
                         store.ensure_topic(self.topic)
@@ -72,7 +72,7 @@ class Engine:
 
 
 class Members:
-    """Claims and commits through the coordinator's front, each one after the other."""
+    """Loops of claims, commits and fetches through the coordinator's front."""
 
     def __init__(self, offsets: EmbeddedOffsets) -> None:
         self.done: Counter[str] = Counter()
@@ -146,7 +146,7 @@ async def test_whoever_has_to_wait_too_long_hears_unavailable_and_nothing_is_los
     reader = EmbeddedStore(store.path)
 
     def progress() -> dict[str, int]:
-        """What was done so far; of a topic how much is published, and how much is gone again."""
+        """Calls that succeeded, and of each topic the published batches and the log start."""
         return {
             **{what: members.done[what] for what in ("claim", "commit", "fetch")},
             **{engine.topic: engine.published_count for engine in engines},
@@ -172,7 +172,7 @@ async def test_whoever_has_to_wait_too_long_hears_unavailable_and_nothing_is_los
     calls_before = Counter(members.refused)
     await wait_until_async(
         lambda: (
-            members.done["fetch"] > fetched + 5  # reading goes on
+            members.done["fetch"] > fetched + 5  # reads continue
             and all(
                 members.refused[what, Reason.STORAGE_UNAVAILABLE]
                 > calls_before[what, Reason.STORAGE_UNAVAILABLE]

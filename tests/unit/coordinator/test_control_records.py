@@ -1,4 +1,4 @@
-"""The coordinator's JSON in the control topic: what it says, and what of it cannot be read."""
+"""The coordinator's JSON in the control topic: its form, and values that cannot be read."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.support.lease_courses import COURSES
 
 TASK = TaskId('c-"1"', 7)
 
-#: Logs in the field hold such bytes: they may be added to, never changed.
+#: Logs in the field hold such bytes: add entries, never change one.
 GOLDEN: dict[bytes, tuple[bytes, ClaimsRecord | OwnerRecord]] = {
     b'["owner"]': (b'{"owner":"a:1/run","epoch":7}', OwnerRecord("a:1/run", 7)),
     b'["commit","c-\\"1\\"",7]': (
@@ -87,7 +87,7 @@ def test_a_kind_of_a_later_version_is_passed_over() -> None:
 
 @pytest.mark.parametrize("course", COURSES)
 def test_a_course_of_leases_on_a_compacted_topic(course: str) -> None:
-    """Every exchange finds only the newest value of each key."""
+    """Each step reads only the newest value of each key."""
     values: dict[str, bytes] = {}
     for who, writes in COURSES[course].steps:
         before = decode_table(values, 2, _fail)
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_of_leases_counts_as_not_there_and_is_told() -> None
     values: dict[str, Any] = {
         "lease:0": b"no json",
         "lease:1": good,
-        "lease:2": good,  # there are two
+        "lease:2": good,  # the table has two shards
         "lease:x": good,
         "coordinator:a:1": b'{"incarnation":"run","beats":"5","lease_ms":3000}',
         "claim:topic:1": b"another's",

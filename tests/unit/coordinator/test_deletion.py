@@ -1,4 +1,4 @@
-"""DeleteGroup (rule A3), and what a removed group leaves behind: the generation floor."""
+"""DeleteGroup (rule A3), and the generation floor that a deleted group leaves behind."""
 
 import pytest
 
@@ -15,7 +15,7 @@ DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
 
 
 def reach(group: GroupHarness, generation: int, group_id: str = GROUP) -> None:
-    """Let a group come to ``generation`` and leave it empty."""
+    """Bring a group to ``generation`` and leave it empty."""
     group.enter("m", group_id=group_id)
     group.advance(6_000)
     while group.describe(group_id).generation < generation - 1:
@@ -25,7 +25,7 @@ def reach(group: GroupHarness, generation: int, group_id: str = GROUP) -> None:
     assert group.describe(group_id).generation == generation
 
 
-# A3, who may go
+# A3, which groups may be deleted
 
 
 def test_a3_an_unknown_group_is_not_found(group: GroupHarness) -> None:
@@ -83,7 +83,7 @@ def test_a3_ids_that_were_handed_out_go_with_the_group(group: GroupHarness) -> N
     group.first_join("b")
     group.advance(5_000)
     group.first_join("c")
-    group.advance(5_001)  # the timer of "a" would have come by now
+    group.advance(5_001)  # the timer of "a" would have fired
     assert group.join("c").waits
 
 
@@ -179,7 +179,7 @@ def test_a_refused_first_generation_above_the_floor_is_tried_again(group: GroupH
 
 
 def test_the_order_of_records_on_loading_does_not_matter(group: GroupHarness) -> None:
-    """Compaction keeps the last record of each key, and only the order of those."""
+    """Compaction keeps the last record of each key; only the order of these records is kept."""
     reach(group, 5)
     group.commit_offsets({A0: 1, B0: 2})
     group.delete_group()

@@ -1,4 +1,4 @@
-"""Offsets that nobody needs, and groups that have none left (rule O6)."""
+"""Expiry of offsets, and of groups without offsets (rule O6)."""
 
 import pytest
 
@@ -21,14 +21,14 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 
 @pytest.fixture
 def group() -> GroupHarness:
-    """Keeps offsets for 100 s and looks every second."""
+    """A coordinator that keeps offsets for 100 s and checks every second."""
     return GroupHarness(
         GroupSettings(offsets_retention_ms=RETENTION_MS, offsets_retention_check_ms=CHECK_MS)
     )
 
 
 def live_for(group: GroupHarness, duration_ms: int, *member_ids: str) -> None:
-    """Let time pass with members that heartbeat."""
+    """Advance the clock while members heartbeat."""
     for _ in range(duration_ms // (SESSION_MS // 2)):
         group.advance(SESSION_MS // 2)
         for member_id in member_ids:
@@ -111,7 +111,7 @@ def test_o6_a_group_that_became_empty_keeps_them_from_then_on(
     assert group.offsets() == {A0: 1, A1: 2}
     group.advance(CHECK_MS)
     assert group.now_ms > emptied_ms + RETENTION_MS
-    assert group.offsets() == {A1: 2}  # it was committed after the members had gone
+    assert group.offsets() == {A1: 2}  # committed after the last member left
     group.advance(RETENTION_MS // 2)
     assert group.describe().state is DEAD
 
@@ -169,7 +169,7 @@ def test_o6_consumers_in_a_rebalance_keep_all(group: GroupHarness, state: GroupS
     consumers(group, "m", topics=("b",))
     live_for(group, RETENTION_MS * 2, "m")
     if state is COMPLETING:
-        offered = (OfferedProtocol("range", subscription("a")),)  # it reads b no longer
+        offered = (OfferedProtocol("range", subscription("a")),)  # m unsubscribes from b
         group.join("m", protocol_type="consumer", protocols=offered)
     else:
         group.first_join("n", protocol_type="consumer", protocols=(OfferedProtocol("range", b""),))
@@ -186,7 +186,7 @@ def test_o6_consumers_in_a_rebalance_keep_all(group: GroupHarness, state: GroupS
 
 @pytest.fixture
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a step look at ten things instead of a thousand."""
+    """Limit a step of the sweep to ten items instead of a thousand."""
     monkeypatch.setattr(expiry, "STEP_MAX", 10)
 
 

@@ -1,6 +1,4 @@
-"""How much the members of a group may offer: what the leader can be told in one message; and how
-many groups there may be.
-"""
+"""Limits of a group's metadata, which the leader gets in one message, and of groups."""
 
 import pytest
 
@@ -14,7 +12,7 @@ from drover_coordinator.core.groups.supported_protocols import RECORD_MAX_BYTES,
 from drover_coordinator.core.groups.validate import METADATA_MAX_BYTES
 from tests.support.group_harness import SESSION_MS, Call, GroupHarness
 
-#: Eight of them do not fit in one answer.
+#: Metadata of eight such members does not fit in one response.
 BIG = METADATA_MAX_BYTES
 
 
@@ -54,7 +52,7 @@ def test_a_newcomer_without_room_holds_nobody_up(prompt_group: GroupHarness) -> 
     group.stable(*(f"m{index}" for index in range(7)), protocols=offer(BIG))
     small = group.first_join("late", protocols=offer(1))
     assert small.responses
-    assert_no_room(group.join("late", protocols=offer(BIG)))  # it came for an id with less
+    assert_no_room(group.join("late", protocols=offer(BIG)))  # its first join offered less metadata
     assert group.describe().state is GroupState.STABLE
     assert group.heartbeat("m0").response is False
     assert group.join("late", protocols=offer(1)).reason is Reason.UNKNOWN_MEMBER_ID
@@ -66,7 +64,7 @@ def test_a_newcomer_without_room_lets_the_rebalance_complete(prompt_group: Group
     group.stable(*names, protocols=offer(BIG))
     group.first_join("late", protocols=offer(1))
     joining = [group.join(name, protocols=offer(BIG)) for name in names]
-    assert joining[0].waits  # for the one with the id
+    assert joining[0].waits  # for the member with a pending id
     assert_no_room(group.join("late", protocols=offer(BIG)))
     assert {call.joined.generation for call in joining} == {2}
 
@@ -129,5 +127,5 @@ def test_groups_are_bounded_and_those_that_are_there_go_on(
     assert "ListGroups" in refused.errors[0].message
     assert group.describe("one too many").state is GroupState.DEAD
     assert group.first_join("b").responses
-    group.advance(SESSION_MS)  # the ids that nobody came back with are forgotten, and their groups
+    group.advance(SESSION_MS)  # pending ids expire, and with them their groups
     assert group.first_join("m", group_id="one too many").responses

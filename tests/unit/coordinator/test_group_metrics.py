@@ -1,4 +1,4 @@
-"""What a coordinator tells of its groups."""
+"""Metrics of a coordinator's groups."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,7 +39,7 @@ def test_a_rebalance_takes_from_the_first_join_to_the_assignment(
 
     group.rejoin("a")  # the leader
     assert told(group)["drover_group_state", GROUP, "PREPARING_REBALANCE"] == 1
-    assert rebalances(group) == (count, total_s)  # it goes on
+    assert rebalances(group) == (count, total_s)  # this rebalance has not ended
     group.advance(5_000)
     group.rejoin("b")
     group.advance(2_000)

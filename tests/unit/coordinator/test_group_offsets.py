@@ -36,7 +36,7 @@ SUBSCRIBED = GroupOffsetDeletion.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def subscription(*topics: str, version: int = 1, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
-    """What a consumer offers: the topics it reads, then what the version adds."""
+    """A consumer's metadata: the topics it reads, then the other fields of the version."""
     names = [topic.encode() for topic in topics]
     head = struct.pack(">hi", version, len(names))
     return head + b"".join(struct.pack(">h", len(name)) + name for name in names) + tail
@@ -173,7 +173,7 @@ def test_o2_a_replaced_static_member_is_fenced(group: GroupHarness) -> None:
     )
     unknown = group.commit_offsets({A0: 2}, "new", 1, instance_id="another")
     assert unknown.reason is Reason.UNKNOWN_MEMBER_ID
-    # an instance id alone makes it a member's commit
+    # a commit with only an instance id counts as a member's
     anybody = group.commit_offsets({A0: 2}, "", -1, instance_id="i")
     assert anybody.reason is Reason.FENCED_INSTANCE_ID
     assert outcomes(group.commit_offsets({A0: 3}, "new", 1, instance_id="i")) == [COMMITTED]
@@ -191,7 +191,7 @@ def test_o3_while_the_group_waits_for_its_assignment_nothing_is_committed(
     call = group.commit_offsets({A0: 5}, "m", 1)
     assert call.response == GroupCommit(rebalance_in_progress=True)
     assert len(group.records) == record_count
-    group.advance(SESSION_MS)  # nor was that a sign of life
+    group.advance(SESSION_MS)  # nor did the commit renew the session
     assert group.member_ids() == []
 
 
@@ -221,7 +221,7 @@ def test_o3_a_commit_that_is_not_a_members_keeps_nobody_alive(group: GroupHarnes
 def test_o3_a_refused_append_leaves_the_session_looked_after(group: GroupHarness) -> None:
     group.stable("m", "n")
     group.watch("m")
-    group.break_watch("m")  # the session is cut to the grace, and the timer with it
+    group.break_watch("m")  # cuts the session and its timer to the disconnect grace
     group.append_error = DISK_FULL
     assert group.commit_offsets({A0: 5}, "m", 1).reason is Reason.STORAGE_UNAVAILABLE
     assert group.offsets() == {}
@@ -499,7 +499,7 @@ def test_a4_before_a_protocol_is_selected_all_that_are_offered_count(group: Grou
 
 def test_a4_consumers_that_cannot_be_understood_keep_all(group: GroupHarness) -> None:
     group.commit_offsets({A0: 1})
-    group.stable("m", protocol_type="consumer")  # its metadata is b"meta"
+    group.stable("m", protocol_type="consumer")  # its metadata b"meta" is no subscription
     assert deletions(group.delete_offsets(A0)) == [SUBSCRIBED]
 
 
@@ -549,7 +549,7 @@ def test_bytes_that_are_no_subscription(metadata: bytes) -> None:
     assert parse_topics(metadata) is None
 
 
-# a coordinator that serves no more
+# a coordinator that has stopped serving
 
 
 def test_whoever_asks_a_coordinator_that_serves_no_more_hears_so(group: GroupHarness) -> None:

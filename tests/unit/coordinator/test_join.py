@@ -30,7 +30,7 @@ def member_record(member_id: str, assignment: bytes = b"") -> MemberRecord:
 def test_j1_session_timeout_out_of_range_is_refused(group: GroupHarness, session_ms: int) -> None:
     call = group.first_join("a", session_ms=session_ms)
     assert call.reason is Reason.INVALID_SESSION_TIMEOUT
-    assert group.describe().state is GroupState.DEAD  # no group was made
+    assert group.describe().state is GroupState.DEAD  # no group was created
 
 
 @pytest.mark.parametrize("session_ms", [6_000, 1_800_000])
@@ -106,7 +106,7 @@ def test_j3_an_id_that_found_no_room_is_waited_for_no_longer() -> None:
     group.first_join("b")
     group.first_join("c")
     calls = [group.join("b"), group.join("a")]
-    assert all(call.waits for call in calls)  # c may come
+    assert all(call.waits for call in calls)  # c may still join
     assert group.join("c").reason is Reason.GROUP_MAX_SIZE_REACHED
     assert {call.joined.generation for call in calls} == {2}
     assert group.join("c").reason is Reason.GROUP_MAX_SIZE_REACHED
@@ -328,7 +328,7 @@ def test_j8_a_rejoin_takes_new_timeouts_and_metadata(group: GroupHarness) -> Non
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
 
 
-# parked joins whose caller goes, or whose deadline nears
+# parked joins whose caller cancels, or whose deadline nears
 
 
 def test_a_parked_join_is_answered_in_time(group: GroupHarness) -> None:

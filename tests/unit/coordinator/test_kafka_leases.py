@@ -1,4 +1,4 @@
-"""Compare and set of leases: what is read when, and what a fenced writer does; without brokers."""
+"""Compare-and-set of leases without brokers: when it reads, and what a fenced writer does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from tests.support.lease_courses import LATER_A, A
 
 @dataclass
 class Partition:
-    """What stands in the topic, and who may write it."""
+    """The values in the topic, and the writer that may produce."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     end: int = 0
     writer: object = None
-    #: fence that many writes before they are carried out
+    #: how many of the next writes find their writer fenced
     fence_next: int = 0
 
     def put(self, records: Sequence[Produced]) -> list[Place]:
@@ -33,12 +33,12 @@ class Partition:
             self.values[record.key.decode()] = record.value
             places.append((0, self.end))
             self.end += 1
-        self.end += 1  # the marker
+        self.end += 1  # the commit marker
         return places
 
 
 class Writer:
-    """As ``TransactionalWriter``."""
+    """A fake ``TransactionalWriter``."""
 
     def __init__(self, partition: Partition, _id: str) -> None:
         self.begin_count = 0
@@ -65,7 +65,7 @@ class Writer:
 
 
 class Topic:
-    """As ``ControlTopic``: it knows what stood there at the last ``refresh``, if that waited."""
+    """A fake ``ControlTopic``: it has the values of the last ``refresh``."""
 
     topic = "control"
 
@@ -83,7 +83,7 @@ class Topic:
 
 
 class Control:
-    """As ``kafka.control.Control``."""
+    """A fake ``kafka.control.Control``."""
 
     def __init__(self, partition: Partition) -> None:
         self.client = cast("Any", self)

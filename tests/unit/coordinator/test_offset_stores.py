@@ -1,4 +1,4 @@
-"""The stores of claims and offsets that need no broker, by one suite."""
+"""One suite for the stores of claims and offsets that need no broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ class TestEmbeddedOffsets(OffsetStoreSuite):
 
 
 class TestFoldedClaims(OffsetStoreSuite):
-    """What is kept on Kafka, without Kafka."""
+    """The state that the Kafka store folds, without Kafka."""
 
     @pytest.fixture
     def offsets(self) -> OffsetStore:

@@ -22,7 +22,7 @@ TASK = TaskId("c", 0)
 
 
 class GatedStore(EmbeddedStore):
-    """A store whose commits and claims wait until they may go on."""
+    """A store whose commits and claims wait for ``gate``."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, lock_timeout_ms=150)
@@ -99,7 +99,7 @@ async def test_claims_that_wait_share_a_transaction_and_each_has_its_own_answer(
     *answers, last = await asyncio.gather(*calls, return_exceptions=True)
     assert last == Term(1, 1)
     for index, answer in enumerate(answers):
-        if index == 3:  # a later generation has it
+        if index == 3:  # a later generation owns the task
             assert isinstance(answer, FailedPreconditionError)
             assert answer.reason is Reason.STALE_TERM
         else:

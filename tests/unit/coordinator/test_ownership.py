@@ -1,4 +1,4 @@
-"""Who serves which shard: what one coordinator decides about leases, step by step."""
+"""Which coordinator serves a shard: the lease decisions of one coordinator, step by step."""
 
 from collections.abc import Iterable, Sequence
 
@@ -34,7 +34,7 @@ PATIENCE_MS = 1_250
 
 
 class Coordinator:
-    """A machine on a table: what it decides to write is written at its next look."""
+    """An ownership machine with a lease table; the next ``look`` carries out its writes."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Coordinator:
     def look(
         self, now_ms: int, *, started_ms: int | None = None, ended: Iterable[str] = ()
     ) -> list[Instruction]:
-        """Write what is to be written and see the table; returns loads and unloads."""
+        """Carry out pending writes and read the table; returns loads and unloads."""
         self.table.write(self.address, self.incarnation, self.writes, lease_ms=self.lease_ms)
         self.writes = []
         seen = TableSeen(
@@ -74,7 +74,7 @@ class Coordinator:
         return [each for each in instructions if isinstance(each, Load | Unload)]
 
     def states(self, now_ms: int) -> str:
-        """A letter for each shard: Elsewhere, Loading, Serving."""
+        """One letter per shard: Elsewhere, Loading, Serving."""
         shards = range(len(self.table.leases))
         return "".join(self.machine.state_of(shard, now_ms)[0] for shard in shards)
 
@@ -85,7 +85,7 @@ class Coordinator:
         return self.machine.retired
 
     def serve_all_claimed(self, now_ms: int) -> None:
-        """Look twice, so that claims are made and seen, and load what was claimed."""
+        """Look twice to write and then read the claims, and load the claimed shards."""
         self.look(now_ms)
         for each in self.look(now_ms):
             if isinstance(each, Load):
@@ -199,7 +199,7 @@ def test_a_newcomer_gets_its_share_by_hand_over(alone: Coordinator) -> None:
     assert unloads == [Unload(2, 1), Unload(3, 1)]
     assert alone.states(100) == "SSEE"
     newcomer.look(150)
-    assert newcomer.look(150) == [], "nothing is free before it was released"
+    assert newcomer.look(150) == [], "no shard is free before its owner releases it"
     alone.unload_and_release(unloads, 200)
     newcomer.look(200)
     assert newcomer.look(200) == [Load(2, 2), Load(3, 2)]
@@ -223,7 +223,7 @@ def test_a_silent_owner_is_taken_over_after_its_lease_and_not_before(
         assert not any(isinstance(each, Claim) for each in second.writes)
     second.look(400 + PATIENCE_MS)
     assert second.look(400 + PATIENCE_MS) == [Load(0, 2), Load(1, 2)]
-    assert first.states(400 + PATIENCE_MS) == "EEEE", "it has stopped long before"
+    assert first.states(400 + PATIENCE_MS) == "EEEE", "the first has stopped serving already"
 
 
 def test_an_owner_whose_process_has_ended_is_taken_over_at_once(
@@ -238,7 +238,7 @@ def test_an_owner_that_renews_while_it_is_being_taken_over_keeps_its_shards(
     pair: tuple[Coordinator, Coordinator],
 ) -> None:
     first, second = pair
-    both_look(pair, 350, 400, 750)  # the first asks for a renewal that takes long
+    both_look(pair, 350, 400, 750)  # the first's renewal at 750 is written late
     for now_ms in (1_100, 1_150, 1_550, 400 + PATIENCE_MS):
         second.look(now_ms)
     assert Claim(0, 2, first.table.leases[0]) in second.writes
@@ -260,7 +260,7 @@ def test_a_frozen_owner_that_goes_on_gives_up_and_gets_its_share_again(
     assert unloads == [Unload(0, 1), Unload(1, 1)]
     first.unload_and_release(unloads, late)
     assert [lease.epoch for lease in first.table.leases] == [2] * 4
-    assert {lease.owner for lease in first.table.leases} == {"b"}, "not its own to release"
+    assert {lease.owner for lease in first.table.leases} == {"b"}, "the leases are b's"
     second.unload_and_release(second.look(late), late)
     first.serve_all_claimed(late)
     assert sorted(first.states(late) + second.states(late)) == list("EEEESSSS")
@@ -280,7 +280,7 @@ def test_an_earlier_run_of_a_peer_holds_nothing(pair: tuple[Coordinator, Coordin
     first.table.write("a", "2", [Beat()])
     claims = second.look(100)
     assert claims == []
-    assert not any(isinstance(each, Claim) for each in second.writes), "they are a's share"
+    assert not any(isinstance(each, Claim) for each in second.writes), "the shards are left to a"
     again = Coordinator(first.table, "a", run="2")
     again.look(110)
     assert again.look(110) == [Load(0, 2), Load(1, 2)]
@@ -289,8 +289,8 @@ def test_an_earlier_run_of_a_peer_holds_nothing(pair: tuple[Coordinator, Coordin
 def test_a_fenced_append_ends_the_shard_and_no_other(alone: Coordinator) -> None:
     assert alone.step(ShardLost(1, 1), 100) == [Unload(1, 1)]
     assert alone.states(100) == "SESS"
-    assert alone.step(ShardLost(1, 1), 110) == [], "it is told once"
-    assert alone.step(ShardLost(2, 7), 110) == [], "of another epoch"
+    assert alone.step(ShardLost(1, 1), 110) == [], "the unload is requested once"
+    assert alone.step(ShardLost(2, 7), 110) == [], "the loss is of another epoch"
 
 
 def test_a_load_that_ends_after_the_shard_was_lost_serves_nothing(
@@ -305,7 +305,7 @@ def test_a_load_that_ends_after_the_shard_was_lost_serves_nothing(
 
 
 def test_a_log_with_a_later_owner_is_claimed_above_its_epoch(table: MemoryLeaseTable) -> None:
-    """As when the table was lost and begun anew."""
+    """The lease table may have been lost and created again."""
     coordinator = Coordinator(table)
     coordinator.look(0)
     coordinator.look(0)

@@ -1,4 +1,4 @@
-"""What is written when, what a restart finds, and what a refused append leads to (P1 to P4, S2)."""
+"""When records are written, what a restart restores, and refused appends (P1 to P4, S2)."""
 
 import pytest
 
@@ -267,7 +267,7 @@ def test_emptiness_that_cannot_be_stored_is_tried_again(group: GroupHarness) -> 
     group.append_error = DISK_FULL
     assert group.leave("a").reason is Reason.STORAGE_UNAVAILABLE
     assert group.describe().state is PREPARING
-    assert group.last_metadata().members  # the log still has it
+    assert group.last_metadata().members  # the log still has the member
     group.advance(1_000)
     assert group.describe().state is GroupState.EMPTY
     assert not group.last_metadata().members

@@ -1,4 +1,4 @@
-"""A coordinator that dies at any moment of a group's life, and what a restart finds (P1 to P3)."""
+"""A coordinator that crashes after any append, and what a restart restores (P1 to P3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SETTINGS = GroupSettings(offsets_retention_ms=100_000, offsets_retention_check_m
 
 @dataclass(frozen=True)
 class Moment:
-    """What everybody had been told when so many records were durable."""
+    """What callers could see when ``record_count`` records were durable."""
 
     record_count: int
     now_ms: int
@@ -28,14 +28,14 @@ class Moment:
 
 
 class Recorder(GroupHarness):
-    """A coordinator that remembers the moment after each append."""
+    """A coordinator that records a moment after each append."""
 
     def __init__(self) -> None:
         self.moments: list[Moment] = []
         super().__init__(SETTINGS)
 
     def handle(self, event: Event) -> None:
-        """As the harness does; an append makes a moment."""
+        """Handle the event; record a moment if it appended."""
         before = len(self.records)
         super().handle(event)
         if len(self.records) > before:
@@ -54,7 +54,7 @@ class Recorder(GroupHarness):
 
 
 def life(group: GroupHarness) -> None:
-    """Everything that leaves a record, once at least."""
+    """Every event that appends records, at least once."""
     group.commit_offsets({A0: 1, B0: 1})  # a simple group
     group.first_join("a")  # its group is created
     group.join("a")
@@ -63,10 +63,10 @@ def life(group: GroupHarness) -> None:
     group.assign("a", "s1")  # generation 1
     group.commit_offsets({A0: 2, A1: 2}, "a", 1)
     group.commit_offsets({A0: 3}, "s1", 1, instance_id="seat")
-    group.join_static("s2", "seat")  # replaced without a rebalance
+    group.join_static("s2", "seat")  # s2 replaces s1 without a rebalance
     group.sync("s2", 1, instance_id="seat")
     group.append_error = DISK_FULL
-    group.commit_offsets({A0: 4}, "a", 1)  # refused, so never seen again
+    group.commit_offsets({A0: 4}, "a", 1)  # the append is refused, so no restart restores it
     group.enter("b")
     group.commit_offsets({A0: 9}, "a", 1)  # in the middle of a rebalance
     group.join("a")
@@ -77,8 +77,8 @@ def life(group: GroupHarness) -> None:
     group.delete_offsets(A1)
     group.commit_offsets({B0: 6})
     group.commit_offsets({A0: 1}, group_id="other")
-    group.advance(200_000)  # everything expires, the groups go
-    group.stable("n")  # begins above the floor
+    group.advance(200_000)  # all offsets expire, and with them the groups
+    group.stable("n")  # starts above the generation floor
     group.commit_offsets({A0: 7}, "n", group.describe().generation)
     group.leave("n")
     group.delete_group()
@@ -104,7 +104,7 @@ ALL_RECORDS = records_of_life().records
 
 
 def restarted(moment: Moment) -> GroupHarness:
-    """The coordinator that finds what was durable at ``moment``."""
+    """A coordinator that restarts with the records durable at ``moment``."""
     group = GroupHarness(SETTINGS, first_id=10_000)
     group.now_ms = moment.now_ms
     group.records = list(ALL_RECORDS[: moment.record_count])
@@ -186,14 +186,14 @@ def test_after_a_crash_no_generation_is_given_out_again(index: int) -> None:
         default=0,
     )
     group = restarted(moment)
-    group.advance(SESSION_MS)  # whoever was there is gone
+    group.advance(SESSION_MS)  # the sessions of earlier members expire
     call = group.enter("new", session_ms=60_000)
     group.advance(60_000)
     assert call.joined.generation > told
 
 
 def test_a_crash_between_appends_is_a_crash_after_the_last_one() -> None:
-    """Step by step with a restart after each: every step finds the world as it left it."""
+    """Restart after each step: the restart restores the state after the step."""
     steps: list[Callable[[GroupHarness], object]] = [
         lambda group: group.commit_offsets({A0: 1}),
         lambda group: group.stable("m"),

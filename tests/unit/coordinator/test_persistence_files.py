@@ -1,4 +1,4 @@
-"""A damaged group log on disk, and what the coordinator says when it starts on it."""
+"""A damaged group log on disk, and the error of a coordinator that opens it."""
 
 import asyncio
 import os
@@ -42,13 +42,13 @@ class Coordinator:
         self._calls = 0
 
     async def call(self, make: Callable[[str], object]) -> object:
-        """Submit what ``make`` makes of a call id."""
+        """Submit the event that ``make`` returns for a new call id."""
         self._calls += 1
         call_id = str(self._calls)
         return await self._runtime.submit(make(call_id), call_id=call_id)
 
     async def commit(self, group_id: str, *positions: int) -> None:
-        """Commit positions of the topic ``t``, by partition."""
+        """Commit offsets of the topic ``t``, one per partition."""
         offsets = tuple(
             GroupOffset("t", partition, position, metadata=f"note {group_id}")
             for partition, position in enumerate(positions)
@@ -56,7 +56,7 @@ class Coordinator:
         await self.call(lambda call_id: CommitGroupOffsets(call_id, group_id, "", -1, offsets))
 
     async def offsets(self, group_id: str) -> list[int]:
-        """The positions, by partition."""
+        """The committed offsets, by partition."""
         page = await self.call(lambda call_id: FetchGroupOffsets(call_id, group_id))
         assert isinstance(page, GroupOffsetPage)
         return [each.offset for each in page.offsets]
@@ -103,7 +103,7 @@ async def killed(path: Path, tmp_path: Path) -> Path:
 
 
 async def refusal(path: Path) -> str:
-    """What the coordinator says when it does not start; it says the same once more."""
+    """The coordinator's error when it cannot start; a second start raises the same error."""
     messages = []
     for _ in range(2):
         with pytest.raises(DataLossError) as caught:
@@ -118,7 +118,7 @@ async def refusal(path: Path) -> str:
 
 
 def flip(path: Path, needle: bytes) -> None:
-    """Turn a bit of the one place that holds ``needle``."""
+    """Flip a bit in the only occurrence of ``needle``."""
     content = bytearray(path.read_bytes())
     assert content.count(needle) == 1
     content[content.index(needle) + len(needle) // 2] ^= 4

@@ -80,7 +80,7 @@ def test_b2_a_newcomer_prolongs_the_delay(group: GroupHarness) -> None:
 def test_b2_the_delay_is_prolonged_up_to_the_rebalance_timeout() -> None:
     group = GroupHarness()
     first = group.enter("a", rebalance_ms=7_000, patience_ms=60_000)
-    for index in range(3):  # somebody arrives in every round: 3 s, 3 s, and the 1 s that is left
+    for index in range(3):  # a member joins in every round: 3 s, 3 s, and the last 1 s
         assert first.waits, index
         group.enter(f"b{index}", rebalance_ms=7_000, patience_ms=60_000)
         group.advance((DELAY_MS, DELAY_MS, 999)[index])
@@ -215,7 +215,7 @@ def test_b4_generations_only_grow(group: GroupHarness) -> None:
     [
         ((("p1", "p2"), ("p1", "p2")), "p1"),
         ((("p1", "p2"), ("p2", "p1"), ("p2", "p1")), "p2"),
-        ((("p1", "p2", "p3"), ("p3", "p2")), "p2"),  # p1 is not spoken by all; one vote each
+        ((("p1", "p2", "p3"), ("p3", "p2")), "p2"),  # not all members support p1; one vote each
         ((("p1", "p3"), ("p2", "p3")), "p3"),
     ],
 )

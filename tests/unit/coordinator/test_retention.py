@@ -1,4 +1,4 @@
-"""The coordinator's retention: on a timer, among the commits, through failures of the store."""
+"""The coordinator's retention: on a timer, between commits, and after errors of the store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -144,7 +144,7 @@ async def test_a_failure_does_not_end_the_timer(
 async def test_a_coordinator_removes_what_its_settings_say(
     tmp_path: Path, retention_ms: int, retention_bytes: int, start: int
 ) -> None:
-    # its clock begins decades before the coordinator's
+    # the store's clock is decades behind the coordinator's
     store = EmbeddedStore(tmp_path / "data.db", clock=ManualClock())
     fill(store, 4)
     running = RunningCoordinator(

@@ -1,4 +1,4 @@
-"""What the gRPC shell of the coordinator does by itself."""
+"""The coordinator's gRPC servicer: cancelled calls, watches, peers."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -21,7 +21,7 @@ from drover_coordinator.sharding.shards import GroupRuntime
 
 
 class LateRuntime:
-    """A runtime whose machine answers at the moment at which the caller is cancelled."""
+    """A runtime whose machine answers just when the caller is cancelled."""
 
     def __init__(self) -> None:
         self.posted: list[object] = []
@@ -31,7 +31,7 @@ class LateRuntime:
         return self._watchers.add(channel, max_queue, also=also)
 
     async def submit(self, event: object, *, call_id: str, on_cancel: object | None) -> object:
-        assert on_cancel is None, "it would not be posted for a call that is answered"
+        assert on_cancel is None, "the runtime posts no cancellation of an answered call"
         raise asyncio.CancelledError
 
     def post_nowait(self, event: object) -> None:

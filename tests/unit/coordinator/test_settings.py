@@ -1,4 +1,4 @@
-"""What an operator can tell the coordinator about its peers."""
+"""How an operator configures a coordinator's peers."""
 
 import pytest
 

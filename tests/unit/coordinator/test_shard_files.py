@@ -1,4 +1,4 @@
-"""The files of the shards: made once, never begun anew by mistake."""
+"""The files of the shards: created once, and never recreated by mistake."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SHARDS = 3
 
 
 def setup(path: Path, shard_count: int = SHARDS) -> None:
-    """What a start does."""
+    """Create or check the files, as a start does."""
     open_shards(DataDirectory(path), shard_count).close()
 
 

@@ -1,4 +1,4 @@
-"""The shards of one process, some of which are still being read."""
+"""The shards of one process while some of them still load."""
 
 from collections.abc import AsyncIterator
 from functools import partial

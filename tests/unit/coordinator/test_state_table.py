@@ -33,7 +33,7 @@ CHANGED = (OfferedProtocol("default", b"changed"),)
 A0, POSITION = TopicPartition("a", 0), 41
 BOTH = (OfferedProtocol("default", b"meta"), OfferedProtocol("other", b"meta"))
 
-#: The columns, and what DescribeGroup says there.
+#: The columns, with the state that DescribeGroup returns.
 STATES = {
     "no group": GroupState.DEAD,
     "EMPTY": GroupState.EMPTY,
@@ -46,7 +46,7 @@ TABLE = table("Request")
 
 
 def in_state(state: str, *, static: bool = False) -> GroupHarness:
-    """A group with leader a and follower b, as far as the state has members, and with an offset.
+    """A group in ``state`` with a committed offset; its members are leader a and follower b.
 
     If they are static, a has the instance id A, and b the instance id B.
     """
@@ -68,7 +68,7 @@ def in_state(state: str, *, static: bool = False) -> GroupHarness:
     elif state == "PREPARING":
         group.first_join("c", protocols=BOTH)
         group.join("c", protocols=BOTH)
-        group.first_join("d", protocols=BOTH)  # keeps the phase open
+        group.first_join("d", protocols=BOTH)  # its pending id keeps the phase open
     elif state == "DEAD":
         group.handle(Unloaded(DISK_FULL))
     return group
@@ -115,7 +115,7 @@ REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
 
 
 def make(request: str, group: GroupHarness, state: str) -> Call:
-    """Make the request that a row of the table names."""
+    """Send the request that a row of the table names."""
     if "pending" in request and state not in ("no group", "DEAD"):
         group.first_join("p")
     if "append refused" in request:
@@ -124,7 +124,7 @@ def make(request: str, group: GroupHarness, state: str) -> Call:
 
 
 def answer(call: Call, assigned: bytes) -> str:
-    """The answer, in the words of the table; ``assigned`` is what the caller had already."""
+    """The outcome in the table's words; ``assigned`` is the caller's earlier assignment."""
     if call.waits:
         return "parked"
     if call.errors:

@@ -18,7 +18,7 @@ LEFT, UNKNOWN = LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID
 FENCED = LeaveOutcome.FENCED_INSTANCE_ID
 
 
-# members that do not come back
+# members that do not rejoin
 
 
 def test_who_misses_a_rebalance_stays_until_its_session_ends(group: GroupHarness) -> None:
@@ -33,7 +33,7 @@ def test_who_misses_a_rebalance_stays_until_its_session_ends(group: GroupHarness
     for _ in range(2 * REBALANCE_MS // 1_000 - 1):
         group.advance(1_000)
         for member_id in ("a", "c"):
-            assert group.heartbeat(member_id, 2).response is False  # nobody is asked to make room
+            assert group.heartbeat(member_id, 2).response is False  # no rebalance starts
     group.advance(1_000)
     assert group.member_ids() == ["a", "c"]
     assert group.describe().state is PREPARING

@@ -1,4 +1,4 @@
-"""Who has a static member's place, through refused appends and crashes."""
+"""Which process holds an instance id after refused appends and crashes."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def test_a_holder_that_is_not_durable_did_not_come(group: GroupHarness) -> None:
     failed = group.join_static("b2", "B", protocols=offer("p"), session_ms=20_000)
     assert failed.reason is Reason.STORAGE_UNAVAILABLE
     assert group.describe().state is GroupState.STABLE
-    assert group.removed == []  # the watch goes on
+    assert group.removed == []  # the watch of b stays open
     described = group.describe().members[1]
     assert (described.member_id, described.session_timeout_ms) == ("b", SESSION_MS)
     assert group.heartbeat("b2", 1, instance_id="B").reason is Reason.FENCED_INSTANCE_ID
     assert group.heartbeat("b", 1, instance_id="B").response is False
     keep_alive(group, "a", duration_ms=SESSION_MS)
-    assert group.member_ids() == ["a"]  # its session was still looked after
+    assert group.member_ids() == ["a"]  # the session of b has expired
 
 
 def test_a_leader_whose_holder_is_not_durable_leads_on(group: GroupHarness) -> None:
@@ -69,10 +69,10 @@ def test_preparing_its_timers_run_though_the_holder_was_not_durable(group: Group
     stable(group, "a", "b", "c")
     leader = group.join("a", instance_id="A")
     group.join("b", instance_id="B")
-    keep_alive(group, "c", duration_ms=2 * SESSION_MS)  # a and b are alive, their calls wait
+    keep_alive(group, "c", duration_ms=2 * SESSION_MS)  # the waiting calls keep a and b alive
     group.append_error = DISK_FULL
     group.join_static("b2", "B")
-    group.advance(SESSION_MS - 1)  # neither b nor c is heard of again
+    group.advance(SESSION_MS - 1)  # b and c send no more requests
     assert leader.waits
     group.advance(1)
     assert leader.joined.generation == 2
@@ -88,7 +88,7 @@ def test_completing_a_holder_that_is_not_durable_leaves_a_rebalance(group: Group
     assert group.describe().state is PREPARING
     assert group.member_ids() == ["a", "b", "c"]
     calls = group.rejoin("a", "b")
-    group.advance(SESSION_MS)  # c, whose sync was failed, is looked after too
+    group.advance(SESSION_MS)  # the session of c, whose sync failed, expires
     assert {call.joined.generation for call in calls.values()} == {2}
     assert group.member_ids() == ["a", "b"]
 
@@ -96,7 +96,7 @@ def test_completing_a_holder_that_is_not_durable_leaves_a_rebalance(group: Group
 def test_one_that_gets_its_place_back_lives_for_a_session_from_then(
     group: GroupHarness,
 ) -> None:
-    """Its call waited for a little more than its session, during which it counted as alive."""
+    """The join of b waited longer than its session; b counted as alive while it waited."""
     stable(group, "a", "b", "c")
     group.join("a", instance_id="A")
     group.join("b", instance_id="B")
@@ -120,10 +120,10 @@ def test_completing_all_timers_run_though_the_holder_was_not_durable(
     group.join_static("b2", "B")
     leader = group.join("a")
     keep_alive(group, "b", duration_ms=SESSION_MS)
-    assert group.member_ids() == ["a", "b"]  # the sync of c waits no longer
+    assert group.member_ids() == ["a", "b"]  # c has no waiting sync, so its session expired
     keep_alive(group, "b", duration_ms=REBALANCE_MS - SESSION_MS - 1_000)
     assert leader.waits
-    keep_alive(group, "b", duration_ms=1_000)  # lives, and does not join
+    keep_alive(group, "b", duration_ms=1_000)  # b heartbeats and does not join
     assert leader.joined.generation == 2
 
 
@@ -143,7 +143,7 @@ def test_a_generation_that_is_not_durable_gives_its_last_joiners_place_back(
 def test_a_place_that_a_newcomer_took_is_given_back_too(group: GroupHarness) -> None:
     stable(group, "a", "b")
     group.leave(LeavingMember("", "B"))
-    group.first_join("p")  # keeps the phase open
+    group.first_join("p")  # its pending id keeps the phase open
     group.append_error = DISK_FULL
     assert group.join_static("b2", "B").reason is Reason.STORAGE_UNAVAILABLE
     assert group.member_ids() == ["a"]
@@ -159,7 +159,7 @@ def test_a_group_that_was_removed_goes_on_above_its_last_generation(group: Group
     group.restart()
     again = group.join_static("a3", "A")
     group.advance(DELAY_MS)
-    assert first.waits  # it went with the coordinator
+    assert first.waits  # the restart lost this call
     assert again.joined.generation == generation + 1
 
 
@@ -215,7 +215,7 @@ def test_one_that_was_told_to_retry_is_known_after_a_crash(group: GroupHarness) 
     newcomer = group.join_static("b2", "B", patience_ms=1)
     group.advance(1)
     assert newcomer.response == RetryJoin("b2")
-    group.restart()  # the rebalance is forgotten, and that b had left
+    group.restart()  # the restart loses the rebalance and the leave of b
     again = group.join("b2", instance_id="B")
     assert again.joined.generation == 1
     assert group.sync("b2", 1).response == Synced(b"to-b", "connect", "default")
@@ -258,7 +258,7 @@ def test_absent_members_of_a_generation_survive_a_restart(group: GroupHarness) -
     group.join("a", session_ms=LONG_MS)
     group.advance(REBALANCE_MS)
     group.restart()
-    assert group.describe().state is PREPARING  # told, but not assigned
+    assert group.describe().state is PREPARING  # generation 2 was announced but not assigned
     assert group.member_ids() == ["a", "b"]
     calls = group.rejoin("a", "b")
     assert {call.joined.generation for call in calls.values()} == {3}

@@ -1,6 +1,6 @@
-"""Static members (KIP-345): a place in the group that outlives its processes, rules J9 and G2.
+"""Static members (KIP-345): an instance id outlives the processes that hold it, rules J9 and G2.
 
-Members a, b, c have the instance ids A, B, C. A process that starts again is a2, then a3.
+Members a, b, c have the instance ids A, B, C. The process of a is a2 after a restart, then a3.
 """
 
 import pytest
@@ -128,7 +128,7 @@ def test_a_fenced_id_is_refused_everywhere(group: GroupHarness, state: str) -> N
         group.join("a", instance_id="B"),  # the id of another member
         group.sync("ghost", 1, instance_id="B"),
         group.heartbeat("ghost", 1, instance_id="B"),
-        group.heartbeat("ghost", 7, instance_id="B"),  # goes before a wrong generation
+        group.heartbeat("ghost", 7, instance_id="B"),  # checked before the generation
         group.heartbeat("a", 1, instance_id="B"),
     ):
         assert call.reason is Reason.FENCED_INSTANCE_ID
@@ -142,13 +142,13 @@ def test_an_instance_id_that_nobody_has_is_unknown(group: GroupHarness) -> None:
     for call in (
         group.join("ghost", instance_id="X"),
         group.join("a", instance_id="X"),
-        group.join("p", instance_id="X"),  # an id that was handed out to a dynamic member
+        group.join("p", instance_id="X"),  # the pending id of a dynamic member
         group.sync("a", 1, instance_id="X"),
         group.heartbeat("a", 1, instance_id="X"),
         group.heartbeat("ghost", 1),
     ):
         assert call.reason is Reason.UNKNOWN_MEMBER_ID
-    assert group.join("p").waits  # it is still good
+    assert group.join("p").waits  # its id is still valid
 
 
 def test_a_member_may_leave_its_instance_id_out(group: GroupHarness) -> None:
@@ -173,7 +173,7 @@ def test_errors_say_whose_place_it_was(group: GroupHarness) -> None:
     assert "another process" in error.message
 
 
-# a process that starts again while the group is stable
+# a process that restarts while the group is stable
 
 
 def test_a_follower_starts_again_without_a_rebalance(group: GroupHarness) -> None:
@@ -292,7 +292,7 @@ def test_a_process_that_started_again_has_to_sync_only_if_the_one_before_had_to(
     group.sync("a", assignments={"a": b"A", "b": b"B"})
     group.join_static("b2", "B", session_ms=LONG_MS)
     group.advance(REBALANCE_MS)
-    assert group.member_ids() == ["a"]  # b never asked for its assignment, nor did b2
+    assert group.member_ids() == ["a"]  # neither b nor b2 has sent a sync
 
 
 def test_one_that_started_again_is_alive_for_its_session(group: GroupHarness) -> None:
@@ -315,7 +315,7 @@ def test_the_watch_of_the_one_before_ends_and_is_no_sign_of_the_new_one(
     group.watch("b")
     group.join_static("b2", "B")
     assert group.removed == ["b"]
-    group.break_watch("b")  # its process is gone, as was to be expected
+    group.break_watch("b")  # the watch of the replaced process breaks
     group.advance(SESSION_MS - 1)
     assert group.member_ids() == ["a", "b2"]
     assert group.watch("b").reason is Reason.UNKNOWN_MEMBER_ID
@@ -329,7 +329,7 @@ def test_a_fenced_process_claims_nothing(group: GroupHarness) -> None:
     assert group.check_member("b2", 1).response is None
 
 
-# a process that starts again while the group rebalances
+# a process that restarts while the group rebalances
 
 
 def test_preparing_the_new_holder_waits_and_the_one_before_is_fenced(group: GroupHarness) -> None:
@@ -393,7 +393,7 @@ def test_a_parked_holder_counts_as_alive_and_its_caller_may_go(group: GroupHarne
 def test_a_new_holder_that_took_too_long_joins_on_with_its_id(group: GroupHarness) -> None:
     stable(group, "a", "b", "c")
     impatient = group.join_static("b2", "B", patience_ms=1, protocols=offer("default", "x"))
-    assert impatient.joined.generation == 1  # stable: there was nothing to wait for
+    assert impatient.joined.generation == 1  # the group is stable, so the join does not wait
     group.enter("d")
     impatient = group.join_static("b3", "B", patience_ms=1)
     group.advance(1)

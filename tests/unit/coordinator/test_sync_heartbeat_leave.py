@@ -19,7 +19,7 @@ LEFT, UNKNOWN = LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID
 
 
 def keep_alive(group: GroupHarness, *member_ids: str, sessions: int) -> None:
-    """Heartbeats of these members, and of nobody else, for some sessions."""
+    """Let only these members heartbeat for some sessions."""
     for _ in range(4 * sessions):
         group.advance(SESSION_MS // 4)
         for member_id in member_ids:
@@ -222,7 +222,7 @@ def test_h3_expiry_may_complete_a_rebalance(group: GroupHarness) -> None:
 
 def test_h3_a_coordinator_that_was_stopped_blames_nobody(group: GroupHarness) -> None:
     group.stable("a", "b")
-    group.now_ms += 2 * SESSION_MS  # SIGSTOP, SIGCONT: timers come late, heartbeats wait unread
+    group.now_ms += 2 * SESSION_MS  # SIGSTOP, SIGCONT: timers fire late, heartbeats wait unread
     group.advance(0)
     assert group.member_ids() == ["a", "b"]
     group.heartbeat("a")
@@ -313,7 +313,7 @@ def test_a_claim_needs_a_member_of_the_generation(group: GroupHarness) -> None:
     assert group.check_member("a", 2).reason is Reason.ILLEGAL_GENERATION
     assert group.check_member("ghost", 1).reason is Reason.UNKNOWN_MEMBER_ID
     group.join("a")
-    assert group.check_member("b", 1).response is None  # its work goes on until it joins
+    assert group.check_member("b", 1).response is None  # b keeps working until it joins
     group.join("b")
     assert group.check_member("b", 1).reason is Reason.ILLEGAL_GENERATION
 
@@ -393,7 +393,7 @@ def test_w_a_new_watch_ends_the_grace(group: GroupHarness) -> None:
 def test_w_the_break_of_an_older_watch_is_no_sign(group: GroupHarness) -> None:
     group.stable("a")
     group.watch("a")
-    group.watch("a")  # connected again before the server saw the break
+    group.watch("a")  # a second watch opens before the server sees the first one break
     group.break_watch("a")
     group.advance(SESSION_MS - 1)
     assert group.member_ids() == ["a"]
@@ -442,7 +442,7 @@ def test_w_a_break_while_parked_counts_once_the_call_is_answered(group: GroupHar
     group.join("a")
     group.break_watch("a")
     group.advance(SESSION_MS - 1)
-    assert group.member_ids() == ["a", "b"]  # parked: alive
+    assert group.member_ids() == ["a", "b"]  # the parked join keeps a alive
     group.join("b")
     group.advance(1_000)
     assert group.member_ids() == ["b"]
@@ -455,12 +455,12 @@ def test_w_a_member_has_few_watches_and_one_more_is_refused(group: GroupHarness)
     refused = group.watch("a")
     assert refused.reason is Reason.QUEUE_FULL
     assert "8 watches" in refused.errors[0].message
-    assert group.watch("b").responses  # which is another's affair
-    group.handle(MemberStreamBroken(GROUP, "a", refused.call_id))  # it was cancelled as well
+    assert group.watch("b").responses  # the limit is per member
+    group.handle(MemberStreamBroken(GROUP, "a", refused.call_id))  # the refused watch breaks, too
     for _ in range(WATCHES_PER_MEMBER_MAX - 1):
         group.break_watch("a")
     group.advance(SESSION_MS - 1)
-    assert group.member_ids() == ["a", "b"]  # one watch is left
+    assert group.member_ids() == ["a", "b"]  # one watch is still open
     group.heartbeat("a")
     group.heartbeat("b")
     group.break_watch("a")

@@ -1,4 +1,4 @@
-"""Input checks: every violation at once, the reason of the first by the order of rule G1."""
+"""Input checks: one error lists all violations; rule G1 orders them and decides its reason."""
 
 from dataclasses import replace
 
