@@ -1,4 +1,4 @@
-"""What brokers send as record batches, as rows."""
+"""Record batches of brokers as rows."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ def batch(
     marker: bool = False,
     kept: Sequence[int] | None = None,
 ) -> bytes:
-    """A batch as a broker has it; of a compacted one the offsets in ``kept`` are left."""
+    """A batch as brokers store it; compaction has left the offsets in ``kept``."""
     builder = DefaultRecordBatchBuilder(2, codec, transactional, producer_id, 0, 0, 1 << 20)
     for number, (key, value, headers) in enumerate(records):
         if kept is None or base_offset + number in kept:
@@ -113,7 +113,7 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch() -> None:
 
 
 def test_aborted_transactions_are_passed_over_and_only_they() -> None:
-    """Producer 1 aborts and then commits; meanwhile 2 commits, and 3 has no transaction."""
+    """Producer 1 aborts and then commits; producer 2 commits, and 3 has no transaction."""
     parts = [
         batch(0, lines("lost"), producer_id=1, transactional=True),
         batch(1, lines("two"), producer_id=2, transactional=True),
@@ -127,7 +127,7 @@ def test_aborted_transactions_are_passed_over_and_only_they() -> None:
     fetched = Fetched(b"".join(parts), aborted=[(1, 0)])
     assert values(fetched) == [(1, b"two"), (2, b"plain"), (5, b"one")]
     assert fetched.next_offset == 8
-    # as of a fetch that begins in the midst of it
+    # a fetch may start in the middle of the transaction
     assert values(Fetched(b"".join(parts[2:]), aborted=[(1, 0)])) == [(2, b"plain"), (5, b"one")]
 
 
@@ -157,7 +157,7 @@ def test_batches_of_old_formats_are_read(codec: int) -> None:
     for offset, value in ((0, b"a"), (1, b"b")):
         assert builder.append(offset, _AT_MS, b"k", value)
     built = bytearray(builder.build())
-    if codec:  # brokers number such a batch by its last record
+    if codec:  # brokers give such a batch the offset of its last record
         built[0:8] = (1).to_bytes(8, "big")
     fetched = Fetched(bytes(built))
     assert values(fetched) == [(0, b"a"), (1, b"b")]
@@ -182,7 +182,7 @@ def test_many_small_batches_become_few_of_rows(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("columns", [frozenset({"value"}), ALL_COLUMNS])
 def test_large_batches_and_small_ones_become_rows_together(columns: frozenset[str]) -> None:
-    """Large ones are read by column, small ones and those with headers record by record."""
+    """Large batches are read by column, small batches and batches with headers by record."""
     large = lines(*(f"line {n}" for n in range(300)))
     odd: Any = [(b"k", b"v", [("h", b"1")]), (b"k", None, [])]
     data = batch(0, lines("a")) + batch(1, lines("b")) + batch(2, large, codec=3)

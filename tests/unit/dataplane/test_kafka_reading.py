@@ -1,4 +1,4 @@
-"""Messages of Kafka as batches, and what they are sent with."""
+"""Kafka's messages as rows, and the settings of producers."""
 
 from datetime import UTC, datetime
 

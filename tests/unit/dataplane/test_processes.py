@@ -1,4 +1,4 @@
-"""Several processes on one data.db, and one that is killed on the way."""
+"""Several processes on one data.db, and one that is killed while it publishes."""
 
 import multiprocessing
 import os
@@ -85,7 +85,7 @@ def test_a_killed_publisher_leaves_whole_batches_and_their_offsets(
     last = int(offset.offset_json.split(":")[1].rstrip("}")) if offset.offset_json else 0
     assert last >= after
     assert values(store) == [b"%d" % n for n in range(1, last + 1) for _ in range(10)]
-    # the next owner goes on, and what was staged is gone
+    # the next owner publishes, and no staged blob is left over
     Writer(store, TaskId("source", 0)).publish([b"next"])
     assert values(store)[-1] == b"next"
     with store._database.read() as connection:

@@ -1,4 +1,4 @@
-"""Record batches that are made by column, read by another client's reader of them."""
+"""Record batches that are encoded by column, read by another client's reader."""
 
 from typing import Any
 from unittest import mock
@@ -23,10 +23,10 @@ from drover.dataplane.payload import PAYLOAD_SCHEMA
 
 Row = dict[str, Any]
 
-#: A record behind others may need so much more for its offset and its time than alone.
+#: How many more bytes the offset and timestamp deltas of a later record may need.
 DELTA_BYTES_MAX = 12
 
-# the largest ones of a record fit into no batch of 800 bytes
+# a record's largest blobs do not fit into a batch of 800 bytes
 blobs = st.none() | st.binary(max_size=200) | st.integers(0, 500).map(bytes)
 headers = st.lists(st.fixed_dictionaries({"key": st.text(max_size=9), "value": blobs}), max_size=3)
 rows = st.fixed_dictionaries(

@@ -1,4 +1,4 @@
-"""Fields of record batches by column: what a walk through the records finds, or nothing."""
+"""Fields of record batches by column: the result of a walk through the records, or None."""
 
 import re
 import struct
@@ -23,14 +23,14 @@ _AT_MS = 1_700_000_000_123
 _ATTRIBUTES_AT = 21
 _LOG_APPEND_TIME = 0x08
 
-# bytes that look like lengths, and zeros, which records begin with
+# bytes that look like lengths, and zeros, which start a record
 _tricky = st.lists(st.sampled_from([0, 0, 1, 2, 12, 14, 28, 127, 128, 255]), max_size=150).map(
     bytes
 )
 _bytes = st.none() | st.binary(max_size=150) | _tricky
 _times_ms = st.integers(_AT_MS - 100_000, _AT_MS + 100_000)
 _records = st.lists(st.tuples(_bytes, _bytes, _times_ms), min_size=1, max_size=150)
-#: A record begins with a zero behind the last byte of its length, which is less than 0x80.
+#: No byte below 0x80, because a record's length ends in such a byte; a zero follows it.
 _high_bytes = st.none() | st.lists(st.integers(0x80, 0xFF), min_size=1, max_size=150).map(bytes)
 _unmistakable = st.lists(st.tuples(_high_bytes, _high_bytes, _times_ms), min_size=1, max_size=150)
 
@@ -108,12 +108,12 @@ def test_large_batches_are_found(codec: str, count: int) -> None:
 
 
 def test_records_in_a_records_value_are_not_taken_for_its_neighbours() -> None:
-    """As of a topic that holds what another one's batches are made of."""
+    """A topic may hold the raw records of another topic's batches."""
     inner = batch(lines(*(f"inner {n}" for n in range(50))))[61:]
     records: list[Record] = [(b"k", inner, _AT_MS), *lines("a", "b"), (inner, inner, _AT_MS)]
     frame = batch(records)
     assert by_column(frame) in (walked(frame), None)
-    # 44 bytes, which is what "X" says that the next one has
+    # "X" as a varint is 44, the length of the next record
     chained = batch(lines(*(f"{n}{'X' * 36}" for n in range(10, 50))))
     assert by_column(chained) in (walked(chained), None)
 
@@ -144,7 +144,7 @@ def test_few_records_are_left_to_a_walk(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_does_not_begin_where_the_record_before_it_ends_is_no_record() -> None:
-    value = b"\x0c\0\0\2\1\1\0" + b"x" * 20  # a whole record, and more
+    value = b"\x0c\0\0\2\1\1\0" + b"x" * 20  # a whole record and more bytes
     frame = batch([(None, b"a", _AT_MS), (None, value, _AT_MS), (None, b"b", _AT_MS)])
     attributes_at = frame.index(value) - 5
     assert frame[attributes_at] == 0

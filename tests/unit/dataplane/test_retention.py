@@ -1,4 +1,4 @@
-"""What retention removes, in what steps, and what becomes of the space."""
+"""Which batches retention removes, in which steps, and how it frees disk space."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from tests.unit.dataplane.writer import Clock, Writer, blob_count, values
 
 
 def sweep(store: EmbeddedStore, **limits: int | None) -> list[int]:
-    """The batches that each step removed."""
+    """Run retention to its end; returns the batch count of each step."""
     steps = []
     while count := store.apply_retention(**limits).batch_count:
         steps.append(count)

@@ -1,4 +1,4 @@
-"""Which passes wait for others, and what is called before those that have a job of their own."""
+"""Which passes share a Spark job, and the callback before a pass that starts its own job."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -13,7 +13,7 @@ from tests.unit.engine.runner_world import Spark
 
 
 class Jobs:
-    """Answers at once, in this thread."""
+    """Runs the work at once in this thread."""
 
     def are_due(self, task: object) -> bool:
         del task

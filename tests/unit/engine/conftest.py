@@ -8,7 +8,7 @@ from tests.unit.engine.runner_world import Lines, World, Writer
 
 @pytest.fixture(autouse=True)
 def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configs may name the connectors of these tests."""
+    """Lets configs name the connector classes of these tests."""
     monkeypatch.setenv(MODULES_VARIABLE, "tests, plugins_of_this_test, nowhere, drover.connector")
 
 

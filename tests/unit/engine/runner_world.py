@@ -1,6 +1,6 @@
 """Source and sink tasks on a real store, run by run and without Spark.
 
-Frames are stand-ins that run the executors' functions in this process.
+Fake frames run the executors' functions in this process.
 """
 
 import threading
@@ -43,7 +43,7 @@ def unavailable() -> None:
 
 
 class Frame:
-    """Rows, or a function that yields them from numbers, as a DataFrame would."""
+    """A fake DataFrame whose batches come from a function."""
 
     def __init__(self, batches: Callable[[], Iterator[Any]]) -> None:
         self.batches = batches
@@ -60,7 +60,7 @@ def values(*rows: str) -> Frame:
 
 
 class Accumulator:
-    """As much of one as reports use."""
+    """The part of a Spark accumulator that reports use."""
 
     aid = -1
 
@@ -72,7 +72,7 @@ class Accumulator:
 
 
 class Numbers:
-    """As much of an RDD as passes use; each number is a Spark partition."""
+    """The part of an RDD that passes use; each number is a Spark partition."""
 
     def __init__(self, numbers: range) -> None:
         self.numbers = numbers
@@ -88,7 +88,7 @@ class Numbers:
 
 
 class Context:
-    """As much of a Spark context as runners use."""
+    """The part of a Spark context that runners use."""
 
     defaultParallelism = 2  # noqa: N815 (Spark's name)
 
@@ -106,14 +106,14 @@ class Context:
 
 
 class Spark:
-    """As much of a session as runners use."""
+    """The part of a Spark session that runners use."""
 
     def __init__(self) -> None:
         self.sparkContext = Context()
 
 
 class Lines(SourceTask):
-    """One line a batch; ``faults`` are raised, one a poll, while there are any."""
+    """One line per batch; each batch raises the next of ``faults``, if there is one."""
 
     made: "list[Lines]" = []  # noqa: RUF012 (each test has its own)
     faults: list[Fault] = []  # noqa: RUF012
@@ -157,7 +157,7 @@ class LinesSource(SourceConnector):
 
 
 class Spreader(SourceTask):
-    """Records that each name their topic; ``batches`` of topics, one a poll."""
+    """Records with a topic each; each poll returns the next of ``batches``, a list of topics."""
 
     batches: list[list[str]] = []  # noqa: RUF012 (each test has its own)
 
@@ -177,7 +177,7 @@ class SpreaderSource(LinesSource):
 
 
 class Writer(SinkTask):
-    """Keeps what it is given."""
+    """Keeps the records that it writes."""
 
     written: list[tuple[str, int, bytes]] = []  # noqa: RUF012
     faults: list[Fault] = []  # noqa: RUF012
@@ -206,7 +206,7 @@ class WriterSink(SinkConnector):
 
 
 class Scheduler:
-    """Runs nothing by itself."""
+    """Runs no job: the test runs the tasks."""
 
     def __init__(self) -> None:
         self.removed: list[TaskRunner] = []
@@ -226,7 +226,7 @@ class Scheduler:
 
 
 class World:
-    """A store, and runners on it."""
+    """A store, and the task runners that use it."""
 
     def __init__(self, path: Path) -> None:
         self.store = EmbeddedStore(path)
@@ -249,7 +249,7 @@ class World:
         )
 
     def _take(self, report: engine_pb2.EngineReport) -> None:
-        """Whether a claim counts is answered at once, and offsets; what else is told is kept."""
+        """Answer claim checks and offset fetches at once; keep every other report."""
         if report.HasField("fetch_offsets"):
             if self.coordinator_is_there:
                 found = self.store.fetch_offsets(report.fetch_offsets.connector)
@@ -265,7 +265,7 @@ class World:
         )
         self.tools.commits.pop(report.call_id)(answer)
 
-    # the watcher's methods
+    # methods of the topic watcher
 
     def published(self) -> None:
         self.woken_readers += 1
@@ -311,7 +311,7 @@ class World:
         return task_config(LinesSource, raw, {})
 
     def spreader(self, *batches: Iterable[str]) -> SourceRunner:
-        """A source whose records name their topics, so many batches of them."""
+        """A source with these batches, each a list of its records' topics."""
         Spreader.batches = [list(topics) for topics in batches]
         return cast("SourceRunner", self.runner(SourceRunner, SpreaderSource))
 
@@ -333,20 +333,20 @@ class World:
         self.tools.commits.pop(report.call_id)(result)
 
     def commit(self) -> None:
-        """Commit what was asked for last, as the coordinator does."""
+        """Commit the last requested offsets, as the coordinator does."""
         report = next(each for each in reversed(self.reports) if each.HasField("commit_offsets"))
         self.store.commit_offsets([decode_task_offsets(report.commit_offsets)])
         self.answer_commit()
 
     def fill(self) -> None:
-        """Three lines in topic t."""
+        """Publish three lines to topic t."""
         source = self.source()
         for _ in range(3):
             source.run_once()
 
     @property
     def sent_offsets(self) -> list[str]:
-        """What was asked to be committed, in order, as JSON."""
+        """The offsets of all commit requests, in order, as JSON."""
         return [
             offset.offset_json
             for each in self.reports

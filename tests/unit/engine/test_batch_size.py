@@ -1,4 +1,4 @@
-"""How large batches of a source are, by how long those before took."""
+"""The size of a source's batches, by the duration of earlier batches."""
 
 import pytest
 from hypothesis import given

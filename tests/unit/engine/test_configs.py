@@ -1,4 +1,4 @@
-"""Values of config providers: plugins get them, nothing that leaves the engine has them."""
+"""Values of config providers: plugins get them, and the engine's output never has them."""
 
 import io
 import os
@@ -32,7 +32,7 @@ SECRET = "hunter22"
 
 
 class Database(SourceConnector):
-    """Says its password wherever it can."""
+    """Leaks its password wherever it can."""
 
     task_class = SourceTask
     started_with: ClassVar[list[Mapping[str, Any]]] = []
@@ -186,7 +186,7 @@ def test_a_provider_that_hangs_holds_up_nobody_else(
     configs: EngineConfigs, reports: list[engine_pb2.EngineReport], file: Path
 ) -> None:
     hanging = file.with_name("hanging.properties")
-    os.mkfifo(hanging)  # who opens it waits for somebody who writes
+    os.mkfifo(hanging)  # the open blocks until a process opens the pipe for writing
     threads = PluginThreads(abandoned_max=8, on_exhausted=lambda _: None)
     limits = EngineLimits(start_ms=2_000)
     registry = ConnectorRegistry(
@@ -198,5 +198,5 @@ def test_a_provider_that_hangs_holds_up_nobody_else(
     wait_until(lambda: len(reports) == 2)
     assert [(each.call_id, each.HasField("done")) for each in reports] == [(2, True), (1, False)]
     assert "did not return within 2 s" in reports[1].failure.message
-    hanging.write_text("")  # lets the thread go
+    hanging.write_text("")  # releases the thread
     registry.close()

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 class Slow(SourceConnector):
-    """Its stop takes until it may end."""
+    """Its stop waits for ``may_end``."""
 
     task_class = SourceTask
     may_end = threading.Event()

@@ -1,4 +1,4 @@
-"""What an engine is told survives its way there, and secrets are not shown."""
+"""An engine's settings survive encoding and decoding, and their text hides secrets."""
 
 from pathlib import Path
 

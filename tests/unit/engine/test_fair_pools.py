@@ -1,4 +1,4 @@
-"""Pools of Spark, of which there are no more than batches that run at once."""
+"""Spark's fair scheduler pools: no more pools than concurrent batches."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""Source and sink tasks whose claims and offsets are elsewhere, as on Kafka; and odd topics."""
+"""Source and sink tasks with claims and offsets at the coordinator, as on Kafka; odd topics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.unit.engine.runner_world import Lines, World, Writer, WriterSink, una
 
 
 class FarWriter(EmbeddedWriter):
-    """As Kafka's: the records are written, and their offsets are the caller's to commit."""
+    """A writer as on Kafka: it publishes records, and the caller commits their offsets."""
 
     commits_with_records = False
 
@@ -27,7 +27,7 @@ class FarWriter(EmbeddedWriter):
 
 
 class FarPlane(EmbeddedPlane):
-    """As Kafka: records are visible when they are written, and claims and offsets are elsewhere."""
+    """As on Kafka: published records are visible at once; claims and offsets are elsewhere."""
 
     def writer(
         self,
@@ -61,7 +61,7 @@ def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World)
     assert (far.record_count, far.woken_readers) == (1, 1)
     assert far.sent_offsets == ['{"next":1}']
     assert source.run_once() is None
-    assert source.progress() is None, "it is not done before it is committed"
+    assert source.progress() is None, "the batch is not done before its commit"
     assert (far.record_count, len(far.reports)) == (1, 1)
     far.answer_commit()
     assert far.scheduler.woken == 1
@@ -142,7 +142,7 @@ def test_partitions_that_a_topic_gets_later_are_taken_on(world: World) -> None:
 
 
 class GrowingPlane:
-    """Topics without records."""
+    """A plane whose topics have no records."""
 
     record_bytes_max = None
 
@@ -198,4 +198,4 @@ def test_a_claim_that_was_acknowledged_a_moment_ago_is_not_asked_about(
     far.answer_commit()
     far.take_over(WriterSink)
     sink.run_once()
-    assert len(Writer.written) == 2, "what it writes late cannot be committed"
+    assert len(Writer.written) == 2, "the offsets of a late write cannot be committed"

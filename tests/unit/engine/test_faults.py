@@ -1,4 +1,4 @@
-"""What the store refused is told apart from what the plugin did."""
+"""Errors of the store are distinguished from errors of the plugin."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_want_of_memory_in_a_tasks_own_call_is_told_with_what_to_do(
     assert advice is not None
     assert advice.startswith(f"out of memory in {whose}: ")
     assert "batch.max.bytes" in advice
-    assert fault_of(error) is None, "it is the plugin's"
+    assert fault_of(error) is None, "the fault is the plugin's"
 
 
 def test_other_errors_have_no_advice_about_memory() -> None:

@@ -1,4 +1,4 @@
-"""The guard's housekeeping; what it does to processes is shown with real ones in tests/e2e."""
+"""The guard's clean-up; tests/e2e covers its effect on real processes."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What was at work in an engine is known after its end."""
+"""After an engine's end, the connectors and tasks that were active in it are known."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def test_what_had_finished_a_run_is_named_only_when_all_had(table: int) -> None:
     in_flight = InFlight(table)
     with in_flight.at_work(C0, is_run=True):
         pass
-    with in_flight.at_work(C1):  # its start, which is no run
+    with in_flight.at_work(C1):  # its start does not count as a run
         pass
     with in_flight.at_work(C0, is_run=True):
         assert read_table(table) == (C0,)

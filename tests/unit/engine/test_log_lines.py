@@ -1,4 +1,4 @@
-"""What others write beside the engine's own log."""
+"""Lines of other writers in the engine's log output."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the kernel says of processes that it killed for memory, and of limits."""
+"""The kernel's counts of out-of-memory kills, and memory limits."""
 
 from pathlib import Path
 

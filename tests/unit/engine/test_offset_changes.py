@@ -1,4 +1,4 @@
-"""What the built-in plugins say of offsets that are to be changed."""
+"""How built-in plugins check the offsets that an operator sets or removes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Finding connector classes; a broken entry point is told, and stands in nobody's way."""
+"""Discovery of connector classes; a broken entry point is reported and blocks no other."""
 
 import logging
 import sys
@@ -163,4 +163,4 @@ def test_every_built_in_connector_says_what_it_guarantees() -> None:
     assert {each.guarantee_kafka for each in listed} <= {*Guarantee}
     lowered = encode_plugins(built_in, [], not_exactly_once="it is disabled").plugins
     once = {each.type for each in lowered if each.guarantee_kafka == Guarantee.EXACTLY_ONCE}
-    assert once == {"sink"}, "what sources say holds only where records and offsets are one"
+    assert once == {"sink"}, "sources are exactly-once only if offsets commit with records"

@@ -1,4 +1,4 @@
-"""Source tasks whose batches are published on a thread of their own, as on Kafka; run by run."""
+"""Source tasks that publish on a separate thread, as on Kafka, run by run."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ def collect(batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass
 class ApartWriter:
-    """Publishes while ``gate`` is open, into a list; what it is told to raise comes first."""
+    """Publishes into a list while ``gate`` is open, or raises the next of ``raises``."""
 
     world: World
     check_claim: Callable[[], None]
@@ -88,7 +88,7 @@ class ApartWriter:
 
 
 class ApartPlane(EmbeddedPlane):
-    """As Kafka: only the coordinator knows claims and offsets."""
+    """A plane as on Kafka: only the coordinator has claims and offsets."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.store)
@@ -132,7 +132,7 @@ class Task:
     writer: ApartWriter
 
     def settle(self) -> float | None:
-        """Let what is being published end; the next run."""
+        """Wait for the publish in progress, then run the task once."""
         publisher = self.runner._publisher
         assert publisher is not None
         self.writer.gate.set()
@@ -173,7 +173,7 @@ def test_a_task_that_reads_ahead_makes_one_batch_while_another_is_published(
 ) -> None:
     task = start()
     assert task.runner.run_once() == 0
-    assert task.runner.run_once() is None, "it is woken when there is room"
+    assert task.runner.run_once() is None, "the task is woken once there is room"
     assert task.runner.run_once() is None
     assert task.writer.staged_count == 2
     task.settle()
@@ -232,7 +232,7 @@ def test_after_an_unknown_outcome_the_offsets_tell_where_to_go_on(
     task.runner.run_once()
     assert len(Lines.made) == 2
     assert task.writer.opened_count == 2
-    assert task.writer.discarded == ["line 1"], "what was staged behind it"
+    assert task.writer.discarded == ["line 1"], "the batch that was staged after it"
     task.settle()
     assert task.writer.transactions == [["line 0"]]
 

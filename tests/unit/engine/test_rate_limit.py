@@ -1,4 +1,4 @@
-"""Tasks that move so many records and bytes a second at most."""
+"""Limits of a task's records and bytes per second."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_batch_has_what_may_go_through_in_a_second() -> None:
 
 def test_a_source_that_does_not_go_by_bytes_is_told_how_many_records_they_are() -> None:
     rate = RateLimit(0, 10_240)
-    assert rate.next_max_records(1_000) == 10, "of a KiB, as long as nothing is known"
+    assert rate.next_max_records(1_000) == 10, "a record counts as 1 KiB before the first batch"
     rate.moved(10, 1_000, started_s=100.0)
     assert rate.next_max_records(1_000) == 102
     assert rate.next_max_records(50) == 50
@@ -53,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_source_keeps_to_its_rate(world: World, clock: list[float]) -> None:
     runner = world.source(**{"rate.max.records": "2"})
     assert runner.run_once() == 0
-    assert runner.run_once() == 0.5  # a batch of one record, at two a second
+    assert runner.run_once() == 0.5  # one record at two records a second
     assert world.record_count == 1
     clock[0] += 0.5
     assert runner.run_once() == 0

@@ -1,4 +1,4 @@
-"""Dead letters go through their sink once more, once."""
+"""Replay of dead letters: their sink gets each of them exactly once."""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def sink(world: World, replay: str, **config: str) -> SinkRunner:
 
 
 def commits(world: World) -> dict[tuple[str, int], int]:
-    """What the last commit says, by topic and partition."""
+    """The offsets of the last commit, by topic and partition."""
     report = next(each for each in reversed(world.reports) if each.HasField("commit_offsets"))
     return {
         (where["kafka_topic"], where["kafka_partition"]): json.loads(each.offset_json)[
@@ -61,7 +61,7 @@ def commits(world: World) -> dict[tuple[str, int], int]:
 
 
 def run(world: World, runner: SinkRunner, batches: int = 5) -> None:
-    """Some batches, each committed in the store as the coordinator would."""
+    """Run some batches; commit each in the store, as the coordinator does."""
     for _ in range(batches):
         before = len(world.reports)
         runner.run_once()
@@ -90,7 +90,7 @@ def test_what_was_replayed_is_not_replayed_again(world: World) -> None:
     first = sink(world, "0:0-3", **{"batch.max.records": "2"})
     first.run_once()
     world.commit()
-    # it is killed here, and another one goes on
+    # the task is killed here, and another one continues
     run(world, sink(world, "0:0-3"))
     assert [value for *_, value in Writer.written] == [b"0", b"1", b"2"]
     run(world, sink(world, "0:0-3"))
@@ -196,7 +196,7 @@ def test_a_sources_letters_go_into_their_topics_with_the_offset_of_the_letter(
     )
     source.run_once()
     assert [row["value"] for row in stored(world, "u")] == [b"0"]
-    # it is killed here, and another one goes on
+    # the task is killed here, and another one continues
     source = world.source(**SETTINGS, **{"errors.deadletterqueue.replay": "0:0-2"})
     for _ in range(4):
         source.run_once()

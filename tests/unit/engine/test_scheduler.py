@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 class FakeJob:
-    """Takes turns as a script says: each entry is a pause, or a function that returns one."""
+    """Each run takes the script's next entry: a pause, or a function that returns one."""
 
     def __init__(self, name: str, *script: float | Callable[[], float | None] | None) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Keys and values as people see them."""
+"""Keys and values in readable form."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

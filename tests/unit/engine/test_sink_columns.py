@@ -1,4 +1,4 @@
-"""Which columns a sink's batch is read with from Kafka."""
+"""Which columns a sink's batch reads from Kafka."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -1,6 +1,6 @@
 """Source and sink tasks, run by run, on a real store and without Spark: outages, restarts, ends.
 
-Frames are stand-ins that run the executors' functions in this process.
+Fake frames run the executors' functions in this process.
 """
 
 import time
@@ -44,7 +44,7 @@ def test_a_source_publishes_batch_after_batch_and_then_waits(world: World) -> No
 
 
 def topics_of_a_run(runner: SourceRunner) -> list[str]:
-    """Those that it tells after its next run, by name."""
+    """The topics, sorted by name, that it reports after its next run."""
     runner.run_once()
     progress = runner.progress()
     assert progress is not None
@@ -178,7 +178,7 @@ def test_a_source_that_cannot_publish_publishes_the_same_batch_later(
         assert [runner.run_once() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert runner.run_once() == 0
     assert (world.record_count, len(Lines.made)) == (1, 1)
-    assert len(runs) == 1, "its rows are not run again"
+    assert len(runs) == 1, "the batch is not computed again"
 
 
 def test_a_source_that_was_taken_over_is_fenced_and_its_task_stopped(world: World) -> None:
@@ -346,7 +346,7 @@ def test_figures_of_a_plugin_are_reported_once_they_change(world: World) -> None
     while runner.run_once() == 0:
         pass
     runner.progress()
-    assert runner.progress() is None, "it is idle"
+    assert runner.progress() is None, "an idle task reports nothing"
     context = Lines.made[-1].context
     context.report("lag_bytes", 5)
     context.report("lag_bytes", 7)
@@ -365,7 +365,7 @@ def test_a_sink_tells_how_many_records_it_has_left_to_write(world: World) -> Non
     sink = world.sink(**{"batch.max.records": "1"})
     lags = []
     for _ in range(4):
-        sink._next_lag_s = 0.0  # as if a second were over
+        sink._next_lag_s = 0.0  # a second has passed
         sink.run_once()
         progress = sink.progress()
         assert progress is not None
@@ -390,10 +390,12 @@ def test_a_batch_that_waits_for_the_store_is_counted_once_it_is_there(
 
 def test_a_task_that_loses_too_many_records_fails(world: World) -> None:
     rate = ErrorRate(ErrorSettings.of(world.parsed(**{"errors.max.rate": "0.1"})))
-    rate.add(PassReport(read_count=99, skipped_count=99), 0.0)  # of so few nobody can tell
+    rate.add(PassReport(read_count=99, skipped_count=99), 0.0)  # too few records for an error rate
     with pytest.raises(TooManyErrorsError, match=r"99 of the last 500 records .* allows 0\.1"):
         rate.add(PassReport(read_count=401), 1.0)
-    rate.add(PassReport(read_count=500, skipped_count=50), 100.0)  # the first are forgotten
+    rate.add(
+        PassReport(read_count=500, skipped_count=50), 100.0
+    )  # the first records no longer count
 
 
 def _remove_everything(world: World) -> None:
@@ -416,10 +418,10 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
         world.store.publish(task, claim, [], [offset])
     sink = world.sink()
     with capture_logs() as logs:
-        sink.run_once()  # nothing is left to read
+        sink.run_once()  # retention has removed every record
         assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
         Writer.faults.append(unavailable)
-        world.store.publish(  # the source reads its three lines once more
+        world.store.publish(  # resets the source, which then reads its three lines again
             TaskId("LinesSource", 0),
             world.store.claim_task(
                 TaskId("LinesSource", 0), generation=1, owner="tests", request_id=""
@@ -428,7 +430,7 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
             [CommittedOffset('{"lines":0}', None)],
         )
         world.fill()
-        assert sink.run_once() == 0.1  # fails, and starts again from what was committed
+        assert sink.run_once() == 0.1  # fails, and restarts at the committed offset
         sink.run_once()
         world.answer_commit()
         sink.run_once()
@@ -546,7 +548,7 @@ def test_a_batch_waits_for_more_records_as_long_as_it_is_told(
     now_s = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     source, sink = world.source(), world.sink(**{"batch.wait.ms": "1500"})
-    assert sink.run_once() is None, "nothing waits without records"
+    assert sink.run_once() is None, "there is no wait without records"
     source.run_once()
     now_s[0] = 500.0
     assert sink.run_once() == 1.0
@@ -559,7 +561,7 @@ def test_a_batch_waits_for_more_records_as_long_as_it_is_told(
     assert [value for _, _, value in Writer.written] == [b"line 0", b"line 1"]
     world.answer_commit()
     source.run_once()
-    assert sink.run_once() == 1.0, "the next one waits from its own first record on"
+    assert sink.run_once() == 1.0, "the wait of the next batch starts at its first record"
 
 
 def test_a_full_batch_does_not_wait(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Commands that come while a task starts, and what is told of one that stops."""
+"""Commands that arrive while a task starts, and the last report of a task that stops."""
 
 import threading
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ TASK = TaskId("c", 0)
 
 
 class Runner:
-    """A runner on which a pause comes at the very moment when it begins."""
+    """A fake runner that gets a pause command just while it begins."""
 
     over = False
 
@@ -36,7 +36,7 @@ class Runner:
 
     def begin(self, *, paused: bool) -> None:
         self.pause.start()
-        self.pause.join(timeout=0.2)  # it has to wait for the end of this method
+        self.pause.join(timeout=0.2)  # the pause waits for the end of this method
         self.paused = paused
         self.begun.set()
 
@@ -55,7 +55,7 @@ registry: tasks.TaskRegistry
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[engine_pb2.EngineReport]:
-    """What a registry reports that starts its task."""
+    """The reports of a registry that starts the task."""
     global registry
     made.clear()
     monkeypatch.setattr(tasks, "SourceRunner", Runner)

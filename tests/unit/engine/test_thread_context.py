@@ -1,4 +1,4 @@
-"""What calls of plugins log carries what was bound where they were asked for."""
+"""Log events of plugin calls carry the log context of their caller."""
 
 import threading
 

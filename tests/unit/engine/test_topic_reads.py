@@ -1,4 +1,4 @@
-"""Looking into topics of an embedded store: a bounded piece at a time, decoded, without Spark."""
+"""Reads of an embedded store's topics: bounded, decoded, without Spark."""
 
 import json
 from collections.abc import Iterator, Mapping

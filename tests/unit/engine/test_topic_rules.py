@@ -1,4 +1,4 @@
-"""What the topics of a source's records and dead letters are made with."""
+"""Settings of new topics for a source's records and dead letters."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Idle sinks are woken when there is something to read, once, and not before."""
+"""Idle sinks are woken once when new records arrive, and not before."""
 
 import threading
 from collections.abc import Collection, Mapping
@@ -75,7 +75,7 @@ def test_records_of_this_process_wake_without_waiting_for_the_interval(
 
 
 class Late(EmbeddedPlane):
-    """Shows records some looks later than they are there, as brokers do."""
+    """Shows new records only at a later look, as brokers may."""
 
     looks_left = 3
 
@@ -137,7 +137,7 @@ def test_a_store_that_fails_for_a_while_is_watched_again(
 
 
 class Unreadable(EmbeddedPlane):
-    """Refuses to say anything of the topic "secret"."""
+    """Refuses every read of the topic "secret"."""
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         if any(topic == "secret" for topic, _ in partitions):

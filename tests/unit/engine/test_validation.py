@@ -1,4 +1,4 @@
-"""What the engine answers about a config."""
+"""The engine's validation of a config."""
 
 import pytest
 

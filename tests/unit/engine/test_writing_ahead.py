@@ -1,4 +1,4 @@
-"""Sinks that write a batch while the one before is being committed."""
+"""Sinks that write a batch while the previous one is being committed."""
 
 import threading
 from typing import Any, cast
@@ -16,7 +16,7 @@ _STALE = "COMMIT_OUTCOME_STALE_CLAIM"
 
 
 class Ahead(Writer):
-    """Needs nothing of the batch before."""
+    """A sink task that may write before the previous batch is committed."""
 
     writes_ahead = True
     rewinds_to: int | None = None
@@ -41,7 +41,7 @@ class AheadSink(WriterSink):
 
 @pytest.fixture
 def sink(world: World, monkeypatch: pytest.MonkeyPatch) -> SinkRunner:
-    """One that has three records to write, one a batch, under a claim that was just confirmed."""
+    """A sink with three records, one per batch, and a claim that was just confirmed."""
     monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 3_600.0)
     Ahead.starts, Ahead.rewinds_to = [], None
     world.fill()
@@ -147,7 +147,7 @@ def test_a_batch_that_is_lost_is_done_again_behind_the_one_that_is_being_committ
     Writer.faults = [lose]
     assert cast("float", sink.run_once()) > 0
     assert sink.run_once() is None
-    assert Ahead.starts == [0], "it is not known yet where to start"
+    assert Ahead.starts == [0], "the start offset is unknown before the commit"
     world.commit()
     sink.run_once()
     assert Ahead.starts == [0, 1]

@@ -1,4 +1,4 @@
-"""The broker, for the parameters that are marked with ``kafka``."""
+"""The broker for parameters with the mark ``kafka``."""
 
 from tests.support.kafka.fixtures import kafka, topic_prefix
 

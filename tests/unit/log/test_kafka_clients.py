@@ -1,4 +1,4 @@
-"""How a log's clients of Kafka are set up, seen without any broker."""
+"""Settings of a log's Kafka clients, tested without a broker."""
 
 import json
 
@@ -14,7 +14,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def name_told_by(client: Producer | Consumer, told: list[str]) -> str:
-    """As what it introduces itself to brokers, by its own statistics."""
+    """The client id in the client's statistics."""
 
     def has_told() -> bool:
         client.poll(0.01)

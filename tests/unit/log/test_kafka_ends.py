@@ -1,4 +1,4 @@
-"""Clients of Kafka that do not end: whoever used them does."""
+"""Writers and readers end although their Kafka clients hang on close."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ LEFT_BEHIND = "a Kafka client does not shut down and is abandoned"
 
 @pytest.fixture
 def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """What a client waits for at its end, until the end of the test."""
+    """The event that a client's close waits for; the end of the test sets it."""
     monkeypatch.setattr(client_shutdown, "LET_GO_S", 0.1)
     event = threading.Event()
     yield event
@@ -28,7 +28,7 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 class Hanging:
-    """A consumer that nothing comes from, and that does not end."""
+    """A consumer without records whose close hangs."""
 
     def __init__(self, hang: threading.Event) -> None:
         self._hang = hang

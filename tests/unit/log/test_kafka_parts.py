@@ -1,4 +1,4 @@
-"""What of a log on Kafka needs no broker."""
+"""Parts of a log on Kafka that need no broker."""
 
 import asyncio
 import logging

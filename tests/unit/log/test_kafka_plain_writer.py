@@ -1,4 +1,4 @@
-"""A plain writer whose producer is late, or silent."""
+"""A plain writer whose producer reports deliveries late or never."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -15,7 +15,7 @@ from tests.support.kafka.logs import storage_on
 
 
 class Silent:
-    """A producer that takes records, and never tells what became of some."""
+    """A producer that accepts records and reports only the first deliveries."""
 
     def __init__(self, told_count: int) -> None:
         self._told_count = told_count
@@ -59,6 +59,6 @@ async def test_records_that_nobody_tells_of_are_not_taken_for_written() -> None:
     writer = PlainWriter(client)
     with raises_reason(Reason.STORAGE_UNAVAILABLE, "topic"):
         await writer.write(records(3))
-    assert await writer.write(records(2)) == [(0, 0), (0, 1)], "by another producer"
+    assert await writer.write(records(2)) == [(0, 0), (0, 1)], "a new producer writes them"
     await writer.close()
     await client.close()

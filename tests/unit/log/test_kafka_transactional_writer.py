@@ -1,4 +1,4 @@
-"""A transactional writer whose producer gives up a transaction by itself."""
+"""A transactional writer whose producer fails a transaction."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=T
 
 
 class GivesUpOnce:
-    """Refuses the last record of its first transaction, and throws away the others."""
+    """Refuses the last record of its first transaction and purges the others."""
 
     def __init__(self) -> None:
         self._reports: list[Report] = []

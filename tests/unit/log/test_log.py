@@ -1,4 +1,4 @@
-"""What every log promises, asked of each kind."""
+"""One suite for every kind of log."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ from tests.support.kafka.logs import LogOnKafka
 
 @dataclass
 class Place:
-    """A log and the way to it after a restart."""
+    """A log, and a function that reopens it as after a restart."""
 
     log: Log
     clock: ManualClock
@@ -60,7 +60,7 @@ async def on_kafka(bootstrap: str, topic_prefix: str) -> AsyncIterator[Place]:
             await kafka.log.close()
             return await kafka.open()
 
-        # a broker takes records of up to 1 MiB, unless it is told otherwise
+        # by default brokers accept records of up to 1 MiB
         yield Place(kafka.log, clock, reopen, large_bytes=1_000_000)
 
 
@@ -79,7 +79,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def compacting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """The logs that compact themselves; a topic is compacted by its brokers."""
+    """Logs that compact themselves; brokers compact the topics of Kafka."""
     opening = in_memory() if request.param == "memory" else on_sqlite(tmp_path / "log.db")
     async with opening as opened:
         yield opened
@@ -240,7 +240,7 @@ async def test_offsets_go_on_after_compaction_and_restart(compacting: Place) -> 
 
 
 async def test_compaction_loses_no_key(place: Place) -> None:
-    """Who compacts differs: a log on Kafka leaves it to the brokers and removes nothing itself."""
+    """Brokers compact a log on Kafka, so its ``compact`` removes nothing."""
     await place.log.append([record(str(index % 7), str(index)) for index in range(1_100)])
     before = await latest_values(place.log)
     held_count = len(await read_all(place.log))

@@ -1,4 +1,4 @@
-"""The faults that tests can script."""
+"""Faults that tests inject into a memory log."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ def test_only_a_shared_log_is_followed() -> None:
 
 
 class Following:
-    """What a tail has brought so far."""
+    """The offsets that a tail has delivered so far."""
 
     def __init__(self, log: SharedMemoryLog, start_offset: int = 0) -> None:
         self.offsets: list[int] = []

@@ -1,4 +1,4 @@
-"""The event loop of all clients of aiokafka."""
+"""The event loop that all aiokafka clients share."""
 
 import asyncio
 import importlib.util
@@ -10,12 +10,12 @@ import pytest
 
 from drover.log.kafka import aiokafka_client
 
-#: How long a second loop is waited for, which is not made.
+#: How long the first loop waits for a second one, which must not be created.
 ANOTHER_S = 0.2
 
 
 def copy_of(module: ModuleType) -> ModuleType:
-    """As if no client had been made yet."""
+    """A fresh copy of the module, in which no client exists yet."""
     assert module.__file__ is not None
     spec = importlib.util.spec_from_file_location("copied", module.__file__)
     assert spec is not None

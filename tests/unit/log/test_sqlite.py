@@ -1,4 +1,4 @@
-"""What can happen to a file, and what the log says about it."""
+"""Damaged files, full disks and crashes, and the log's error messages."""
 
 import asyncio
 import os
@@ -44,12 +44,12 @@ async def log(path: Path) -> AsyncIterator[SqliteLog]:
 
 
 def pragma(log: SqliteLog, text: str) -> None:
-    """Set a switch on the writing connection, while nothing is being written."""
+    """Set a pragma on the writing connection while no write runs."""
     log._writer._connection.execute(f"PRAGMA {text}").fetchall()
 
 
 async def filled(path: Path, count: int = 300) -> None:
-    """A closed log of ``count`` records, all of it in the main file."""
+    """A closed log of ``count`` records, all in the main file."""
     log = await open_log(path)
     await log.append([record(index, 200) for index in range(count)])
     await log.close()
@@ -224,7 +224,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small disk needs root; the page limit tests stand in for it")
+        pytest.skip("mounting a small disk needs root; the page limit tests cover the same errors")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -283,7 +283,7 @@ async def test_appends_that_wait_are_bounded(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching_queue, "MAX_WAITING_JOBS", 5)
-    log._writer._jobs._ready.acquire()  # the writer cannot take what is queued
+    log._writer._jobs._ready.acquire()  # the writer cannot take queued appends
     try:
         appends = [asyncio.ensure_future(log.append([record(n)])) for n in range(8)]
         await wait_until_async(
@@ -324,7 +324,7 @@ async def test_a_compaction_cut_short_brings_nothing_back(
 
 
 class GatedConnection:
-    """A connection whose COMMITs wait until they are let through."""
+    """A connection whose COMMITs wait until the test releases them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -397,7 +397,7 @@ def open_files() -> list[str]:
     for entry in Path("/proc/self/fd").iterdir():
         try:
             links.append(str(entry.readlink()))
-        except OSError:  # it was closed meanwhile
+        except OSError:  # the descriptor has been closed
             continue
     return links
 
@@ -445,7 +445,7 @@ async def test_every_acknowledged_record_outlives_kill_9(path: Path) -> None:
             acknowledged += [lines.readline().strip() for _ in range(150 * life)]
             writer.kill()
             rest = lines.read()
-        # the last line may have been cut by the kill
+        # the kill may have cut the last line
         acknowledged.extend(line for line in rest.split("\n")[:-1] if line)
         log = await SqliteLog.open(path, SystemClock())
         stored = await read_all(log)

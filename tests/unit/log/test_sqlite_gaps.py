@@ -1,4 +1,4 @@
-"""Records that are gone though nothing else is wrong: the links between them, and the end mark."""
+"""Missing records in an otherwise intact log: links between records, and the end mark."""
 
 import errno
 import shutil
@@ -37,7 +37,7 @@ async def filled(path: Path, count: int = 10) -> None:
 
 
 async def crashed(path: Path, directory: Path, count: int = 10) -> Path:
-    """What a killed process leaves behind that had appended ``count`` records one by one."""
+    """The files of a process that was killed after ``count`` appends of one record each."""
     log = await open_log(path)
     for index in range(count):
         await log.append([record(index)])
@@ -55,7 +55,7 @@ def execute(path: Path, sql: str) -> None:
 
 
 async def read_whole(path: Path) -> int:
-    """How many records can be read."""
+    """Read the whole log; returns the number of records."""
     log = await open_log(path)
     try:
         return len(await read_all(log))
@@ -109,7 +109,7 @@ async def test_compaction_leaves_no_gaps(
     monkeypatch.setattr(sqlite_log, "KEPT_RECORD_COUNT", 3)
     monkeypatch.setattr(sqlite_log, "DELETE_BATCH_RECORDS", batch_count)
     log = await open_log(path)
-    # superseded ones alone, in a row, and at the very beginning
+    # superseded records: single, consecutive, and at the log start
     for key in ("a", "b", "a", "c", "c", "c", "d", "b", "e", "f", "g", "a"):
         await log.append([record(0, key)])
     before = await latest_values(log)
@@ -138,7 +138,7 @@ async def test_a_lost_wal_is_told(path: Path, tmp_path: Path) -> None:
             Reason.LOG_CORRUPT, str(copy), "ends at offset 0", "offset 10", "-wal", "backup"
         ):
             await open_log(copy)
-    mark_path(copy).unlink()  # the operator's word that it is to go on without them
+    mark_path(copy).unlink()  # by this the operator accepts the loss of the records
     assert await read_whole(copy) == 0
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus gets over HTTP."""
+"""The metrics endpoint that Prometheus scrapes over HTTP."""
 
 import asyncio
 import socket

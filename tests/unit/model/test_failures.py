@@ -1,4 +1,4 @@
-"""When what failed is tried again."""
+"""When a failed connector or task is restarted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Connector names: what is refused, and that all faults are told."""
+"""Connector names: which are refused, with all faults in one error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fold of the offsets topic, and what is written there."""
+"""The fold of the offsets topic, and the records written to it."""
 
 import pytest
 

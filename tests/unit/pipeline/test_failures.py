@@ -1,4 +1,4 @@
-"""Records that a step cannot handle are found one by one, and nothing goes missing."""
+"""Records that a step cannot process are found one by one, and no record is lost."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from drover.record.errors import RowsError
 
 @dataclass(frozen=True)
 class RefuseNegative:
-    """Handles whole batches, and does not say which row it could not handle."""
+    """Fails for a whole batch; the error does not name the row."""
 
     name: str = "transforms.positive"
 
@@ -41,7 +41,7 @@ class RefuseNegative:
 
 @dataclass(frozen=True)
 class NameNegative:
-    """Says which rows it could not handle, or some of them."""
+    """Its error names at most ``at_most`` of the failed rows."""
 
     at_most: int
     name: str = "transforms.positive"
@@ -58,7 +58,7 @@ class NameNegative:
 
 @dataclass(frozen=True)
 class AskServer:
-    """Cannot handle any record, and that is none's fault."""
+    """Fails for every record, because a server is away."""
 
     name: str = "convert"
 
@@ -72,13 +72,13 @@ class DropEven:
     name: str = "transforms.odd"
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        # a batch that is empty afterwards is as good as none
+        # an empty batch counts as no batch
         yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("value"), 1), 1))
 
 
 @dataclass(frozen=True)
 class KeepAll:
-    """Makes batches of its own."""
+    """Returns a new batch with the same records."""
 
     name: str = "transforms.copy"
 

@@ -42,7 +42,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Cut:
-    """Makes a batch of each row; none of an empty batch."""
+    """Makes one batch per row, and none of an empty batch."""
 
     name: str = "cut"
 

@@ -1,4 +1,4 @@
-"""Whole columns of decimals are written and read as one decimal is, or not at all."""
+"""Columns of decimals are encoded and decoded like single decimals, or refused."""
 
 import base64
 import decimal
@@ -10,7 +10,7 @@ import pytest
 
 from drover.record.decimals import decimal_base64, of_base64, quoted_base64
 
-#: Where one byte more is needed, and beside it.
+#: Numbers from which the encoding needs another byte, and their neighbours.
 EDGES = [
     sign * (1 << bits) + by
     for bits, sign, by in itertools.product(range(0, 63, 7), (1, -1), (-1, 0, 1))

@@ -1,4 +1,4 @@
-"""Values brought into a schema that is known already."""
+"""Values converted to a known schema."""
 
 import pyarrow as pa
 import pytest

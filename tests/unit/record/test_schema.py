@@ -1,4 +1,4 @@
-"""A schema and the Arrow field that carries it say the same."""
+"""A schema and its Arrow field are equivalent."""
 
 import pyarrow as pa
 import pytest

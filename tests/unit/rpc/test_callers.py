@@ -1,4 +1,4 @@
-"""Who asks for a change."""
+"""The principal that requests a change."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from drover.rpc.callers import PRINCIPAL_MAX_CHARS, unverified_principal
 
 
 class Call:
-    """What is needed of gRPC's context."""
+    """The part of gRPC's context that the code needs."""
 
     def __init__(self, peer: str, *metadata: tuple[str, str | bytes]) -> None:
         self._peer = peer

@@ -1,4 +1,4 @@
-"""Sets of task configs that come in parts: whole or not at all, and bounded while they wait."""
+"""Task config sets that arrive in parts: complete or not at all, and bounded while they wait."""
 
 import pytest
 

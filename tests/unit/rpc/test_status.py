@@ -31,11 +31,11 @@ from drover.errors import (
 )
 from drover.rpc.status import DETAILS_KEY, domain_of, from_rpc_error, to_rpc_status
 
-SAFE_TRAILER_BYTES = 8192  # what a client that reads base64 takes by default
+SAFE_TRAILER_BYTES = 8192  # the default limit of a client that reads base64
 
 
 def as_call_error(status: Status) -> grpc.aio.AioRpcError:
-    """What a client gets when a server ends a call with ``status``."""
+    """The client's error when a server ends a call with ``status``."""
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
     trailers = grpc.aio.Metadata((DETAILS_KEY, status.SerializeToString()))
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers, details=status.message)
@@ -50,7 +50,7 @@ def round_trip(error: DroverError) -> DroverError:
 
 
 def unpack(status: Status, kind: Any) -> Any:
-    """The one detail of a kind; None when the status has none."""
+    """The detail of a kind; None if the status has none."""
     for detail in status.details:
         message = kind()
         if detail.Unpack(message):
@@ -59,7 +59,7 @@ def unpack(status: Status, kind: Any) -> Any:
 
 
 def wire_bytes(status: Status) -> int:
-    """The size of the trailers for a client that gets no raw binary."""
+    """The size of the trailers for a client that reads base64."""
     details = base64.b64encode(status.SerializeToString())
     return len(details) + len(quote(status.message, safe=" !\"#$&'()*+,-./:;<=>?@[]^_`{|}~"))
 

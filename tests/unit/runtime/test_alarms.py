@@ -1,4 +1,4 @@
-"""Clocks that ring: the one that tests move, and the event loop's."""
+"""Alarms of clocks: the clock that tests advance, and the event loop's."""
 
 from functools import partial
 

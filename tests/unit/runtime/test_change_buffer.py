@@ -102,7 +102,7 @@ def test_a_reader_ahead_of_the_log_reads_another_log() -> None:
     assert error.value.reason is Reason.REVISION_COMPACTED
 
 
-# a log that others append to as well: gaps between offsets mean nothing
+# other processes append to the log as well, so gaps between offsets are normal
 
 HOUR_MS = 3_600_000
 

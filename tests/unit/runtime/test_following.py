@@ -1,4 +1,4 @@
-"""Two runtimes on one log: who wrote a record makes no difference to what it does."""
+"""Two runtimes on one log: a record has the same effect, whichever runtime wrote it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -120,7 +120,7 @@ async def test_watchers_hear_of_foreign_records(replicas: Pair) -> None:
     await two.runtime.submit(event("x", write("a", "b", then=[Complete("1", 0)])), call_id="1")
     assert [await anext(lines), await anext(lines)] == ["a", "b"]
     await anext(applied)
-    assert applied.take_ready(10) == []  # once for what came together
+    assert applied.take_ready(10) == []  # one wake-up for records that arrived together
 
 
 async def test_what_foreign_records_arm_rings(replicas: Pair, clock: ManualClock) -> None:
@@ -206,7 +206,7 @@ async def test_a_failed_append_fails_its_call_alone(replicas: Pair) -> None:
 async def test_a_request_is_recognised_whose_append_failed_though_it_was_written(
     replicas: Pair,
 ) -> None:
-    """Nothing is decided before the log has said what became of it."""
+    """The runtime decides no request before the log shows whether the append was written."""
     one, _ = replicas
     one.log.hold_tail()
     one.log.fail_next_append(written=True)
@@ -344,7 +344,7 @@ async def test_a_record_that_cannot_be_used_ends_everything(
         error = await asyncio.wait_for(one.runtime.wait_until_failed(), 30)
     assert error.reason is reason
     assert words in error.message
-    assert [entry["log_level"] for entry in logs] == ["error"] * 2  # both of them
+    assert [entry["log_level"] for entry in logs] == ["error"] * 2  # one in each runtime
     for call in (
         parked,
         anext(watcher),

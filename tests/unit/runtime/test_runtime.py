@@ -1,4 +1,4 @@
-"""The order of things: decide, append, replay, release; one event at a time."""
+"""The order of steps: decide, append, replay, release; one event at a time."""
 
 import asyncio
 from pathlib import Path
@@ -45,7 +45,7 @@ async def test_an_event_without_records_is_answered_in_the_callers_task(
 ) -> None:
     call = runtime.submit(event("ping", answer(Complete("1", "pong"))), call_id="1")
     with pytest.raises(StopIteration) as stop:
-        call.send(None)  # it never waits
+        call.send(None)  # the call completes without waiting
     assert stop.value.value == "pong"
 
 

@@ -1,4 +1,4 @@
-"""Failed appends and defects: what they touch, and what they must not."""
+"""Failed appends and defects: which calls they fail, and which state must not change."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -18,7 +18,7 @@ def moved() -> DroverError:
 
 
 class Owner:
-    """Claims the log and says whether it may still speak for it."""
+    """Claims the log; ``may_speak`` is false once another owner has it."""
 
     def __init__(self, machine: Notebook, log: MemoryLog, clock: ManualClock) -> None:
         self._parts = (machine, log, clock)
@@ -106,7 +106,7 @@ async def test_an_owner_that_may_not_speak_decides_nothing(
 async def test_an_append_that_was_decided_in_time_is_told_though_it_took_long(
     owner: Owner, log: MemoryLog
 ) -> None:
-    """It was accepted, so nobody else has the log."""
+    """The log accepted the append, so no other owner had claimed it."""
     log.hold_appends()
     done = event("a", write("a", then=[Complete("1", "written")]))
     [call] = await start(owner.runtime.submit(done, call_id="1"))

@@ -60,7 +60,7 @@ def test_none_is_due_while_timers_are_held() -> None:
     timers.set("a", 10, "a")
     timers.set("b", 50, "b")
     timers.hold_until(30)
-    timers.hold_until(20)  # the earlier end is no release
+    timers.hold_until(20)  # an earlier end does not shorten the hold
     assert timers.next_deadline_ms() == 30
     assert timers.pop_due(29) is None
     assert timers.pop_due(30) == ("a", "a")

@@ -1,4 +1,4 @@
-"""Watchers: bounded, and never in the machine's way."""
+"""Watchers: bounded, and they never block the machine."""
 
 import asyncio
 

@@ -28,7 +28,7 @@ def test_reading_at_once_gives_what_reading_one_by_one_gives(
 ) -> None:
     """Some texts are damaged: they are no JSON, or of another type.
 
-    Arrow must read undamaged texts where ``_is_read_at_once`` says so.
+    Arrow must read undamaged texts if ``_is_read_at_once`` is true.
     """
     schema, values = found
     written = checked_texts(arrow_field("value", schema), values, CONNECT).to_pylist()

@@ -145,7 +145,7 @@ def test_whole_columns_are_written_as_single_values_are(found: tuple[Schema, Any
 
 
 def _has_own_digits(kind: pa.DataType) -> bool:
-    """Whether Arrow gives numbers or times other digits than Python does."""
+    """Whether Arrow prints numbers or times with other digits than Python."""
     return bool(
         pa.types.is_temporal(kind)
         or pa.types.is_floating(kind)

@@ -1,4 +1,4 @@
-"""Values without a schema: in batches, and as they are written."""
+"""Values without a schema: in batches, and as text."""
 
 import datetime
 import decimal
