@@ -26,7 +26,7 @@ FORMATS = {
     "data.db": data_file.FORMAT,
     "coordinators.db": lease_file.FORMAT,
 }
-#: What files in the field have: the application id and the version.
+#: The application id and the version of files in the field.
 STORED = {"log": (0x44524F56, 3), "data.db": (0x44525644, 2), "coordinators.db": (0x44524F4C, 2)}
 
 only_linux_lists_locks = pytest.mark.skipif(

@@ -40,7 +40,7 @@ def test_a_line_tells_who_what_and_how_it_ended(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.rename(tmp_path / "audit.log.1")
     tell(audit)
-    assert len(path.read_text().splitlines()) == 1, "a log that was rotated away is begun anew"
+    assert len(path.read_text().splitlines()) == 1, "after rotation the log starts a new file"
 
 
 def test_settings_are_named_and_their_values_are_not_told() -> None:

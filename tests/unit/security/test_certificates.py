@@ -191,7 +191,7 @@ def test_a_rotation_is_used_and_a_broken_one_is_not(
         said.clear()
         issue(tmp_path, authority, **broken)
         assert certificate.present() is first
-        assert certificate.present() is first, "and it is warned of once"
+        assert certificate.present() is first, "the server warns only once"
         assert [(e["log_level"], e["event"]) for e in said] == [
             ("warning", "the changed certificate cannot be used: the previous one stays")
         ]
@@ -252,7 +252,7 @@ def test_certificates_are_kept_until_they_will_not_do(tmp_path: Path) -> None:
     assert kept() == "access.yaml was missing"
     assert kept() == ""
     (directory / "ca-key.pem").unlink()
-    assert kept() == "", "which is not looked at while all is well"
+    assert kept() == "", "the authority's key is not read while all files are valid"
     (directory / "admin.pem").unlink()
     with pytest.raises(InvalidArgumentError, match="has no usable authority"):
         kept()

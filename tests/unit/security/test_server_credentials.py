@@ -1,4 +1,4 @@
-"""What a listener over TLS asks for when somebody connects."""
+"""TLS credentials of a listener, and their renewal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_plaintext_needs_no_credentials() -> None:
 def test_a_configuration_is_given_once_for_each_renewal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """gRPC's core swaps what it is given under the connections that come in: seldom is safest."""
+    """gRPC swaps the configuration while connections arrive, so a listener rarely changes it."""
     given: list[Callable[[], Any]] = []
 
     def credentials(_first: Any, fetch: Callable[[], Any], **_: Any) -> None:
@@ -34,5 +34,5 @@ def test_a_configuration_is_given_once_for_each_renewal(
     security.server_credentials(client_certificates=False)
     assert [fetch() for fetch in given] == [None, None]
     init_certificates(tmp_path, renew=True)
-    assert [fetch() is None for fetch in given] == [False, False], "each listener changes to it"
+    assert [fetch() is None for fetch in given] == [False, False], "each listener takes the new one"
     assert [fetch() for fetch in given] == [None, None]

@@ -1,4 +1,4 @@
-"""What a service is told of its protection, and what it refuses before it starts."""
+"""A service's security settings, and the faults that prevent its start."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ HERE, THERE, INSIDE = "w.example.com", "elsewhere.example.com", "w.internal.exam
             {"coordinators": "127.0.0.1:7401,127.0.0.2:7401"},
             {"DROVER_COORDINATOR_LISTEN"},
         ),
-        # nobody but its clients' own settings says where it is
+        # only its clients' settings name its address
         (CoordinatorSettings, {}, set()),
         (StatusStoreSettings, {}, set()),
     ],

@@ -44,7 +44,7 @@ async def test_a_good_token_tells_the_user_and_its_groups(verifier: TokenVerifie
 
 
 def signed_by_what_everybody_knows() -> str:
-    """With a shared secret that is the public key: what a verifier that trusts ``alg`` takes."""
+    """Signed with the public key as shared secret: a verifier that trusts ``alg`` accepts it."""
     public = KEY.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -99,7 +99,7 @@ async def test_keys_of_a_file_are_read_again(
 
 
 class Issuer(ThreadingHTTPServer):
-    """Serves a JWKS and counts who asked."""
+    """Serves a JWKS and counts the requests."""
 
     def __init__(self) -> None:
         issuer = self
@@ -139,7 +139,7 @@ async def test_keys_of_a_url_are_asked_for_when_one_is_missing_but_not_by_every_
     for _ in range(3):
         with pytest.raises(TokenRejectedError):
             await verifier.user(token(OTHER_KEY, "two", "RS256"))
-    assert issuer.asked == 1, "an unknown key is no way to flood the issuer"
+    assert issuer.asked == 1, "tokens with unknown keys must not flood the issuer"
     monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
     issuer.text = jwks(one=KEY, two=OTHER_KEY)
     await verifier.user(token(OTHER_KEY, "two", "RS256"))

@@ -1,8 +1,8 @@
-"""Blobs of the status log that must stay readable: Drover's own, and what Kafka Connect wrote.
+"""Blobs of the status log that must stay readable: Drover's and Kafka Connect's.
 
-``DROVER_BLESS=1`` writes blobs of Drover's that are missing; one that exists is never rewritten,
-because logs in the field hold such bytes. Those of Kafka Connect are the status topics of real
-clusters, without their long traces, in the order in which a reader got them.
+``DROVER_BLESS=1`` writes missing blobs of Drover. It never rewrites an existing blob, because
+logs in the field hold such bytes. Kafka Connect's blobs are status topics of real clusters,
+without their long traces, in the order in which a consumer read them.
 """
 
 import json
@@ -107,7 +107,7 @@ SAMPLES: dict[str, AnyRecord] = {
     "topic-odd": TopicRecord(ODD_TOPIC, TopicStatus(ODD_TOPIC, 2**31 - 1, 0)),
     "topic-removed": TopicRecord(TopicKey("flights", "lines"), None),
 }
-#: What is read and never written: statuses of before there were marks, versions of plugins, and a
+#: Formats that Drover reads and never writes: statuses without marks or plugin versions, and a
 #: removal that was written as a value.
 READ_ONLY: dict[str, AnyRecord] = {
     "read-without-version": StatusRecord("c", Status("c", RunState.RUNNING, "w:1", 1)),
@@ -192,4 +192,4 @@ def test_what_kafka_connect_did_is_understood(path: Path) -> None:
         assert {each.decode(): value for each, value in shown.items()} == present
         most = max(most, len(present))
     assert most > 5
-    assert not driver.decide_repeats(), "what belongs to Kafka Connect is left to it"
+    assert not driver.decide_repeats(), "statuses of Kafka Connect are not rewritten"

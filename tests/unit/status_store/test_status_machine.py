@@ -1,4 +1,4 @@
-"""The status machine: which statuses are written, which come too late, what watchers hear."""
+"""The status machine: which statuses are written, which are too late, and watchers' events."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -148,7 +148,7 @@ def test_a_late_report_in_the_log_of_another_writer_is_passed_over(driver: Drive
 
 @pytest.mark.parametrize("state", [RunState.FAILED, RunState.UNASSIGNED])
 def test_generations_of_another_group_say_nothing(driver: Driver, state: RunState) -> None:
-    """A worker that takes over from another program begins with low generations."""
+    """A worker that takes over from another program starts at low generations."""
     value = '{"state":"RUNNING","trace":null,"worker_id":"w:2","generation":57}'
     driver.write_foreign(("status-task-c-0", value))
     assert put(driver, status(state, generation=1), safe=True) == (WRITTEN,)

@@ -1,4 +1,4 @@
-"""Requests with numbers, several replicas on one log, and what is said again."""
+"""Numbered requests, several replicas on one log, and rewrites of hidden records."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -113,13 +113,13 @@ def test_a_request_of_which_a_part_was_written_is_made_whole(driver: StatusDrive
 
 
 def test_a_later_request_that_says_the_same_is_written(driver: StatusDriver) -> None:
-    """Another replica may have heard something else in between."""
+    """Another replica may have written a different status in between."""
     heard: list[object] = []
     for number in (1, 2):
         put(driver, "a", number, status(RunState.RUNNING))
         heard += driver.machine.history.read(number - 1)
     assert len(driver.log) == 2
-    assert len(heard) == 1, "watchers are not bothered"
+    assert len(heard) == 1, "watchers get a single event"
 
 
 def test_another_life_of_a_worker_counts_anew(driver: StatusDriver) -> None:
@@ -153,7 +153,7 @@ def test_replicas_that_decide_side_by_side_come_to_the_same(
     other.read()
     running = driver.decide(request("b", 1, status(RunState.RUNNING, worker="w:2", generation=6)))
     failed = other.decide(request("a", 2, status(RunState.FAILED, generation=5), safe=True))
-    assert failed.records, "it decides on what it has read"
+    assert failed.records, "the replica decides by the records it has read"
     driver.append(running)
     other.append(failed)
     driver.read()
@@ -207,7 +207,7 @@ def test_what_a_later_record_hides_is_said_again_for_who_reads_the_compacted_log
     length = len(driver.log)
     driver.pass_time(10 * REWRITE_AFTER_MS)
     other.pass_time(10 * REWRITE_AFTER_MS)
-    assert len(driver.log) == length, "once is enough"
+    assert len(driver.log) == length, "one rewrite is enough"
 
 
 def test_what_could_not_be_said_again_is_tried_later(
@@ -240,7 +240,7 @@ def test_a_task_that_went_with_its_connector_is_removed_for_good(
 ) -> None:
     put(driver, "a", 1, status(RunState.RUNNING, CONNECTOR))
     removal = driver.decide(request("b", 1, status(RunState.DESTROYED, CONNECTOR)))
-    put(other, "a", 2, status(RunState.RUNNING))  # the removal does not know of it
+    put(other, "a", 2, status(RunState.RUNNING))  # the removal was decided before this status
     driver.append(removal)
     driver.read()
     assert driver.statuses == {}
@@ -252,7 +252,7 @@ def test_a_task_that_went_with_its_connector_is_removed_for_good(
 def test_a_removal_spares_the_tasks_of_a_connector_that_was_made_again(
     driver: StatusDriver,
 ) -> None:
-    """Their partition may be read before that of the connector."""
+    """The tasks' partition may be read before the connector's partition."""
     task = '{"state":"RUNNING","trace":null,"worker_id":"w:1","generation":1}'
     driver.log += [
         LogRecord(b"status-task-c-0", task.encode(), timestamp_ms=200),
@@ -264,6 +264,6 @@ def test_a_removal_spares_the_tasks_of_a_connector_that_was_made_again(
 
 
 def _compacted(log: Sequence[LogRecord]) -> dict[StatusKey, Status]:
-    """What who comes later reads of it."""
+    """The statuses that a new reader of the compacted log gets."""
     last = {record.key: index for index, record in enumerate(log)}
     return StatusDriver([log[index] for index in sorted(last.values())]).statuses

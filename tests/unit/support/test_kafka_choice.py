@@ -1,4 +1,4 @@
-"""Which Kafka the tests take, and what they say where there is none."""
+"""Which Kafka the tests choose, and their message if there is none."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

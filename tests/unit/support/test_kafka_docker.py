@@ -1,4 +1,4 @@
-"""A broker in a container: what the engine is asked for. The engine is a stand-in."""
+"""A broker in a container: the requests to a fake Docker engine."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.kafka.docker_broker import DockerImage
 
 @dataclass
 class Engine:
-    """As much of a Docker client as a broker needs, and its only container."""
+    """The part of a Docker client that a broker needs, with its only container."""
 
     asked: dict[str, Any] = field(default_factory=dict)
     killed_count: int = 0

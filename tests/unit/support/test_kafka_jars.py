@@ -1,4 +1,4 @@
-"""Kafka's jars are fetched once, whole or not at all; the tools are stand-ins."""
+"""Kafka's jars are fetched once, completely or not at all; the tools are fakes."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ case "$1" in
   *) echo jdk.incubator.vector@17 ;;
 esac
 """
-#: Finds the folder that it is to fill as mvn does, in an argument.
+#: Takes its output directory from an argument, as mvn does.
 MVN = """#!/bin/sh
 for each in "$@"; do case "$each" in -DoutputDirectory=*) out="${each#*=}" ;; esac; done
 mkdir -p "$out" || exit 9
@@ -31,7 +31,7 @@ BREAKS_OFF = FETCHES + "echo '[ERROR] the network is gone'\nexit 1\n"
 
 
 class Machine:
-    """A folder of programs, a pom, and a cache."""
+    """A directory of programs, a pom, and a cache."""
 
     def __init__(self, directory: Path) -> None:
         self._bin = directory / "bin"
@@ -99,7 +99,7 @@ def test_of_two_that_want_them_at_once_one_fetches_and_the_other_waits(
     with ThreadPoolExecutor() as both:
         found = [both.submit(machine.find) for _ in range(2)]
         wait_until(fetched.exists)
-        entered.write_text("go on\n")  # only one reads it, a second one would wait for ever
+        entered.write_text("go on\n")  # only one process reads the pipe; a second one would block
         directories = {each.result(WAIT_S) for each in found}
 
     assert len(directories) == 1

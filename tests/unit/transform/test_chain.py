@@ -1,4 +1,4 @@
-"""The settings of a connector's transforms, and the steps that they are."""
+"""The settings of a connector's transforms, and the steps built from them."""
 
 import pickle
 import threading
@@ -236,12 +236,12 @@ def test_a_function_that_does_not_return_fails_the_pass() -> None:
     for _ in range(2):
         with pytest.raises(PassError, match=r"did not return within 100 ms \(timeout.ms\)"):
             list(step(with_schema(INT, ROWS[0])))
-        # the next batch is none the worse, and finds one thread each time
+        # the next batches succeed, all on one thread
         transforms_for_tests.threads.clear()
         for _ in range(3):
             list(step(with_schema(INT, ROWS[1])))
         assert len(transforms_for_tests.threads) == 1
-    # what hung has ended: only the thread of the last calls is left
+    # the hung calls have ended: only the thread of the last calls is left
     wait_until(lambda: threading.active_count() == count)
 
 

@@ -1,4 +1,4 @@
-"""Conditions on records as a text."""
+"""Conditions on records, written as text."""
 
 import pyarrow as pa
 import pytest
@@ -75,7 +75,7 @@ def test_a_column_name_is_a_field_behind_value() -> None:
     ],
 )
 def test_what_is_no_condition_is_refused(text: str, said: str) -> None:
-    if not said:  # all behind the operator is the text
+    if not said:  # everything after the operator is the operand
         assert Condition(text).path == ("a",)
         return
     with pytest.raises(ValueError, match=said):

@@ -1,6 +1,6 @@
-"""Transforms do what Kafka Connect's do: a golden corpus that its own classes answered.
+"""Transforms match Kafka Connect's: a golden corpus with the results of its own classes.
 
-See tests/support/transform_corpus: how it is made, and the form of a case.
+tests/support/transform_corpus describes how it is made, and the form of a case.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""However the records are cut into batches, the same records come out, in the same order."""
+"""Batch boundaries change neither the resulting records nor their order."""
 
 from itertools import pairwise
 from typing import Any
@@ -47,7 +47,7 @@ CHAINS = [
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Rows with their schemas; a tombstone has none that matters."""
+    """Rows with their schemas; the schema of a tombstone is ignored."""
     rows: list[dict[str, Any]] = []
     for batch in batches:
         kinds = {each: schema_of(batch.schema.field(each)) for each in ("key", "value")}
@@ -72,7 +72,7 @@ def test_cuts_do_not_matter(
     parts = [whole.slice(start, end - start) for start, end in pairwise(edges)]
     found = rows_of(run(config, *parts))
     assert found == rows_of(run(config, whole))
-    # further columns stay with their rows, which stay in order
+    # additional columns stay with their rows, and the rows stay in order
     numbers = [int(row["origin"].removeprefix("row ")) for row in found]
     assert numbers == sorted(numbers)
     if config["transforms.it.type"] != "Filter":

@@ -1,4 +1,4 @@
-"""Change events become rows, as Debezium's transform makes them."""
+"""Change events become the same rows as with Debezium's transform."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ EVENTS = [
 
 
 def rows(**settings: str) -> list[Any]:
-    """What becomes of the events; of those with a schema and of those without the same."""
+    """The rows of the events, which are the same with and without a schema."""
     config = transform(KIND, **settings)
     found = side_of(run(config, with_schema(EVENT, *EVENTS)))
     assert side_of(run(config, schemaless(*EVENTS))) == found

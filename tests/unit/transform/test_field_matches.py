@@ -24,7 +24,7 @@ DATE = optional(Type.INT32, name=schemas.DATE)
 TIMESTAMP = optional(Type.INT64, name=schemas.TIMESTAMP)
 BIG = 2**63 - 1
 
-#: The field's schema, its values, the conditions, and which of the values they choose.
+#: The field's schema, its values, the conditions, and the indices of the matching values.
 CASES: list[tuple[Schema, list[Any], dict[str, str], list[int]]] = [
     (optional(Type.INT32), [1, None, 10, 9], {"equals": "10"}, [2]),
     (optional(Type.INT32), [1, None, 10, 9], {"equals": "10.0"}, [2]),
@@ -83,7 +83,7 @@ def test_fields_of_structs(
 
 @pytest.mark.parametrize(
     ("schema", "values", "conditions", "expected"),
-    # without schema a number is a double, and none is not a number
+    # without a schema numbers are doubles, and None has no type
     [case for case in CASES if case[0].type not in (Type.FLOAT64, Type.FLOAT32)],
 )
 def test_fields_of_maps(

@@ -1,4 +1,4 @@
-"""Columns of dates are the same as their texts one by one."""
+"""Columns of dates are formatted and parsed like single dates."""
 
 import pyarrow as pa
 import pytest
@@ -13,9 +13,9 @@ _PATTERNS = (
     "yyyy-M-d", "EEE, dd MMM yyyy",
 )  # fmt: skip
 _COLUMNS = {pattern: DateColumns(pattern) for pattern in _PATTERNS}
-#: Of these each letter's digits are always at the same places.
+#: Patterns in which the digits of each letter have fixed positions.
 _FIXED = _PATTERNS[:5]
-#: From the year -900 to 13000: Julian years, and those of five digits, are among them.
+#: From the year -900 to 13000, including Julian years and years with five digits.
 _MOMENTS = st.none() | st.integers(-90_000_000_000_000, 350_000_000_000_000)
 _NOISE = st.sampled_from(["", "x", " ", "1", "-"])
 
@@ -47,7 +47,7 @@ def test_a_column_is_read_as_its_texts(
         None if ms is None else before + columns.dates.format(ms) + behind
         for ms, before, behind in rows
     ]
-    # months, days and hours that there are not
+    # months, days and hours that do not exist
     texts.append(f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}T{digits[8:10]}:{digits[10:12]}:00")
     texts.append(digits[:8])
     readable = [each for each in texts if each is None or _can_be_read(columns, each)][skipped:]
@@ -58,7 +58,7 @@ def test_a_column_is_read_as_its_texts(
 
 
 class _NoSingleTexts(DateFormat):
-    """Refuses to read and write texts one by one."""
+    """Fails when a single text is parsed or formatted."""
 
     def format(self, ms: int) -> str:
         raise AssertionError(f"{ms} is written alone")

@@ -1,4 +1,4 @@
-"""Dates are read and written as Java's SimpleDateFormat does; the JVM was asked (tests/golden)."""
+"""Dates are parsed and formatted like Java's SimpleDateFormat; tests/golden has its results."""
 
 from typing import Any
 

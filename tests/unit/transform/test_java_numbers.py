@@ -1,4 +1,4 @@
-"""Numbers are read, written and narrowed as the JVM does it; it was asked (tests/golden)."""
+"""Numbers are parsed, printed and narrowed like on the JVM; tests/golden has its results."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -10,7 +10,7 @@ from drover.transform import java_numbers as java
 from tests.support.each import by, check_each
 from tests.support.transform_corpus.harness import JavaAnswer, java_answers
 
-#: Where a JVM before 19 wrote more digits than needed.
+#: Numbers that a JVM before 19 prints with more digits than needed.
 _LONGER_BEFORE_19 = {("Float.toString", "1.1e10")}
 _PORTS: Mapping[str, Callable[[str], Any]] = {
     "Double.toString": lambda text: java.double_text(java.parse_double(text)),
@@ -25,7 +25,7 @@ _PORTS: Mapping[str, Callable[[str], Any]] = {
     "Double.shortValue": lambda text: java.narrow(java.parse_double(text), 16),
     "Double.intValue": lambda text: java.narrow(java.parse_double(text), 32),
     "Double.longValue": lambda text: java.narrow(java.parse_double(text), 64),
-    # Python's decimals are written by the same rule: cast_values relies on it
+    # Python prints decimals by the same rule, and cast_values relies on it
     "BigDecimal.toString": lambda text: str(Decimal(text)),
 }
 _ANSWERS = by(java_answers(), lambda each: each.function)

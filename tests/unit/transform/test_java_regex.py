@@ -1,4 +1,4 @@
-"""Regular expressions match and replace as Java's do; the JVM was asked (tests/golden)."""
+"""Regular expressions match and replace like Java's; tests/golden has the JVM's results."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.each import check_each
 from tests.support.transform_corpus.harness import JavaAnswer, java_answers
 
 _ANSWERS = [each for each in java_answers() if each.function == "String.replaceFirst"]
-#: Patterns that Java has and Python's re cannot say.
+#: Java patterns that Python's re does not support.
 _REFUSED = {r"\p{IsLatin}+", r"\p{InGreek}+", r"(?U)\w+", "(?iu)É", r"\X", r"\G.", "(?d)."}
 
 

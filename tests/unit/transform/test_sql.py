@@ -1,4 +1,4 @@
-"""The transform Sql: what a statement may say, and what it makes of records."""
+"""The transform Sql: which statements it allows, and the records that they return."""
 
 import datetime
 import decimal
@@ -49,7 +49,7 @@ def batch_of(*rows: Any, kind: pa.DataType = _TYPE, **more: Any) -> pa.RecordBat
 
 def sql(query: str, **more: Any) -> Sql:
     found = Sql.config_def().parse({"query": query, **more}).require_valid()
-    # as executors get it
+    # executors unpickle the step, too
     made: Sql = pickle.loads(pickle.dumps(Sql(found)))
     return made
 
@@ -72,7 +72,7 @@ def test_values_are_computed_and_records_filtered() -> None:
         {"id": 3, "city": "OSLO", "hour": 12, "price": decimal.Decimal("1.00")},
         {"id": 5, "city": None, "hour": 12, "price": decimal.Decimal("2.00")},
     ]
-    # what is not returned stays, with all that is known of it
+    # columns that the statement does not return keep values and metadata
     assert made.column("key").to_pylist() == ["k1", "k3"]
     assert made.schema.field("key").metadata == {b"connect.doc": b"a key"}
     assert made.column("headers")[0].as_py()[0]["value"] == b"t1"
@@ -90,7 +90,7 @@ def test_keys_topics_and_timestamps_are_computed() -> None:
     assert made.column("topic").to_pylist() == ["orders-oslo"]
     assert made.column("timestamp").to_pylist() == [_NOON]
     assert made.column("timestamp").type == given.column("timestamp").type
-    # the value itself has its schema still
+    # the value keeps its schema
     assert made.schema.field("value").equals(given.schema.field("value"), check_metadata=True)
 
 
@@ -224,7 +224,7 @@ def test_allowed_functions_are_those_of_duckdb_that_have_no_effect() -> None:
     known = {name: (other, volatile) for name, other, volatile in rows}
     # error() only raises
     assert {name for name in ALLOWED & {*known} if any(known[name])} == {"error"}
-    # those that the parser makes operators of are not listed
+    # the list lacks functions that the parser turns into operators
     assert ALLOWED - {*known} <= {"->", "!", "coalesce", "if", "ifnull", "map", "try", "nullif"}
 
 
@@ -266,7 +266,7 @@ def test_rows_that_fail_are_found_without_halving() -> None:
     assert list(raised.value.rows) == [1, 4]
     assert "'bergen'" in str(raised.value.rows[4])
     assert "'oslo'" in str(raised.value)
-    # a statement that cannot be tried is halved
+    # without TRY, the transform bisects the batch
     with pytest.raises(RecordError, match="refused") as other:
         values_of("SELECT CASE WHEN value.id = 2 THEN error('refused') END AS value FROM batch",
                   *rows)  # fmt: skip

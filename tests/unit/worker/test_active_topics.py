@@ -1,4 +1,4 @@
-"""The topics that connectors were seen to use (KIP-558)."""
+"""The active topics of connectors (KIP-558)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The leader removes statuses of what is no more, until they are gone."""
+"""The leader removes statuses of deleted connectors and tasks until the store has none."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_the_leader_removes_statuses_of_vanished_connectors_and_tasks(
 
 def test_the_leader_removes_a_status_again_until_it_is_gone(leader: HerderDriver) -> None:
     leader.see_statuses({"gone": RunState.RUNNING})
-    # what the leader, its last owner, said last took the place of the removal before it was sent
+    # a last status of the leader, the former owner, replaced the removal before it was sent
     leader.status_log.clear()
     leader.statuses.pop("gone")
     leader.advance(leader.herder.context.settings.status_check_ms)

@@ -1,4 +1,4 @@
-"""What config providers gave holds no longer: that run is replaced, and nothing else."""
+"""Expired values of config providers: only the run that uses them is replaced."""
 
 import pytest
 

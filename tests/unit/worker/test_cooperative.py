@@ -1,4 +1,4 @@
-"""Rebalances, as the cooperative protocol has them: only what moves stops."""
+"""Rebalances of the cooperative protocol: only work that moves is stopped."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def push(herder: HerderDriver, generation: int) -> None:
 
 
 def told(herder: HerderDriver) -> set[StatusKey]:
-    """What the join under way says that the worker holds."""
+    """The connectors and tasks that the worker's pending join reports as held."""
     (call,) = herder.find(instructions.JoinGroup)
     held = decode_metadata(call.protocols[0].metadata).held
     assert held is not None
@@ -248,7 +248,7 @@ def test_out_of_reach_for_a_session_everything_stops_also_during_a_join(
     follower.run_engine()
     assert follower.states() == {"c": "RUNNING", "c-0": "RUNNING"}
     push(follower, 2)
-    assert follower.stage == "JOINING", "the next rebalance stops nothing again"
+    assert follower.stage == "JOINING", "the next rebalance stops no work"
 
 
 def test_a_member_that_was_removed_stops_before_it_joins_again(follower: HerderDriver) -> None:
@@ -283,7 +283,7 @@ def test_a_claim_of_the_generation_before_is_made_again_under_the_next(
     herder.step(events.TaskNotPrepared(C0, claim.run_id, error))
     herder.join(generation=2, leader=False)
     herder.advance(300)
-    assert herder.take(instructions.ClaimTask).generation == 1, "it has not read the log for 2 yet"
+    assert herder.take(instructions.ClaimTask).generation == 1, "generation 2 is not assigned yet"
     herder.step(events.TaskNotPrepared(C0, claim.run_id, error))
     herder.sync(herder.led_assignment())
     herder.advance(600)
@@ -346,7 +346,7 @@ def test_the_end_of_the_engine_moves_nothing(follower: HerderDriver) -> None:
 def rebalances_after_ms(
     leader: HerderDriver, number: int, delay_ms: int, *, lasts_ms: int = 0
 ) -> None:
-    """Put a connector, and see that just so long after it the group rebalances."""
+    """Put a connector, and check that the group rebalances exactly ``delay_ms`` later."""
     leader.put(f"d{number}")
     leader.advance(delay_ms - 1)
     assert leader.stage == "SETTLED"

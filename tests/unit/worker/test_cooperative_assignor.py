@@ -1,4 +1,4 @@
-"""The incremental cooperative assignor: the loads of upstream's rounds, and its waits."""
+"""The incremental cooperative assignor: loads after each round, and delays."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ MAX_DELAY_MS = 300_000
 
 
 class Group:
-    """Members that do what the leader's assignor tells them."""
+    """Members that apply the assignments of the leader's assignor."""
 
     def __init__(self, *members: str, max_delay_ms: int = MAX_DELAY_MS) -> None:
         self.max_delay_ms = max_delay_ms
         self.assignor = CooperativeAssignor(max_delay_ms)
         self.held: dict[str, set[StatusKey]] = {member: set() for member in members}
         self.draining: set[str] = set()
-        #: whose processes are known to be gone since the round before
+        #: members whose processes are known to have ended since the last round
         self.disconnected: set[str] = set()
         self.configured: set[StatusKey] = set()
         self.generation = 0
         self.now_ms = 1_000_000
         self.delay_ms = 0
-        #: what each member stopped in the last round, and was told to
+        #: how many connectors and tasks were stopped in the last round
         self.stop_count = 0
-        #: how often each was stopped, ever
+        #: how often each was stopped in all rounds
         self.stops: Counter[StatusKey] = Counter()
 
     def add_connector(self, name: str, task_count: int) -> None:
@@ -96,7 +96,7 @@ class Group:
 def group(
     *members: str, connectors: int = 2, tasks: int = 4, max_delay_ms: int = MAX_DELAY_MS
 ) -> Group:
-    """A group of so many connectors with so many tasks each, settled."""
+    """A group with these connectors and ``tasks`` tasks each, after one rebalance."""
     made = Group(*members, max_delay_ms=max_delay_ms)
     for number in range(connectors):
         made.add_connector(f"connector{number}", tasks)
@@ -260,7 +260,7 @@ def test_several_that_came_with_nothing_share_what_waited() -> None:
     assert made.assignor.candidates == ["d", "e"]
     made.add_connector("late", 4)
     made.rebalance(after_ms=1_000)
-    assert made.held["d"], "what is new does not wait"
+    assert made.held["d"], "new work does not wait for the delay"
     made.rebalance(after_ms=MAX_DELAY_MS)
     assert made.assignor.candidates == []
     got = (made.held["d"] | made.held["e"]) & lost
@@ -385,7 +385,7 @@ def test_it_moves_while_that_of_another_one_waits() -> None:
 def test_a_death_between_two_rounds_of_a_move_does_not_wait() -> None:
     made = group("a", "b", connectors=2, tasks=8)
     made.join("c")
-    made.rebalance()  # which stops what moves to c
+    made.rebalance()  # stops the work that moves to c
     assert made.stop_count
     made.die("b")
     made.rebalance()
@@ -438,14 +438,14 @@ def test_when_all_members_drain_nothing_moves_and_nothing_starts() -> None:
 
 
 def test_a_rolling_restart_stops_only_what_leaves_and_comes_back() -> None:
-    """Whoever leads: each worker's work moves away and back, and nothing else stops."""
+    """With any leader, each worker's work moves away and back, and no other work stops."""
     made = group("a", "b", "c", connectors=9, max_delay_ms=0)
     for member in ("a", "b", "c"):
         moved = set(made.held[member])
         made.draining = {member}
         made.rebalance()
         made.leave(member)
-        if member != "c":  # which does not lead
+        if member != "c":  # c does not lead
             made.new_leader()
         made.rebalance()
         made.join(member)
@@ -456,10 +456,10 @@ def test_a_rolling_restart_stops_only_what_leaves_and_comes_back() -> None:
 
 
 def test_a_worker_that_comes_back_in_time_stops_each_task_once() -> None:
-    """With a delay and without a hand-over: the work waits for the worker."""
+    """With a delay and without a hand-over, the work waits for the worker."""
     made = group("a", "b", "c", connectors=9)
     before = {member: set(keys) for member, keys in made.held.items()}
-    for member in ("c", "b"):  # the leader's own work is not waited for
+    for member in ("c", "b"):  # the group does not wait for the leader's own work
         made.leave(member)
         made.rebalance()
         made.join(member)

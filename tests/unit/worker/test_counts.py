@@ -1,4 +1,4 @@
-"""What became of tasks' records, in the statuses that a worker writes."""
+"""Record counts of tasks in the statuses that a worker writes."""
 
 import pytest
 
@@ -18,14 +18,14 @@ MORE = RecordCounts(20, 15, 2, 1, 2)
 
 @pytest.fixture
 def herder() -> HerderDriver:
-    """A worker that stays a member though nobody answers its heartbeats."""
+    """A worker that stays a member although its heartbeats get no response."""
     settings = HerderSettings(worker_id=ME, group_id="drover", session_timeout_ms=600_000)
     return HerderDriver(settings)
 
 
 @pytest.fixture
 def leader(herder: HerderDriver) -> HerderDriver:
-    """Runs connector c with two tasks, which nothing restarts."""
+    """Runs connector c with two tasks, without automatic restarts."""
     config = {**connector_config("c"), RESTART_POLICY: NEVER}
     herder.ready(entry("c", tasks=2, config=config))
     herder.settle_as_leader()
@@ -215,7 +215,7 @@ def test_counts_are_no_contradiction(leader: HerderDriver) -> None:
     wait(leader)
     leader.status_log.clear()
     known = leader.herder.context.statuses[C0]
-    assert known.counts is None, "the store has not heard the counts yet"
+    assert known.counts is None, "the store does not have the counts yet"
     leader.step(events.StatusesChanged([StatusEvent(9, C0, known)]))
     leader.advance(leader.herder.context.settings.status_check_ms)
     assert not leader.status_log

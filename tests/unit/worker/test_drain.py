@@ -1,4 +1,4 @@
-"""A worker that hands its work over: because it ends, or because an operator wants it empty."""
+"""A worker that hands over its work because it stops or because an operator drains it."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def stop(herder: HerderDriver, *, hand_over: bool = True) -> None:
 
 
 def settle(herder: HerderDriver, generation: int, *stops: StatusKey) -> None:
-    """The leader takes these from the worker."""
+    """Settle in a generation in which the leader revokes these from the worker."""
     herder.join(generation=generation, leader=False)
     herder.sync(herder.led_assignment(stops=stops))
 
@@ -79,7 +79,7 @@ def test_it_leaves_once_what_it_handed_over_has_stopped(follower: HerderDriver) 
 
 
 def test_it_stops_and_leaves_by_itself_when_nobody_takes_its_work(follower: HerderDriver) -> None:
-    """As when all others end too, or the leader knows nothing of drains."""
+    """All other workers may drain as well, or the leader may not support drains."""
     stop(follower)
     settle(follower, 2)
     assert follower.stage == "LEAVING"
@@ -166,7 +166,7 @@ def test_callers_are_answered_until_the_worker_leaves(leader: HerderDriver) -> N
     assert not leader.herder.membership.ending
 
 
-# As an operator wants it
+# Drains by an operator
 
 
 def ask(herder: HerderDriver, worker_id: str, *, draining: bool = True, hops: int = 0) -> None:
@@ -182,7 +182,7 @@ def reason_of(herder: HerderDriver) -> Reason:
 def test_a_drain_goes_to_the_leader_and_from_there_to_the_worker(
     follower: HerderDriver, leader: HerderDriver
 ) -> None:
-    ask(follower, ME)  # by a client, so that the leader has its say
+    ask(follower, ME)  # a client's request, which the leader decides
     assert follower.answers["call"] == requests.ForwardTo(OTHER)
     ask(leader, OTHER)
     assert leader.answers["call"] == requests.ForwardTo(OTHER)

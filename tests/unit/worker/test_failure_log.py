@@ -1,4 +1,4 @@
-"""What is logged when connectors and tasks fail."""
+"""Log events of failures of connectors and tasks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Connectors whose commit marker names tasks that the log does not have."""
+"""Connectors whose commit marker counts tasks that the log lacks."""
 
 from dataclasses import replace
 
@@ -32,13 +32,13 @@ def answer_question(herder: HerderDriver, count: int = 2) -> None:
 
 
 def write(herder: HerderDriver) -> None:
-    """What the connector made is durable; what comes of it is not read yet."""
+    """The connector's task configs are durable, but the worker has not read them yet."""
     call = herder.take(instructions.WriteTaskConfigs)
     herder.step(events.ConfigWritten(call.cause_id, herder.offset))
 
 
 def wait(herder: HerderDriver, duration_ms: int) -> None:
-    """Let time pass that no rebalance uses."""
+    """Advance the clock without the timers of rebalances."""
     own = ("heal", "reconfigure")
     herder.timers = {key: t for key, t in herder.timers.items() if key.startswith(own)}
     herder.advance(duration_ms)

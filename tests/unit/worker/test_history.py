@@ -1,4 +1,4 @@
-"""A connector's history as callers see it."""
+"""A connector's history in responses to callers."""
 
 import pytest
 

@@ -23,7 +23,7 @@ NAME = "drover.test.loggers"
 
 @pytest.fixture(autouse=True)
 def levels() -> Iterator[None]:
-    """The test's loggers begin without levels, and all have theirs back at the end."""
+    """Clear the levels of the test's loggers, and restore all levels at the end."""
     root = logging.getLogger()
     for name in (NAME, f"{NAME}.a", f"{NAME}.b"):
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -40,7 +40,7 @@ def levels() -> Iterator[None]:
 
 
 class Engine:
-    """Keeps what it is told; ``fault`` is what each call of it raises instead."""
+    """Keeps the levels that it gets; each call raises ``fault`` if there is one."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ def loggers(engine: Engine) -> Loggers:
 
 @pytest.fixture
 async def telling(loggers: Loggers) -> AsyncIterator[None]:
-    """The engine is told of what changes."""
+    """Runs the task that sends level changes to the engine."""
     running = asyncio.create_task(loggers.run())
     yield
     running.cancel()
@@ -186,7 +186,7 @@ async def test_both_processes_loggers_are_listed_by_name(loggers: Loggers, engin
     engine.states = [LoggerState("acme.lines", "DEBUG", 7), LoggerState(NAME, "OFF", None)]
     states = {state.name: state for state in await loggers.states()}
     assert states["acme.lines"] == LoggerState("acme.lines", "DEBUG", 7)
-    assert states[NAME].level != "OFF"  # the herder's own
+    assert states[NAME].level != "OFF"  # the level of the herder's own logger
     assert list(states) == sorted(states)
 
 

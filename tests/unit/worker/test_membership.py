@@ -1,4 +1,4 @@
-"""Rebalances, as the eager protocol has them."""
+"""Rebalances of the eager protocol."""
 
 from dataclasses import replace
 
@@ -173,7 +173,7 @@ def test_an_announcement_of_an_earlier_generation_is_ignored(herder: HerderDrive
 def test_an_end_of_a_generation_that_a_coordinator_forgot_is_forgotten_here_too(
     herder: HerderDriver,
 ) -> None:
-    """It announced a rebalance, crashed, and gives the same generation out again."""
+    """It announced a rebalance, crashed, and assigns the same generation number again."""
     herder.ready()
     herder.settle_as_follower(generation=1)
     herder.step(events.GroupPushed("member-a", 1, True))

@@ -1,4 +1,4 @@
-"""An engine that ends for want of memory counts against who was at work each time."""
+"""Which connectors and tasks are blamed for engines that ran out of memory."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ A0, A1, B0, C0 = TaskId("a", 0), TaskId("a", 1), TaskId("b", 0), TaskId("c", 0)
 
 @pytest.fixture
 def herder() -> HerderDriver:
-    """A worker with connectors a and b; it stays a member though no heartbeat is answered."""
+    """A worker with connectors a and b; it stays a member although heartbeats get no response."""
     driver = HerderDriver(
         HerderSettings(worker_id=ME, group_id="drover", session_timeout_ms=900_000_000)
     )
@@ -85,7 +85,7 @@ def test_other_ends_say_nothing() -> None:
     deaths = MemoryDeaths()
     faults(deaths, A0)
     assert not deaths.faults(events.EngineLost("kill -9"), 0)
-    assert faults(deaths) == set(), "nobody was at work"
+    assert faults(deaths) == set(), "no connector or task was active"
     faults(deaths, A0)
     assert faults(deaths, A0) == {A0}
 

@@ -1,4 +1,4 @@
-"""What a worker tells of its connectors and tasks."""
+"""A worker's metrics of its connectors and tasks."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def observed(herder: HerderDriver) -> Observed:
 def test_counts_go_on_over_the_runs_of_a_task(observed: Observed) -> None:
     times = pb.TaskProgress.Times(count=2, total_us=500_000)
     counts = RecordCounts(read_count=7, written_count=5, filtered_count=1, skipped_count=1)
-    for _ in range(2):  # a report that is repeated counts once
+    for _ in range(2):  # a repeated report counts once
         observed.progress(
             counts=counts, batch_count=2, batch_times=times, retry_count=1, size_bytes=100
         )

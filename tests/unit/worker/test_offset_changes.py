@@ -1,4 +1,4 @@
-"""Offsets that operators change: of stopped connectors, by the leader, the plugin asked first."""
+"""Offset changes by operators: of stopped connectors, by the leader, after the plugin's check."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def sink(topic: str, partition: object, offset_json: str | None) -> CommittedOff
 
 
 def error_of(herder: HerderDriver) -> DroverError:
-    """What the caller was told."""
+    """The error that the caller got."""
     error = herder.answers["call"]
     assert isinstance(error, DroverError)
     return error

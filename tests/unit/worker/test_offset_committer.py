@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until_async
 
 
 class Coordinator:
-    """Keeps the commits it took; fails with the errors it was given first."""
+    """Keeps the commits that it gets; the first calls fail with ``errors``."""
 
     def __init__(self) -> None:
         self.calls: list[list[TaskOffsets]] = []
@@ -154,5 +154,5 @@ async def test_a_task_that_asks_again_whether_its_claim_counts_waits_for_one_ans
     coordinator.gate.set()
     await wait_until_async(lambda: engine.answers.keys() == {1, 3, 4})
     question, written = coordinator.calls[1]
-    assert (question.number, question.own_producer) == (0, False), "nothing is written down"
+    assert (question.number, question.own_producer) == (0, False), "a claim check records no number"
     assert written.number > 0

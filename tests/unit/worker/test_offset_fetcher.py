@@ -12,7 +12,7 @@ OFFSETS = [CommittedOffset("{}", '{"at":1}')]
 
 
 class Coordinator:
-    """Fails with the errors it was given first."""
+    """The first calls fail with ``errors``."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

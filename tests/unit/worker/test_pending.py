@@ -1,4 +1,4 @@
-"""Requests of callers: where they are answered, what they write, and that each has one answer."""
+"""Requests of callers: which worker serves them, what they write, and their single response."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def restart(*, include_tasks: bool = False, only_failed: bool = False) -> reques
 
 @pytest.fixture
 def leader(herder: HerderDriver) -> HerderDriver:
-    """Leads two workers; runs what the round robin gives it of connector c with two tasks."""
+    """Leads two workers; runs its round-robin part of connector c with two tasks."""
     herder.ready(entry("c", tasks=2))
     herder.settle_as_leader(others={"member-b": MemberMetadata(OTHER, 0)})
     herder.run_engine()
@@ -213,7 +213,7 @@ def test_stop_connector_empties_the_task_configs_first(leader: HerderDriver) -> 
 def test_a_stop_that_is_asked_for_again_empties_the_task_configs_again(
     leader: HerderDriver,
 ) -> None:
-    """The owner may have made new ones since the first try came to nothing in between."""
+    """The owner may have made new task configs after the first stop failed halfway."""
     leader.ask(STOP)
     first = leader.take(instructions.WriteTaskConfigs)
     leader.step(events.ConfigWritten(first.cause_id, leader.offset + 1))
@@ -260,7 +260,7 @@ def test_a_connector_that_is_being_stopped_gets_no_new_task_configs(leader: Herd
 def test_task_configs_are_not_dropped_by_a_leader_that_has_not_read_of_the_start(
     leader: HerderDriver,
 ) -> None:
-    """Their owner has, and must not take them for written."""
+    """The owner has read the start, and must not believe that its task configs are written."""
     leader.target("c", TargetState.STOPPED)
     leader.ask(requests.SubmitTaskConfigs("c", task_configs("c", 5), "r-7"))
     assert error_of(leader).reason is Reason.REVISION_MISMATCH
@@ -362,7 +362,7 @@ def test_a_restart_of_a_connector_without_status_is_not_written(herder: HerderDr
     assert not herder.find(instructions.WriteRestartRequest)
 
 
-# Where a call is answered
+# Which worker serves a call
 
 
 @pytest.mark.parametrize("request_", [CREATE, PUT, DELETE, STOP, restart(include_tasks=True)])

@@ -1,4 +1,4 @@
-"""Whether health checks hear that a worker serves: from its first completed join on."""
+"""Health checks report a worker as serving from its first completed join on."""
 
 from drover.errors import Reason, UnavailableError
 from drover_worker.core import events, instructions

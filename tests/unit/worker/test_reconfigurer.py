@@ -28,7 +28,7 @@ def owner(herder: HerderDriver) -> HerderDriver:
 
 @pytest.fixture
 def leader(herder: HerderDriver) -> HerderDriver:
-    """The same, leading."""
+    """The same worker as leader."""
     herder.ready(entry("c", tasks=1))
     herder.settle_as_leader()
     return asked(herder)

@@ -1,4 +1,4 @@
-"""Which engine hears what, while one is replaced by another."""
+"""Which engine gets each command while a new engine replaces the old one."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ TASKS = [TaskId("c", number) for number in range(3)]
 
 
 class StubEngine:
-    """Answers at once; comes up or fails when the test says so."""
+    """Responds at once; becomes ready or fails when the test calls it."""
 
     def __init__(self, on_report: ReportHandler, on_exit: ExitHandler) -> None:
         self.on_report, self._on_exit = on_report, on_exit
@@ -53,7 +53,7 @@ class StubEngine:
 
 
 class World:
-    """The engine under test with what it made and told."""
+    """The engine under test, the processes it started, and its reports and exits."""
 
     def __init__(self, *, move_limit_s: float = 30.0, restarts: bool = True) -> None:
         self.restarts = restarts
@@ -77,7 +77,7 @@ class World:
         await self.engine.call(command, 1.0)
 
     def renew(self, key: StatusKey) -> bool:
-        """As the herder does: stop, then start."""
+        """Stop the task and start it again, as the herder does."""
         assert isinstance(key, TaskId)
         if key.task == 1:  # it failed: nothing to restart
             return False
@@ -93,7 +93,7 @@ class World:
         return True
 
     async def begin(self) -> "asyncio.Task[int]":
-        """Start with three tasks, and begin a replacement."""
+        """Start an engine with three tasks, and begin to replace it."""
         await self.engine.start()
         self.made[0].come_up()
         for task in TASKS:
@@ -107,7 +107,7 @@ async def test_work_moves_to_the_new_engine_and_the_old_one_ends() -> None:
     world = World()
     replacement = await world.begin()
     old, new = world.made
-    assert len(world.reports) == 2, "of an engine that is not ready nobody hears"
+    assert len(world.reports) == 2, "reports of an engine that is not ready are held back"
     assert not world.renewed
     new.come_up()
     assert await replacement == 2
@@ -116,7 +116,7 @@ async def test_work_moves_to_the_new_engine_and_the_old_one_ends() -> None:
     assert old.closed
     assert not new.closed
     assert [report.WhichOneof("report") for report in world.reports] == ["started", "ready"] * 2
-    assert world.exits == [], "the old one's end concerns nobody"
+    assert world.exits == [], "the end of the old engine is not reported"
     new.fail("killed")
     assert [each.message for each in world.exits] == ["killed"]
 

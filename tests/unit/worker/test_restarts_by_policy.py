@@ -1,4 +1,4 @@
-"""What failed is tried again by itself, as its connector's restart.policy says."""
+"""Automatic restarts of failed connectors and tasks, as restart.policy configures them."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SOON_MS = 1_300
 
 @pytest.fixture
 def herder() -> HerderDriver:
-    """A worker that stays a member though nobody answers its heartbeats."""
+    """A worker that stays a member although its heartbeats get no response."""
     return HerderDriver(
         HerderSettings(worker_id=ME, group_id="drover", session_timeout_ms=900_000_000)
     )
@@ -152,7 +152,7 @@ def test_a_late_word_of_the_owner_before_denies_the_failure(herder: HerderDriver
     herder.restart_requested("c", only_failed=True, include_tasks=True)
     herder.run_engine()
     known = dict(herder.statuses)
-    herder.statuses[C0] = herder.herder.context.statuses[C0]  # RUNNING is on its way
+    herder.statuses[C0] = herder.herder.context.statuses[C0]  # the worker reads RUNNING later
     rebalance(herder, 2)
     assert herder.states()["c-0"] == "FAILED"
     herder.step(events.StatusesChanged([StatusEvent(99, C0, known[C0])]))

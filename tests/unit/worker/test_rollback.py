@@ -1,4 +1,4 @@
-"""Rollback: a config that a connector had before becomes its new one."""
+"""Rollback: an earlier config of a connector becomes its new config."""
 
 import pytest
 
@@ -153,7 +153,7 @@ def test_a_write_under_a_stale_epoch_is_repeated_with_the_same_config(
     assert (write.config, write.writer_epoch) == (OLD, 8)
 
 
-# Who asked
+# The author of a change
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The keys that sign calls between workers: who writes them when, and which calls are let in."""
+"""Session keys between workers: when the leader writes one, and which calls are admitted."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ KEY, NEXT_KEY = b"1" * 32, b"2" * 32
 
 @pytest.fixture
 def worker() -> HerderDriver:
-    """It is in no group yet."""
+    """A worker that has not joined a group yet."""
     herder = HerderDriver(SETTINGS, protocol="sessioned")
     herder.ready()
     return herder
@@ -46,7 +46,7 @@ def leader(worker: HerderDriver) -> HerderDriver:
 
 
 def written(leader: HerderDriver, key: bytes) -> SessionKey:
-    """The leader writes its key and reads it."""
+    """Let the leader write its key and read it."""
     write = leader.take(instructions.WriteSessionKey)
     leader.step(events.ConfigWritten(write.cause_id, leader.offset + 1))
     return leader.session_key(key)
@@ -92,7 +92,7 @@ def test_a_follower_writes_none(worker: HerderDriver) -> None:
     ("key", "algorithm", "age_ms", "writes"),
     [
         (KEY, "HmacSHA256", 0, False),
-        (KEY, "HmacSHA256", -60_000, False),  # of a clock that is ahead
+        (KEY, "HmacSHA256", -60_000, False),  # the key's writer has a clock that is ahead
         (KEY, "HmacSHA256", SETTINGS.key_ttl_ms, True),
         (KEY, "HmacSHA512", 0, True),
         (KEY[:-1], "HmacSHA256", 0, True),
@@ -112,7 +112,7 @@ def test_a_new_leader_goes_on_with_a_key_that_is_fresh_and_of_its_settings(
 def test_clocks_that_differ_do_not_let_a_leader_write_without_end(leader: HerderDriver) -> None:
     write = leader.take(instructions.WriteSessionKey)
     leader.step(events.ConfigWritten(write.cause_id, leader.offset + 1))
-    leader.now_ms += 100 * SETTINGS.key_ttl_ms  # so the store's clock is far behind
+    leader.now_ms += 100 * SETTINGS.key_ttl_ms  # the store's clock is far behind
     leader.session_key(KEY)
     assert not leader.find(instructions.WriteSessionKey)
 
@@ -171,7 +171,7 @@ def test_who_has_no_key_yet_says_that_the_call_can_be_made_again(worker: HerderD
 
 @pytest.fixture
 def without_key() -> HerderDriver:
-    """A worker of a generation that does not sign, which has read no session key."""
+    """A worker in a generation without signatures, which has read no session key."""
     worker = HerderDriver(SETTINGS, protocol="compatible")
     worker.ready()
     worker.settle_as_follower()
@@ -189,7 +189,7 @@ def test_a_call_that_was_sent_before_its_caller_had_a_key_is_retried_with_one(
 
     without_key.change(SessionKeyUpdated(key))
     assert without_key.herder.membership.protocol_name == "compatible"
-    assert refusal(leader, signed(without_key)) is None  # it is still in the generation before
+    assert refusal(leader, signed(without_key)) is None  # it is still in the earlier generation
 
 
 def test_a_group_that_signs_never_admits_a_call_without_a_signature(

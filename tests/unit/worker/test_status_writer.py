@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until_async
 
 
 class Store:
-    """Keeps the batches it took; fails with the errors it was given first."""
+    """Keeps the batches that it gets; the first calls fail with ``errors``."""
 
     def __init__(self) -> None:
         self.batches: list[list[StatusWrite]] = []

@@ -1,4 +1,4 @@
-"""A connector that is stopped has no tasks, and one that is started has, whatever came between."""
+"""A stopped connector has no tasks and a started one has, after any order of changes."""
 
 import pytest
 

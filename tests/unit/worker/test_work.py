@@ -1,4 +1,4 @@
-"""What happens to connectors and tasks between two rebalances."""
+"""Connectors and tasks of a worker between two rebalances."""
 
 import pytest
 
@@ -305,7 +305,7 @@ def test_changes_while_the_watch_was_away_are_caught_up(leader: HerderDriver) ->
     assert leader.stage in ("STOPPING_WORK", "JOINING")
 
 
-# What an owner that died has left
+# Statuses that a dead owner left
 
 
 @pytest.mark.parametrize("left", [RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING])
@@ -352,7 +352,7 @@ def test_the_owner_repeats_what_a_former_owner_wrote_over(
         leader.step(events.StatusesChanged([StatusEvent(9, C0, None)]))
     else:
         leader.see_statuses({C0: late})
-    assert not leader.status_log  # what was said here may still be on its way
+    assert not leader.status_log  # the worker's own status may not be read yet
     leader.advance(leader.herder.context.settings.status_check_ms)
     assert leader.status_log == [(C0, RunState.RUNNING)]
 
