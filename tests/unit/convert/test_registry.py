@@ -1,4 +1,4 @@
-"""A connector's config names converters and their settings."""
+"""Converters and their settings in a connector's config."""
 
 import pickle
 from typing import Any

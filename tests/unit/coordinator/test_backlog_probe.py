@@ -1,4 +1,4 @@
-"""Sessions do not expire while heartbeats wait in this process."""
+"""Sessions do not expire while calls of members wait in this process."""
 
 import asyncio
 from collections.abc import AsyncIterator

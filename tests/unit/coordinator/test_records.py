@@ -1,7 +1,7 @@
 """The group log's records: round trips, and blobs of earlier versions that must stay readable.
 
-``DROVER_BLESS=1`` writes blobs that are missing; one that exists is never rewritten, because logs
-in the field hold such bytes.
+``DROVER_BLESS=1`` writes missing blobs. It never rewrites an existing blob, because logs in the
+field hold such bytes.
 """
 
 import json

@@ -22,7 +22,7 @@ from drover.pipeline import RecordFailedError
 
 
 class TwoPartError(Exception):
-    """Its pickle cannot be read: its arguments are not those of its constructor."""
+    """Its pickle cannot be read, because its constructor takes other arguments than ``args``."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} and {second}")

@@ -1,4 +1,4 @@
-"""What a storage URL names."""
+"""Parsing of storage URLs."""
 
 from pathlib import Path
 

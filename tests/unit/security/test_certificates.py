@@ -191,7 +191,7 @@ def test_a_rotation_is_used_and_a_broken_one_is_not(
         said.clear()
         issue(tmp_path, authority, **broken)
         assert certificate.present() is first
-        assert certificate.present() is first, "the server warns only once"
+        assert certificate.present() is first, "one warning per changed file"
         assert [(e["log_level"], e["event"]) for e in said] == [
             ("warning", "the changed certificate cannot be used: the previous one stays")
         ]

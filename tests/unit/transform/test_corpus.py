@@ -1,4 +1,4 @@
-"""Transforms match Kafka Connect's: a golden corpus with the results of its own classes.
+"""Transforms match Kafka Connect's: a golden corpus holds the results of its classes.
 
 tests/support/transform_corpus describes how it is made, and the form of a case.
 """

@@ -266,7 +266,7 @@ def test_rows_that_fail_are_found_without_halving() -> None:
     assert list(raised.value.rows) == [1, 4]
     assert "'bergen'" in str(raised.value.rows[4])
     assert "'oslo'" in str(raised.value)
-    # without TRY, the transform bisects the batch
+    # if the probe for faulty rows fails as well, the error may name no row
     with pytest.raises(RecordError, match="refused") as other:
         values_of("SELECT CASE WHEN value.id = 2 THEN error('refused') END AS value FROM batch",
                   *rows)  # fmt: skip

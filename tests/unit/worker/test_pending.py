@@ -1,4 +1,4 @@
-"""Requests of callers: which worker serves them, what they write, and their single response."""
+"""Requests of callers: the worker that serves them, their records, and their one response."""
 
 import pytest
 
