@@ -306,7 +306,7 @@ async def test_internal_services_refuse_calls_without_a_deadline(shared: SharedC
     [  # other invalid definitions: tests/unit/cli/test_definitions.py
         (".json", '{"name": "a", "config": {"file": {}}}', "config.file"),
         (".json", '{"name": "a"', ":1:"),
-        (".yaml", "name: a\nname: b\n", "twice"),
+        (".yaml", "name: a\nname: b\n", "duplicated"),
         (".yaml", "config: {connector.class: FileStreamSource}", 'no "name"'),
     ],
 )

@@ -258,7 +258,7 @@ def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> No
     json = {"value.converter": "JsonConverter", "transforms": "x"}
     assert "copied as bytes" in faults({**config, **json})["value.converter"]
     assert "copies bytes" in faults({**config, **json})["transforms"]
-    assert "must have ${topic}" in faults({**config, "topic.format": "all"})["topic.format"]
+    assert "must contain ${topic}" in faults({**config, "topic.format": "all"})["topic.format"]
 
 
 def test_a_client_of_an_identity_provider_writes(
