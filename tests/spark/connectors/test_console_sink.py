@@ -19,7 +19,7 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 
 def shown(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if "looking" in each.name]
+    return [each.getMessage() for each in caplog.records if "console_sink" in each.name]
 
 
 def test_the_first_records_of_each_batch_are_shown(
