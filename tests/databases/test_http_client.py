@@ -121,7 +121,7 @@ def test_a_host_that_is_not_allowed_is_not_called() -> None:
         (Reply(status=0), PassingHttpError, "disconnected"),
         (Reply(b"wrong field", 422), RefusedError, "answers 422: wrong field"),
         (Reply(b"", 401), RefusedError, "check http.authorization.type"),
-        (Reply(b"x" * 2_000), HttpError, "more than 1000 bytes"),
+        (Reply(b"x" * 2_000), HttpError, "exceeds 1000 bytes"),
     ],
 )
 def test_failures_are_told(reply: Reply, kind: type[HttpError], told: str) -> None:

@@ -196,8 +196,8 @@ def test_urls_of_jdbc_and_of_sqlalchemy(url: str, expected: Any) -> None:
     [
         ("", "must start with"),
         ("oracle:thin:@db", "must start with"),
-        ("jdbc:postgresql://db", "must be like"),
-        ("jdbc:postgresql:///shop", "must be like"),
+        ("jdbc:postgresql://db", "must have the form"),
+        ("jdbc:postgresql:///shop", "must have the form"),
         ("jdbc:postgresql://db:x/shop", "port"),
         ("jdbc:postgresql://db:99999/shop", "port"),
         ("jdbc:postgresql://db/shop?loggerLevel=x", "'loggerLevel' is an unsupported parameter"),

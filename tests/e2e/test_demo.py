@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 async def run_demo(cwd: Path, *options: str, env: dict[str, str] | None = None) -> tuple[int, str]:
-    (cwd / "tests").symlink_to(ROOT / "tests")
+    for directory in ("examples", "tests"):  # the sample is among the tests' data
+        (cwd / directory).symlink_to(ROOT / directory)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "examples.flights", *options),
         cwd=cwd,

@@ -117,6 +117,7 @@ async def test_a_group_without_a_key_begins_to_sign_when_all_its_workers_can(
     cluster: WorkerCluster,
 ) -> None:
     old = await cluster.add_worker(connect_protocol="compatible")
+    await cluster.settled(old)  # before the others could form a group that signs
     new = [await cluster.add_worker(), await cluster.add_worker()]
     await cluster.settled(old, *new)
     assert {worker.herder.session_keys.current for worker in (old, *new)} == {None}
