@@ -21,7 +21,6 @@ from tests.support.repository import REPOSITORY
 _FOLDER = REPOSITORY / ".spark-classes"
 #: Adds JVM options to the driver that spark-submit starts.
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
-_SERIAL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def archive_path() -> Path | None:
@@ -64,6 +63,8 @@ def write(archive: Path) -> None:
     """Run the jobs of test sessions, and archive the classes that they loaded."""
     from pyspark.sql import SparkSession
 
+    from drover_worker.engine.session import LOCAL_JVM_OPTIONS
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     unfinished = archive.with_name(f"{os.getpid()}.jsa")
     session = (
@@ -72,7 +73,10 @@ def write(archive: Path) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.driver.extraJavaOptions", f"{_SERIAL} -XX:ArchiveClassesAtExit={unfinished}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{LOCAL_JVM_OPTIONS} -XX:ArchiveClassesAtExit={unfinished}",
+        )
         .getOrCreate()
     )
     context = session.sparkContext

@@ -26,6 +26,9 @@ from drover_worker.engine.settings import (
     ExitCode,
 )
 
+#: The JVM beside local executors mostly plans and waits: GC threads would take cores from batches,
+#: and the C2 compiler took more time than all jobs of the first minutes.
+LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
 #: Bytes that Spark appends to the directory for its sockets: "/.", a UUID and ".sock".
@@ -179,9 +182,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     if is_local_master(settings.spark_master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
-        # the JVM mostly plans and waits: GC threads would take cores from batches, and the C2
-        # compiler took more time than all jobs of the first minutes
-        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        conf["spark.driver.extraJavaOptions"] = LOCAL_JVM_OPTIONS
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
             conf["spark.python.unix.domain.socket.enabled"] = "true"
             conf["spark.python.unix.domain.socket.dir"] = str(directory)

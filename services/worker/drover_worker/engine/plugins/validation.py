@@ -36,7 +36,7 @@ _WARNED_SETTINGS_MAX = 100
 
 
 class _CommonSettings(SourceConnector):
-    """Stands in for a missing class: it has the common settings only."""
+    """The settings of a connector whose class is missing: only the common ones."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:

@@ -1,9 +1,9 @@
 """Commits a task's offsets through the coordinator: one commit at a time, in order.
 
-A commit is answered when it is durable or refused, however long the coordinator is unavailable, so
-the committed offsets are known here without a fetch. Commits that are added before the answer are
-queued; the next one is sent after the answer even if the task has stopped, unless a commit was
-refused.
+A commit is answered when it is durable or refused, even if the coordinator is unavailable for a
+long time, so the committed offsets are known here without a fetch. Commits that are added before
+the answer are queued; the next one is sent after the answer even if the task has stopped, unless a
+commit was refused.
 """
 
 import itertools
