@@ -9,11 +9,11 @@ import pytest
 
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
-from drover.connectors.http.allowed_hosts import AllowedHosts
 from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError, RefusedError
 from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
 from drover.connectors.http.sink import DELETE, FAIL, HttpSink, HttpWriter, RequestLayout
 from drover.connectors.http.source import HttpSource
+from drover.policy.egress import AllowedHosts
 from tests.support.http_api import Api, Reply, Request, running_api
 from tests.support.lake_records import records
 

@@ -19,9 +19,9 @@ import pytest
 from drover.connector import OffsetRange, SinkBatch, SinkOffset, SinkTaskContext, TopicPartition
 from drover.connector.settings import parse_config, task_config
 from drover.connectors.files.files_sink import FilesSink, FilesSinkTask
-from drover.connectors.paths import ROOTS_VARIABLE
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
+from drover.policy.files import ROOTS_VARIABLE
 from drover.record.batch import make_batch
 from drover.record.schema import arrow_field
 

@@ -20,7 +20,7 @@ import pytest
 from drover.connector import ConnectorContext
 from drover.connector.settings import parse_config
 from drover.connectors.files.files_source import FilesSource
-from drover.connectors.paths import ROOTS_VARIABLE
+from drover.policy.files import ROOTS_VARIABLE
 from tests.unit.connectors.files_harness import FilesRun
 
 #: The user without rights, on every system.

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from drover.connectors.http.allowed_hosts import AllowedHosts, ForbiddenHostError
 from drover.connectors.http.client import pause_s, wait_of
 from drover.connectors.http.paging import (
     CURSOR,
@@ -23,6 +22,7 @@ from drover.connectors.http.paging import (
     resolved,
 )
 from drover.connectors.http.settings import HttpSettings, shown
+from drover.policy.egress import AllowedHosts, ForbiddenHostError
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-from drover.connectors.paths import ROOTS_VARIABLE
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
+from drover.policy.files import ROOTS_VARIABLE
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,

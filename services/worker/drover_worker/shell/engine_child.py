@@ -19,9 +19,9 @@ import drover
 import drover_worker
 from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
-from drover.connectors.http.allowed_hosts import HOSTS_VARIABLE
-from drover.connectors.paths import ROOTS_VARIABLE
 from drover.model.status import StatusKey
+from drover.policy.egress import HOSTS_VARIABLE
+from drover.policy.files import ROOTS_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.in_flight import new_table, read_table
 from drover_worker.engine.settings import (

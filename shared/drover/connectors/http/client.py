@@ -13,8 +13,8 @@ from typing import Any
 import httpcore
 import httpx
 
-from drover.connectors.http.allowed_hosts import AllowedHosts, ForbiddenHostError
 from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings, shown
+from drover.policy.egress import AllowedHosts, ForbiddenHostError
 
 _REDIRECTS_MAX = 5
 _RETRIED = frozenset({408, 425, 429})

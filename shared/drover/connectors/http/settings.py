@@ -18,7 +18,7 @@ from drover.connector import (
     Violation,
     visible_when,
 )
-from drover.connectors.http.allowed_hosts import AllowedHosts
+from drover.policy.egress import AllowedHosts
 
 URL = "http.url"
 AUTHORIZATION = "http.authorization.type"

@@ -36,7 +36,6 @@ from drover.connector.records import (
     original_topics,
 )
 from drover.connectors.aliases import HTTP_SINK
-from drover.connectors.http.allowed_hosts import AllowedHosts
 from drover.connectors.http.settings import (
     HTTP_SETTINGS,
     URL,
@@ -44,6 +43,7 @@ from drover.connectors.http.settings import (
     contradictions,
     shown,
 )
+from drover.policy.egress import AllowedHosts
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"

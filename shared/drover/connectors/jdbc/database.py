@@ -22,8 +22,8 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.jdbc import mysql_tls
-from drover.connectors.paths import root_fault
 from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
+from drover.policy.files import root_fault
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

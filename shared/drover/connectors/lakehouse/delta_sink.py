@@ -31,7 +31,7 @@ from drover.connectors.files.storage.object_store import (
 )
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
 from drover.connectors.offset_changes import refuse_renamed
-from drover.connectors.paths import check_root, directory_fault
+from drover.policy.files import check_root, directory_fault
 
 URI = "table.uri"
 INSERT_MODE = "insert.mode"

@@ -33,7 +33,7 @@ from drover.connectors.lakehouse.rows import (
     TableError,
 )
 from drover.connectors.offset_changes import refuse_renamed
-from drover.connectors.paths import ForbiddenPathError, root_fault
+from drover.policy.files import ForbiddenPathError, root_fault
 
 CATALOG = "iceberg.catalog"
 TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"

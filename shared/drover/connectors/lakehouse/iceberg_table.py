@@ -25,7 +25,7 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
-from drover.connectors.paths import ForbiddenPathError, check_root
+from drover.policy.files import ForbiddenPathError, check_root
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -27,7 +27,7 @@ from drover.connector import (
 from drover.connectors.aliases import FILE_STREAM_SINK, file_stream_task_config
 from drover.connectors.files.lines.output_file import OutputFile
 from drover.connectors.files.lines.part_writer import PartWriter
-from drover.connectors.paths import path_fault
+from drover.policy.files import path_fault
 
 FILE = "file"
 

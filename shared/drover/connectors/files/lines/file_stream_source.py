@@ -36,7 +36,7 @@ from drover.connectors.files.lines.line_reader import LINES_DDL, LineReader
 from drover.connectors.files.lines.tailed_files import ByteRange, TailedFile
 from drover.connectors.files.storage.file_identity import FileVanishedError
 from drover.connectors.offset_changes import refuse_misshapen
-from drover.connectors.paths import path_fault
+from drover.policy.files import path_fault
 
 FILE = "file"
 TOPIC = "topic"

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from drover.connector import StaleClaimError, Term
-from drover.connectors.paths import check_opened, check_root
+from drover.policy.files import check_opened, check_root
 
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.02

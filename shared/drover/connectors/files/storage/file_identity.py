@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.connectors.paths import check_opened
+from drover.policy.files import check_opened
 
 #: How many of a file's first bytes the checksum covers.
 HEAD_BYTES = 1024

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import Check, ConfigDef, ConfigKey, ConfigType, Importance, RetriableError
-from drover.connectors.paths import directory_fault, path_fault
+from drover.policy.files import directory_fault, path_fault
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from drover.connector import StaleClaimError, TaskId, Term
-from drover.connectors.paths import check_root
+from drover.policy.files import check_root
 
 _SIDE = ".drover"
 _NAME = re.compile(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from drover.connectors.files.storage.file_identity import FileError, FileIdentity, open_file
-from drover.connectors.paths import check_opened
+from drover.policy.files import check_opened
 
 _TAIL_BYTES = 1024
 

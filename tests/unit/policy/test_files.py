@@ -11,7 +11,8 @@ from drover.connectors.files.lines.file_stream_source import FileStreamSource
 from drover.connectors.files.lines.output_file import OutputFile
 from drover.connectors.files.lines.tailed_files import TailedFile
 from drover.connectors.files.storage.file_identity import FileError, open_file
-from drover.connectors.paths import (
+from drover.model.ids import Term
+from drover.policy.files import (
     ROOTS_VARIABLE,
     ForbiddenPathError,
     check_opened,
@@ -19,7 +20,6 @@ from drover.connectors.paths import (
     path_fault,
     root_fault,
 )
-from drover.model.ids import Term
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""What connectors may reach: files, hosts, and settings of client libraries."""
