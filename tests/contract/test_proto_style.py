@@ -39,7 +39,9 @@ LONE_NAMES = {"Heartbeat", "Flush", "Forward"}
 #: Packages whose messages are in no RPC of their own: rules for RPCs do not apply.
 MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drover.api.common.v1"}
 #: Maps with the user's own settings.
-SETTINGS_MAPS = {"config", "applied_config", "connector_config", "task_config", "set"}
+SETTINGS_MAPS = {
+    *("config", "applied_config", "connector_config", "converter_config", "task_config", "set"),
+}
 
 REPEATED = FieldDescriptorProto.LABEL_REPEATED
 TYPE_MESSAGE = FieldDescriptorProto.TYPE_MESSAGE

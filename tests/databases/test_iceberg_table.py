@@ -304,6 +304,7 @@ def test_a_config_is_tried_at_the_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert faults(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []  # the run creates the catalogue
     create = "iceberg.tables.auto-create-enabled"
     assert "table 'app.orders' does not exist" in faults(tmp_path, **{create: "false"})[create]
     write(settings(tmp_path), orders(0, 1))

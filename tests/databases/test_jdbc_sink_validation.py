@@ -1,5 +1,7 @@
 """Validation of JdbcSink configs, including the server's checks."""
 
+from pathlib import Path
+
 import pytest
 
 from drover.connector.settings import validate_config
@@ -23,7 +25,7 @@ def faults(config: dict[str, str]) -> dict[str, str]:
     ("settings", "expected"),
     [
         ({"insert.mode": "upsert"}, ["pk.mode"]),
-        ({"insert.mode": "merge"}, ["insert.mode", "auto.create"]),
+        ({"insert.mode": "merge"}, ["insert.mode"]),
         ({"delete.enabled": "true", "pk.mode": "record_value"}, ["delete.enabled"]),
         ({"pk.mode": "kafka", "pk.fields": "a,b"}, ["pk.fields"]),
         ({"pk.fields": "a"}, ["pk.fields"]),
@@ -150,3 +152,13 @@ def test_a_database_that_is_not_there(kind: str, request: pytest.FixtureRequest)
     found = faults({**BASE, **database.settings, "connection.url": f"{server}/nowhere"})
     assert list(found) == ["connection.url"]
     assert "nowhere" in found["connection.url"]
+
+
+def test_a_missing_file_of_sqlite_is_checked_as_an_empty_database(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    config = {**BASE, "connection.url": f"jdbc:sqlite:{path}"}
+    assert faults({**config, "auto.create": "true"}) == {}
+    assert "does not exist" in faults(config)["auto.create"]
+    assert not path.exists()
+    nowhere = {**config, "connection.url": f"jdbc:sqlite:{tmp_path}/none/new.db"}
+    assert "unable to open" in faults({**nowhere, "auto.create": "true"})["connection.url"]

@@ -21,6 +21,8 @@ def main() -> int:
     ready = engine_pb2.EngineReady(spark_version="none", process_id=os.getpid())
     framing.send(sock, engine_pb2.EngineReport(ready=ready))
     while (command := framing.receive(sock, engine_pb2.EngineCommand)) is not None:
+        if command.HasField("start_engine"):
+            continue
         config = command.validate_config.config
         todo, argument = config["do"], config.get("with", "")
         report = engine_pb2.EngineReport(call_id=command.call_id)

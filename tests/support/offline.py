@@ -7,10 +7,10 @@ from drover.connector import Connector, Violation
 
 
 def offline(kind: type[Connector]) -> type[Connector]:
-    """The connector without its cross-setting checks, which may call servers."""
+    """The connector without its checks of systems."""
 
-    def validate(cls: type[Connector], config: Mapping[str, Any]) -> Sequence[Violation]:
+    def check_systems(cls: type[Connector], config: Mapping[str, Any]) -> Sequence[Violation]:
         del cls, config
         return ()
 
-    return type(f"Offline{kind.__name__}", (kind,), {"validate": classmethod(validate)})
+    return type(f"Offline{kind.__name__}", (kind,), {"check_systems": classmethod(check_systems)})

@@ -4,6 +4,10 @@ Example: ``tests.support.plugins_for_tests.HangsInStart``; the engine needs the 
 its PYTHONPATH.
 """
 
+import json
+import os
+import re
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,6 +133,48 @@ class HangsInValidate(Idle):
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         hang()
         return ()
+
+
+class CrashesInValidate(Idle):
+    """Its validate() ends the process."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return ()
+
+
+class KeepsTheInterpreter(Idle):
+    """Its validate() uses a pattern without end, which no other thread can interrupt."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        re.match("(a+)+x", "a" * 64)
+        return ()
+
+
+class ShowsItsProcess(Idle):
+    """Its validate() reports the environment of its process and of the parent."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        processes = ("self", str(os.getppid()))
+        started = [Path(f"/proc/{each}/environ").read_text() for each in processes]
+        return (Violation("name", json.dumps([dict(os.environ), *started])),)
+
+
+class UsesSystems(Idle):
+    """Its check_systems() shows the password."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(
+            ConfigKey("url", ConfigType.STRING), ConfigKey("port", ConfigType.INT, default=1)
+        )
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        return (Violation("url", f"called {config['url']} at {config['port']}"),)
 
 
 class ManySettings(Idle):

@@ -98,10 +98,27 @@ class Connector(ABC):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Check rules that involve several settings. Must have no side effects.
+        """Check rules that involve several settings, without calls to other systems.
 
         Args:
             config: The parsed settings. Invalid settings are absent, so use ``config.get``.
+
+        Returns:
+            All violations.
+        """
+        del config
+        return ()
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Check the settings with the systems that they name: can they be reached, do they accept
+        the credentials, does the table exist. Must change nothing there.
+
+        Called after ``validate`` if all settings are valid, for callers who may run the connector,
+        in a process that is killed when its time is up.
+
+        Args:
+            config: The parsed settings.
 
         Returns:
             All violations.

@@ -280,30 +280,47 @@ def _faults_together(
     raw: RawConfig,
     own: Collection[str],
     config: Mapping[str, Any],
+    *,
+    use_systems: bool,
 ) -> list[Violation]:
     """Violations of rules that involve several settings of a parsed config, and violations by
     settings that the connector does not have. For the latter, violations that the connector itself
     reports take precedence.
     """
+    of_settings = list(connector_class.validate(config))
+    if (
+        use_systems
+        and not of_settings
+        and all(key.name in config for key in connector_class.config_def())
+    ):
+        of_settings += connector_class.check_systems(config)
     faults = [
         *error_faults(config),
         *replay_faults(config),
         *_which_topics(connector_class, config),
         *exactly_once_faults(connector_class, config),
-        *connector_class.validate(config),
+        *of_settings,
     ]
     reported = {each.field for each in faults}
     others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))
     return [*faults, *(each for found in others for each in found if each.field not in reported)]
 
 
-def parse_config(connector_class: type[Connector], raw: RawConfig) -> ParsedConfig:
-    """The parsed values and all violations, including violations of rules across settings."""
+def parse_config(
+    connector_class: type[Connector], raw: RawConfig, *, use_systems: bool = True
+) -> ParsedConfig:
+    """The parsed values and all violations, including violations of rules across settings.
+
+    Args:
+        connector_class: The connector.
+        raw: The config.
+        use_systems: Check the settings with the systems that they name, if they are valid.
+    """
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
     parsed = definition.parse(translation.config)
     own = {key.name for key in definition}
-    together = _faults_together(connector_class, raw, own, parsed.values)
+    together = _faults_together(connector_class, raw, own, parsed.values, use_systems=use_systems)
     faults = tuple(
         replace(each, field=translation.name_of(each.field))
         for each in (*parsed.violations, *together)
@@ -311,14 +328,21 @@ def parse_config(connector_class: type[Connector], raw: RawConfig) -> ParsedConf
     return ParsedConfig(parsed.values, faults)
 
 
-def validate_config(connector_class: type[Connector], raw: RawConfig) -> list[ConfigValue]:
-    """All settings with their errors, including errors across settings; unknown settings last."""
+def validate_config(
+    connector_class: type[Connector], raw: RawConfig, *, use_systems: bool = True
+) -> list[ConfigValue]:
+    """All settings with their errors, including errors across settings; unknown settings last.
+
+    ``use_systems``: as of ``parse_config``.
+    """
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
     own = {key.name for key in definition}
-    parsed = definition.parse(translation.config).values
+    parsing = definition.parse(translation.config)
     faults: dict[str, list[str]] = {}
-    for violation in _faults_together(connector_class, raw, own, parsed):
+    for violation in _faults_together(
+        connector_class, raw, own, parsing.values, use_systems=use_systems
+    ):
         faults.setdefault(violation.field, []).append(violation.description)
     values = [
         replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))

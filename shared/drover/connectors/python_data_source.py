@@ -245,9 +245,9 @@ class PythonDataSource(SourceConnector):
         return True
 
     @classmethod
-    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Check that the data source exists."""
-        fault = _class_fault(config[NAME]) if NAME in config else None
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The data source must exist; it is imported."""
+        fault = _class_fault(config[NAME])
         return () if fault is None else (Violation(NAME, fault),)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

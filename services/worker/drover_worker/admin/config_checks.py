@@ -15,8 +15,8 @@ from drover_worker.core.config.checks import (
     connector_not_found,
 )
 
-#: Returns every violation that the plugin finds in a config.
-FindFaults = Callable[[ConfigMap], Awaitable[list[Violation]]]
+#: Returns every violation that the plugin finds in a config of a caller.
+FindFaults = Callable[[ConfigMap, str], Awaitable[list[Violation]]]
 
 
 def checked_name(name: str) -> str:
@@ -60,7 +60,7 @@ def check_patch(changed: ConfigMap, removed: Collection[str]) -> None:
         raise InvalidArgumentError.listing(faults)
 
 
-async def check_config(name: str, config: ConfigMap, find_faults: FindFaults) -> None:
+async def check_config(name: str, config: ConfigMap, find_faults: FindFaults, caller: str) -> None:
     """Reject a config with violations of the rules that do not need its plugin.
 
     The error lists the plugin's violations too, if the engine is available.
@@ -76,7 +76,7 @@ async def check_config(name: str, config: ConfigMap, find_faults: FindFaults) ->
     ]
     if violations:
         with contextlib.suppress(DroverError):
-            plugin_faults = await find_faults({**config, "name": name})
+            plugin_faults = await find_faults({**config, "name": name}, caller)
             # the list has the violations of the name already
             violations += [fault for fault in plugin_faults if fault.field != 'config["name"]']
         raise config_error(name, violations)

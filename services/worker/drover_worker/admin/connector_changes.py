@@ -89,7 +89,7 @@ class ConnectorChanges:
         """Create a connector."""
         message = _copy(request)
         message.name = request.name.strip() or request.config.get("name", "").strip()
-        await self._prepare_config(message)
+        await self._prepare_config(message, call)
         message.request_id = request.request_id or new_request_id()
         ask = requests.CreateConnector(
             name=message.name,
@@ -110,7 +110,7 @@ class ConnectorChanges:
         """Create a connector or replace its config."""
         message = _copy(request)
         message.name = request.name.strip()
-        await self._prepare_config(message)
+        await self._prepare_config(message, call)
         message.request_id = request.request_id or new_request_id()
         if message.plan_hash:
             return await self._put_planned(message, call)
@@ -160,7 +160,7 @@ class ConnectorChanges:
             text = f"connector {message.name!r} has revision {revision}, not {expects}: read it"
             raise AbortedError(Reason.REVISION_MISMATCH, text)
         if message.dry_run:
-            faults = list(await self._find_faults(config))
+            faults = list(await self._find_faults(config, call.principal.name))
             if self._views.type_of(config) == "sink":
                 faults += sink_group_violations(message.name, config, self._group_id)
             if faults:
@@ -326,9 +326,10 @@ class ConnectorChanges:
         return await self._forwarder.answer(RESTART_TASK, message, ask, respond, call)
 
     async def _prepare_config(
-        self, message: pb.CreateConnectorRequest | pb.PutConnectorConfigRequest
+        self, message: pb.CreateConnectorRequest | pb.PutConnectorConfigRequest, call: AdminCall
     ) -> None:
-        await check_config(message.name, dict(message.config), self._find_faults)
+        config, caller = dict(message.config), call.principal.name
+        await check_config(message.name, config, self._find_faults, caller)
         message.config["name"] = message.name
 
     async def _set_target_state(

@@ -73,7 +73,7 @@ class DeadLetters:
         else:
             config.pop(REPLAY_WHERE, None)
         if request.dry_run:
-            await self._preview({**config, **settings}, request.row_count, response)
+            await self._preview({**config, **settings}, request.row_count, response, call)
             return response
         patch = pb.PatchConnectorConfigRequest(
             name=name,
@@ -89,9 +89,13 @@ class DeadLetters:
         return response
 
     async def _preview(
-        self, config: ConfigMap, row_count: int, response: pb.ReplayDeadLettersResponse
+        self,
+        config: ConfigMap,
+        row_count: int,
+        response: pb.ReplayDeadLettersResponse,
+        call: AdminCall,
     ) -> None:
-        faults = await self._engine.find_faults(config)
+        faults = await self._engine.find_faults(config, call.principal.name)
         if faults:
             raise config_error(config["name"], faults)
         preview = await self._engine.preview(config, row_count or PREVIEW_ROWS, dead_letters=True)

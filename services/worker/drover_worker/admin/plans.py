@@ -49,7 +49,7 @@ class ConnectorPlans:
         """
         name = request.name.strip() or request.config.get("name", "").strip()
         config = dict(request.config)
-        await check_config(name, config, self._engine.find_faults)
+        await check_config(name, config, self._engine.find_faults, call.principal.name)
         config["name"] = name
         await self._reads.prepare(call.deadline)
         entry = self._reads.view.connectors.get(name)
@@ -58,7 +58,7 @@ class ConnectorPlans:
             created=entry is None,
             revision=entry.config_revision if entry else 0,
             changes=self._changes(present, config),
-            components=await self._components(name, config),
+            components=await self._components(name, config, call),
         )
         before, after = await self._schemas(config, response)
         response.input_schemas.CopyFrom(before)
@@ -99,8 +99,8 @@ class ConnectorPlans:
             pb.SettingChange(name=key, before=before.get(key), after=after.get(key)) for key in keys
         ]
 
-    async def _components(self, name: str, config: ConfigMap) -> list[str]:
-        answer = await self._engine.validate(config)
+    async def _components(self, name: str, config: ConfigMap, call: AdminCall) -> list[str]:
+        answer = await self._engine.validate(config, call.principal.name)
         faults = violations_of(answer)
         if self._views.type_of(config) == "sink":
             faults += sink_group_violations(name, config, self._group_id)

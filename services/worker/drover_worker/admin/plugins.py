@@ -5,6 +5,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.pages import PAGE_BYTES_MAX
+from drover.security.principal import Role
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
@@ -55,7 +56,7 @@ class Plugins:
         )
 
     async def preview(
-        self, request: pb.PreviewConnectorRequest, _call: AdminCall
+        self, request: pb.PreviewConnectorRequest, call: AdminCall
     ) -> pb.PreviewConnectorResponse:
         """Preview a connector on some records; the config is validated as for a put.
 
@@ -73,8 +74,9 @@ class Plugins:
             )
         config = {"name": _UNNAMED, **request.config}
         name = config["name"].strip()
-        await check_config(name, config, self._engine.find_faults)
-        faults = await self._engine.find_faults(config)
+        caller = call.principal.name
+        await check_config(name, config, self._engine.find_faults, caller)
+        faults = await self._engine.find_faults(config, caller)
         if faults:
             raise config_error(name, faults)
         return pb.PreviewConnectorResponse(
@@ -82,12 +84,21 @@ class Plugins:
         )
 
     async def validate(
-        self, request: pb.ValidateConfigRequest, _call: AdminCall
+        self, request: pb.ValidateConfigRequest, call: AdminCall
     ) -> pb.ValidateConfigResponse:
-        """Validate a config."""
+        """Validate a config.
+
+        Placeholders are resolved and systems contacted only for callers who may change the
+        connector.
+
+        Raises:
+            InvalidArgumentError: TOO_LARGE.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
         config = dict(request.config)
         check_config_size(config)
-        answer = await self._engine.validate(config)
+        may_change = call.principal.may(Role.ADMIN, config.get("name", "").strip())
+        answer = await self._engine.validate(config, call.principal.name, use_systems=may_change)
         missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
         not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
         # the cluster's violation includes this worker, so the engine's is left out

@@ -150,6 +150,10 @@ def validation_view(
             )
             if value.HasField("value"):
                 shown.value = masked_value(value)
+        response.skipped_checks.extend(
+            pb.SkippedCheck(setting=each.setting, reason=each.reason)
+            for each in answer.skipped_checks
+        )
         response.groups.extend(dict.fromkeys(value.key.group for value in answer.values))
     return response
 

@@ -167,10 +167,15 @@ class SubmitToLeader:
 
 @dataclass(frozen=True, slots=True)
 class ValidateConfig:
-    """Validate a config in the engine: ConfigValidated or CallFailed."""
+    """Validate a config in the engine: ConfigValidated or CallFailed.
+
+    ``use_systems``: resolve placeholders, and check the systems that the config names.
+    """
 
     cause_id: str
     config: ConfigMap
+    author: str = ""
+    use_systems: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.offset_changes import alter_offsets
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
-from drover_worker.engine.plugins.validation import encode_plugins, validate
+from drover_worker.engine.plugins.validation import encode_plugins
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import EngineLimits
@@ -42,11 +42,16 @@ from drover_worker.engine.topics.reads import describe_topic, list_topics, read_
 from drover_worker.shell.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
+#: Validates a config in another process; raises OSError if there is none.
+ValidateApart = Callable[[engine_pb2.ValidateConfig], engine_pb2.EngineReport]
 
 #: How often the engine reports its own figures.
 _FIGURES_EVERY_S = 5.0
 #: Up to this many tasks (a source and its sink) get Spark jobs of their own, even on one core.
 _TASKS_ALONE_MIN = 2
+#: A hung preview blocks a thread, but does not count towards the engine's replacement: a caller
+#: could restart all tasks by previews.
+_HUNG_PREVIEWS_MAX = 8
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +67,7 @@ class Engine:
         send: Send,
         plugins: PluginRegistry,
         configs: EngineConfigs,
+        validate: ValidateApart,
         *,
         not_exactly_once: str = "",
         in_flight: InFlight | None = None,
@@ -72,6 +78,7 @@ class Engine:
         self._not_exactly_once = not_exactly_once
         self._limits = limits
         self._configs = configs
+        self._validate_apart = validate
         send = configs.hiding(send)
         self._send = send
         self._plugins = plugins
@@ -165,7 +172,7 @@ class Engine:
         if kind == "list_plugins":
             self._list_plugins(call_id)
         elif kind == "validate_config":
-            self._validate(call_id, dict(command.validate_config.config))
+            self._validate(call_id, command.validate_config)
         elif kind == "start_connector":
             self._connectors.start(call_id, command.start_connector)
         elif kind == "stop_connector":
@@ -219,25 +226,19 @@ class Engine:
             on_done=finish,
         )
 
-    def _validate(self, call_id: int, config: dict[str, str]) -> None:
-        def finish(outcome: Outcome) -> None:
-            if isinstance(outcome, Returned):
-                assert isinstance(outcome.value, engine_pb2.ConfigValidation)
-                self._send(engine_pb2.EngineReport(call_id=call_id, validation=outcome.value))
-            else:
-                self._send(answers.failure_of(call_id, "the validation", outcome))
+    def _validate(self, call_id: int, wanted: engine_pb2.ValidateConfig) -> None:
+        def run() -> None:
+            try:
+                report = self._validate_apart(wanted)
+            except OSError as error:
+                text = f"the engine's validation process has ended: {error}"
+                self._ask_for_replacement(text)
+                report = answers.failed(0, text)
+            report.call_id = call_id
+            self._send(report)
 
-        self._threads.run(
-            f"validate:{config.get('name', '')[:80]}",
-            lambda: validate(
-                self._plugins,
-                self._configs.resolve_connector(config),
-                not_exactly_once=self._not_exactly_once,
-                plane=self._plane,
-            ),
-            limit_ms=self._limits.validate_ms,
-            on_done=finish,
-        )
+        name = f"validate:{wanted.config.get('name', '')[:80]}"
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def _alter_offsets(self, call_id: int, command: engine_pb2.AlterOffsets) -> None:
         def finish(outcome: Outcome) -> None:
@@ -290,6 +291,10 @@ class Engine:
             else:
                 self._send(answers.failure_of(call_id, "the preview", outcome))
 
+        if self._threads.abandoned_uncounted_count >= _HUNG_PREVIEWS_MAX:
+            text = f"{_HUNG_PREVIEWS_MAX} previews hang in this engine: reload the plugins"
+            self._send(answers.failed(call_id, f"{text}, which replaces it"))
+            return
         config = dict(command.config)
         self._threads.run(
             f"preview:{config.get('name', '')[:80]}",
@@ -303,6 +308,7 @@ class Engine:
             ),
             limit_ms=self._limits.start_ms,
             on_done=finish,
+            counted=False,
         )
 
     def _run_topics_command(self, command: engine_pb2.EngineCommand) -> None:

@@ -12,16 +12,14 @@ from typing import TextIO, cast
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
-from drover.dataplane.embedded import EmbeddedPlane
-from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
-from drover.log.storage import EmbeddedStorage
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
-from drover_worker.engine.engine import Engine
+from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import write_whole_lines
+from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
@@ -36,16 +34,19 @@ from drover_worker.engine.settings import (
 log = structlog.get_logger(__name__)
 
 
-#: In the engine's temporary directory, which is removed when the engine ends.
-STAGING_DIRECTORY = "staged"
 #: Exit codes of a JVM without free heap: Spark's, and Java's for ExitOnOutOfMemoryError.
 _JVM_HEAP_CODES = frozenset({52, 3})
 
 
-def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) -> int:
+def run(
+    settings: EngineSettings,
+    sock: socket.socket,
+    stop: threading.Event,
+    validate: ValidateApart,
+) -> int:
     """Serve the herder until ``stop`` is set; returns the exit code.
 
-    Must be called from the main thread.
+    Must be called from the main thread. ``validate`` validates configs in other processes.
     """
     write_whole_lines()
     configs = EngineConfigs(settings.converters, settings.config_providers)
@@ -55,14 +56,13 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
     link = HerderLink(sock)
-    on_kafka = not isinstance(settings.storage, EmbeddedStorage)
-    not_exactly_once = settings.not_exactly_once if on_kafka else ""
     engine = Engine(
         settings.limits,
         link.send,
         PluginRegistry(),
         configs,
-        not_exactly_once=not_exactly_once,
+        validate,
+        not_exactly_once=settings.source_limitation,
         in_flight=InFlight(int(os.environ.pop(IN_FLIGHT_VARIABLE))),
     )
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
@@ -97,14 +97,14 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     plane: DataPlane | None = None
     with suppress(DroverError):  # the coordinator creates the store and may still be starting
-        plane = _open_plane(settings, temporary)
+        plane = open_plane(settings, temporary)
         engine.topics_ready(plane)
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
     if spark is None:
         return None
     try:
         if plane is None:
-            plane = _open_plane(settings, temporary)
+            plane = open_plane(settings, temporary)
             engine.topics_ready(plane)
         engine.spark_ready(spark.session, plane)
     except DroverError as error:
@@ -117,11 +117,3 @@ def _exit_code_after(jvm_exit_code: int) -> ExitCode:
     if jvm_exit_code in _JVM_HEAP_CODES:
         return ExitCode.HEAP_USED_UP
     return ExitCode.SPARK_KILLED if jvm_exit_code == -signal.SIGKILL else ExitCode.SPARK_LOST
-
-
-def _open_plane(settings: EngineSettings, temporary: Path) -> DataPlane:
-    storage = settings.storage
-    if isinstance(storage, EmbeddedStorage):
-        return EmbeddedPlane.open(storage.directory)
-    staging = None if settings.not_exactly_once else temporary / STAGING_DIRECTORY
-    return KafkaPlane(storage, staging_directory=staging)

@@ -1,7 +1,8 @@
 """``python -m drover_worker.engine.process FD``: the engine process, a child of its guard.
 
-The main thread starts Spark, because the JVM is bound to the thread that started it, then waits for
-SIGTERM. Commands are served from the start; commands that need Spark wait for it.
+The process starts with few environment variables, and forks the validation process before it
+receives the others. The main thread starts Spark, because the JVM is bound to the thread that
+started it, then waits for SIGTERM. Commands are served from the start; those that need Spark wait.
 """
 
 import os
@@ -9,15 +10,11 @@ import signal
 import socket
 import sys
 import threading
+from functools import partial
 from types import FrameType
 
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import (
-    IN_FLIGHT_VARIABLE,
-    SETTINGS_VARIABLE,
-    EngineSettings,
-    ExitCode,
-)
+from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, EngineSettings, ExitCode
 
 
 def main() -> int:
@@ -26,16 +23,28 @@ def main() -> int:
     process_tree.die_with_parent()
     if os.getppid() != parent or parent == 1:
         return ExitCode.ORPHANED
-    settings = EngineSettings.from_json(os.environ.pop(SETTINGS_VARIABLE))
     sock = socket.socket(fileno=int(sys.argv[1]))
     # after die_with_parent: these imports take a second
+    from drover.api.engine.v1 import engine_pb2
+    from drover_worker.engine.framing import receive
     from drover_worker.engine.main import run
+    from drover_worker.engine.plugins.validation_process import start_validation_process
 
+    validation = start_validation_process()
+    command = receive(sock, engine_pb2.EngineCommand)
+    if command is None:
+        return ExitCode.ORPHANED
+    environment = list(command.start_engine.variables)
+    for each in environment:
+        name, _, value = each.partition(b"=")
+        os.environb[name] = value
+    settings = EngineSettings.from_json(command.start_engine.settings)
     for descriptor in (sock.fileno(), int(os.environ[IN_FLIGHT_VARIABLE])):
         os.set_inheritable(descriptor, False)
     stop = threading.Event()
     _catch_signals(stop)
-    return run(settings, sock, stop)
+    validate = partial(validation.validate, settings=settings, environment=environment)
+    return run(settings, sock, stop, validate)
 
 
 def _catch_signals(stop: threading.Event) -> None:

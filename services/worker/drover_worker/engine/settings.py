@@ -11,8 +11,6 @@ from typing import Any
 
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
 
-#: The environment variable that carries EngineSettings as JSON to the engine process.
-SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
 #: Marks every process of an engine's tree: the herder kills processes that the guard missed.
 TREE_VARIABLE = "DROVER_ENGINE_TREE"
 #: The directory for an engine's temporary files; its guard creates and removes it.
@@ -119,6 +117,11 @@ class EngineSettings:
     log_level: str = "INFO"
     log_format: str = "json"
     limits: EngineLimits = field(default_factory=EngineLimits)
+
+    @property
+    def source_limitation(self) -> str:
+        """The reason why sources deliver at least once; empty for exactly once."""
+        return "" if isinstance(self.storage, EmbeddedStorage) else self.not_exactly_once
 
     def to_json(self) -> str:
         """The settings as JSON text for ``from_json``; may contain passwords."""

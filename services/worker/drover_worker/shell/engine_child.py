@@ -10,7 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -28,11 +28,17 @@ from drover_worker.engine.settings import (
     DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
     IN_FLIGHT_VARIABLE,
-    SETTINGS_VARIABLE,
     TREE_VARIABLE,
     EngineSettings,
 )
 
+#: Variables of the herder that the engine's process has from its start, because Python, the dynamic
+#: linker and libraries read them early; they contain no secrets. The others follow in the first
+#: message.
+_INHERITED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
+)
+_INHERITED_PREFIXES = ("PYTHON", "LC_", "LD_", "GLIBC_", "MALLOC_", "OMP_")
 _OUTGOING_MAX = 1024
 _TAIL_LINES = 60
 _LINE_MAX_BYTES = 64 * 1024
@@ -116,6 +122,7 @@ class EngineChild:
         # an own pipe: asyncio's wait() would wait for every process that holds its pipe open
         stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
         self._in_flight = new_table()
+        environment = self._environment()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._guard_command,
@@ -128,7 +135,7 @@ class EngineChild:
                 stdout=stderr_write,  # plugins print to it
                 stderr=stderr_write,
                 pass_fds=(lifeline_read, theirs.fileno(), self._in_flight),
-                env={**self._environment(), IN_FLIGHT_VARIABLE: str(self._in_flight)},
+                env={**environment, IN_FLIGHT_VARIABLE: str(self._in_flight)},
                 start_new_session=True,  # Ctrl-C reaches the herder only, which stops the engine
             )
         except BaseException:
@@ -144,6 +151,7 @@ class EngineChild:
         self._lifeline = lifeline_write
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=ours)
+        await self.send(self._start_command(environment))
         stderr = asyncio.StreamReader(limit=_LINE_MAX_BYTES)
         self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(stderr_read, "rb")
@@ -217,22 +225,35 @@ class EngineChild:
                 self._process.kill()
 
     def _environment(self) -> dict[str, str]:
-        """The herder's environment, a PYTHONPATH to the same code, and the engine's settings."""
+        """The variables that the processes have from their start, without secrets."""
         roots = [str(Path(str(module.__file__)).parents[1]) for module in (drover, drover_worker)]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = dict.fromkeys(part for part in (*roots, *inherited) if part)
         hosts = self._settings.http_allowed_hosts
         return {
-            **os.environ,
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+            },
             **({} if hosts is None else {HOSTS_VARIABLE: hosts}),
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
             ROOTS_VARIABLE: self._settings.file_roots,
             MODULES_VARIABLE: self._settings.plugin_modules,
-            SETTINGS_VARIABLE: self._settings.to_json(),
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),
         }
+
+    def _start_command(self, environment: Mapping[str, str]) -> engine_pb2.EngineCommand:
+        """The first message, with the variables that are not in ``environment``."""
+        others = [
+            name + b"=" + value
+            for name, value in os.environb.items()
+            if os.fsdecode(name) not in environment
+        ]
+        start = engine_pb2.StartEngine(variables=others, settings=self._settings.to_json())
+        return engine_pb2.EngineCommand(start_engine=start)
 
     async def _pump_reports(self, reader: asyncio.StreamReader) -> None:
         while True:

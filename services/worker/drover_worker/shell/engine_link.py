@@ -29,6 +29,7 @@ from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, Top
 from drover.rpc.status import from_rpc_status
 from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
+from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
@@ -39,6 +40,10 @@ _MARGIN_S = 5.0
 _PLUGINS_PATIENCE_S = 1.0
 #: Short, because the engine's command thread answers without waiting for plugins.
 _LOGGERS_TIMEOUT_S = 2.0
+#: Each validation is a process; a caller's third one waits.
+_VALIDATIONS_OF_CALLER_MAX, _VALIDATIONS_MAX = 2, 16
+#: Previews use Spark, and block a thread of the engine if they hang.
+_PREVIEWS_MAX = 2
 
 _log = structlog.get_logger("drover.worker")
 
@@ -93,6 +98,8 @@ class EngineLink:
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._was_ready = False
         self._plugins_loading = asyncio.Lock()
+        self._validations = CallSlots(per_caller=_VALIDATIONS_OF_CALLER_MAX, total=_VALIDATIONS_MAX)
+        self._previews = asyncio.Semaphore(_PREVIEWS_MAX)
 
     def attach(self, engine: Engine) -> None:
         """Use this engine; call it first."""
@@ -275,15 +282,15 @@ class EngineLink:
                 await self.load_plugins()
                 for name in self.plugins.unasked(class_names):
                     self.plugins.note_asked(name)
-                    await self.validate({"connector.class": name})
+                    await self.validate({"connector.class": name}, use_systems=False)
 
-    async def find_faults(self, config: Mapping[str, str]) -> list[Violation]:
+    async def find_faults(self, config: Mapping[str, str], caller: str) -> list[Violation]:
         """Every fault of a config, including that other workers lack the plugin.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        return await self._with_cluster_faults(config, await self.validate(config))
+        return await self._with_cluster_faults(config, await self.validate(config, caller))
 
     async def _with_cluster_faults(
         self, config: Mapping[str, str], answer: pb.ConfigValidation | pb.Failure
@@ -296,14 +303,26 @@ class EngineLink:
             return lacking  # includes this worker
         return [*violations_of(answer), *lacking]
 
-    async def validate(self, config: Mapping[str, str]) -> pb.ConfigValidation | pb.Failure:
+    async def validate(
+        self, config: Mapping[str, str], caller: str = "", *, use_systems: bool = True
+    ) -> pb.ConfigValidation | pb.Failure:
         """A config's faults, or the reason why it could not be checked.
+
+        Args:
+            config: The config.
+            caller: Who asks for it: validations of one caller wait for each other.
+            use_systems: Resolve placeholders, and check the systems that the config names. Only
+                for callers who may change the connector.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
+            DeadlineExceededError: The engine did not answer in time.
         """
-        command = pb.EngineCommand(validate_config=pb.ValidateConfig(config=config))
-        report = await self._call(command, self._limits.validate_ms)
+        wanted = pb.ValidateConfig(config=config, use_systems=use_systems)
+        async with self._validations.slot(caller):
+            report = await self._call(
+                pb.EngineCommand(validate_config=wanted), self._limits.validate_ms
+            )
         if report.WhichOneof("report") == "failure":
             return report.failure
         self.plugins.learn(config.get("connector.class", ""), report.validation)
@@ -320,7 +339,9 @@ class EngineLink:
             UnavailableError: ENGINE_UNAVAILABLE.
         """
         wanted = pb.PreviewConnector(config=config, row_count=row_count, dead_letters=dead_letters)
-        report = await self._call(pb.EngineCommand(preview_connector=wanted), self._limits.start_ms)
+        command = pb.EngineCommand(preview_connector=wanted)
+        async with self._previews:
+            report = await self._call(command, self._limits.start_ms)
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.PREVIEW_FAILED, report.failure.message)
         return report.preview
@@ -397,7 +418,9 @@ class EngineLink:
         self, instruction: instructions.ValidateConfig
     ) -> events.HerderEvent | None:
         """Carry out ValidateConfig."""
-        answer = await self.validate(instruction.config)
+        answer = await self.validate(
+            instruction.config, instruction.author, use_systems=instruction.use_systems
+        )
         return events.ConfigValidated(
             instruction.cause_id,
             await self._with_cluster_faults(instruction.config, answer),

@@ -60,6 +60,10 @@ def validate(
                 "error_count": answer.error_count,
                 "violations": _fields(answer.violations),
                 "warnings": _fields(answer.warnings),
+                "skipped_checks": [
+                    {"setting": each.setting, "reason": each.reason}
+                    for each in answer.skipped_checks
+                ],
                 "groups": list(answer.groups),
                 "configs": [_config_document(each) for each in answer.values],
             },
@@ -71,8 +75,13 @@ def validate(
         for title, found in (("FAULT", answer.violations), ("WARNING", answer.warnings)):
             if found:
                 print_table(("SETTING", title), [(each.field, each.description) for each in found])
+        if answer.skipped_checks:
+            skipped = [(each.setting or "-", each.reason) for each in answer.skipped_checks]
+            print_table(("SETTING", "SKIPPED CHECK"), skipped)
         counts = [_count(answer.error_count, "fault") if answer.error_count else "no faults"]
         counts += [_count(len(answer.warnings), "warning")] if answer.warnings else []
+        if answer.skipped_checks:
+            counts.append(_count(len(answer.skipped_checks), "skipped check"))
         say(", ".join(counts))
     if answer.error_count:
         raise typer.Exit(EXIT_REFUSED)

@@ -269,11 +269,16 @@ class FilesSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Topic names must fit into file names, and an object store must be writable."""
-        faults = [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
+        """Topic names must fit into file names."""
+        faults = long_topics(config)
         if config.get(FORMAT) == PARQUET and config.get(COMPRESSION) == BZ2:
             faults.append(Violation(COMPRESSION, "must be gzip, zstd or none with parquet"))
         return faults
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """An object store must be writable."""
+        return store_faults(config, PATH, config[PATH])
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -363,7 +363,7 @@ class FilesSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Delimiter and quote must differ, and an object store must be listable."""
+        """Delimiter and quote must differ, and a codec must fit the format."""
         faults = []
         delimiter, quote = config.get(DELIMITER), config.get(QUOTE)
         if delimiter is not None and delimiter == quote:
@@ -372,12 +372,17 @@ class FilesSource(SourceConnector):
         if config.get(FORMAT) in (PARQUET, AVRO) and codec not in (AUTO, NONE):
             text = f"must not be set with {FORMAT}={config[FORMAT]}, which is compressed internally"
             faults.append(Violation(COMPRESSION, text))
-        if is_object_url(config.get(PATH, "")):
+        return faults
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """An object store must be listable."""
+        if is_object_url(config[PATH]):
             try:
                 files_of(config).find(by_time=False)
             except (ObjectStoreError, RetriableError) as error:
-                faults.append(Violation(PATH, f"cannot be read: {error}"))
-        return faults
+                return [Violation(PATH, f"cannot be read: {error}")]
+        return ()
 
 
 def _character_fault(text: str) -> str | None:

@@ -119,11 +119,13 @@ class S3Sink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and the store must be writable."""
-        faults = [*long_topics(config), *_contradictions(config)]
-        if not faults and BUCKET in config and TOPICS_DIR in config:
-            faults += store_faults(config, BUCKET, _url(config))
-        return faults
+        """The settings must not contradict each other."""
+        return [*long_topics(config), *_contradictions(config)]
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The store must be writable."""
+        return store_faults(config, BUCKET, _url(config))
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -272,14 +272,19 @@ class HttpSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other; the host must be allowed and resolvable."""
+        """The settings must not contradict each other."""
         faults = contradictions(config)
         url = config.get(URL)
         if url is not None and "${" in urlsplit(url).netloc:
             faults.append(Violation(URL, "must not have ${topic} or ${key} in its host"))
         if config.get(NULLS) == DELETE and url is not None and "${key}" not in url:
             faults.append(Violation(NULLS, f"needs ${{key}} in {URL}: it selects what is deleted"))
-        return faults or (host_faults(url) if url is not None else [])
+        return faults
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The host must be allowed and resolvable."""
+        return host_faults(config[URL])
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

@@ -220,13 +220,13 @@ class HttpSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and the API must return items."""
-        faults = [*contradictions(config), *_contradictions(config)]
-        if not faults and URL in config:
-            faults += host_faults(config[URL])
-        if not faults and all(key.name in config for key in cls.config_def()):
-            faults += _api_faults(config)
-        return faults
+        """The settings must not contradict each other."""
+        return [*contradictions(config), *_contradictions(config)]
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The API must return items."""
+        return host_faults(config[URL]) or _api_faults(config)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

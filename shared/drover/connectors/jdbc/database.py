@@ -4,11 +4,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from drover.connector import All as AllOf
 from drover.connector import (
@@ -105,7 +106,8 @@ EXTRA = (
 class DatabaseAddress:
     """The address of a database with credentials; picklable, its repr shows no password.
 
-    ``kind`` is postgresql, mysql or sqlite; ``options`` are for the driver and ``mysql_tls``.
+    ``kind`` is postgresql, mysql or sqlite; ``options`` are for the driver and ``mysql_tls``. An
+    SQLite file that does not exist is created, unless it ``must_exist``.
     """
 
     kind: str
@@ -115,11 +117,16 @@ class DatabaseAddress:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, str], ...] = ()
+    must_exist: bool = False
 
     def url(self) -> "sa.URL":
         """The address as a SQLAlchemy URL, with the password."""
         import sqlalchemy as sa  # only when a connection is made
 
+        if self.kind == "sqlite" and self.must_exist:
+            existing = f"file:{quote(self.name or '')}"
+            query = {"mode": "rw", "uri": "true"}
+            return sa.URL.create(_DRIVERS[self.kind], database=existing, query=query)
         return sa.URL.create(
             _DRIVERS[self.kind],
             username=self.user,
@@ -262,12 +269,22 @@ def address_of(config: Mapping[str, Any]) -> DatabaseAddress:
 def checked_connection(
     address: DatabaseAddress, found: list[Violation]
 ) -> "Iterator[sa.Connection]":
-    """A connection for checks of the server; a failure to connect is added to ``found``."""
+    """A connection for checks of the server; a failure to connect is added to ``found``.
+
+    An SQLite file that does not exist is not created: an empty database is checked instead.
+
+    Raises:
+        LookFailedError: There is no connection.
+    """
     try:
         import sqlalchemy as sa
     except ImportError:
         found.append(Violation("connector.class", EXTRA))
         raise LookFailedError from None
+    if address.kind == "sqlite":
+        path = Path(address.name or "")
+        is_new = path.parent.is_dir() and not path.exists()
+        address = replace(address, name=":memory:") if is_new else replace(address, must_exist=True)
     try:
         with address.connected() as connection:
             yield connection

@@ -26,7 +26,6 @@ from drover.connector import (
 from drover.connectors.aliases import JDBC_SINK
 from drover.connectors.jdbc.database import (
     CONNECTION_SETTINGS,
-    URL,
     LookFailedError,
     address_of,
     checked_connection,
@@ -231,13 +230,17 @@ class JdbcSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and the server must accept them."""
-        faults = list(_contradictions(config))
-        if not faults and URL in config and TABLE_FORMAT in config:
-            suppressed = contextlib.suppress(LookFailedError)
-            with suppressed, checked_connection(address_of(config), faults) as connection:
-                topics = config.get("topics") or ()
-                faults += server_faults(connection, _write_settings(config), topics)
+        """The settings must not contradict each other."""
+        return list(_contradictions(config))
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The server must accept the settings."""
+        faults: list[Violation] = []
+        suppressed = contextlib.suppress(LookFailedError)
+        with suppressed, checked_connection(address_of(config), faults) as connection:
+            topics = config.get("topics") or ()
+            faults += server_faults(connection, _write_settings(config), topics)
         return faults
 
     @classmethod

@@ -25,7 +25,6 @@ from drover.connector import (
 )
 from drover.connectors.aliases import JDBC_SOURCE
 from drover.connectors.jdbc.database import (
-    URL,
     LookFailedError,
     address_of,
     checked_connection,
@@ -200,16 +199,20 @@ class JdbcSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and the server must accept them."""
-        faults = list(contradictions(config))
-        if not faults and all(each in config for each in (URL, MODE, TOPIC_PREFIX)):
-            try:
-                with checked_connection(address_of(config), faults) as connection:
-                    from drover.connectors.jdbc.catalogue import server_faults
+        """The settings must not contradict each other."""
+        return list(contradictions(config))
 
-                    faults += server_faults(connection, config)
-            except LookFailedError:
-                pass
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The server must accept the settings."""
+        faults: list[Violation] = []
+        try:
+            with checked_connection(address_of(config), faults) as connection:
+                from drover.connectors.jdbc.catalogue import server_faults
+
+                faults += server_faults(connection, config)
+        except LookFailedError:
+            pass
         return faults
 
     @classmethod

@@ -88,12 +88,15 @@ class DeltaSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and must fit the tables."""
-        faults = _contradictions(config)
-        if not faults and all(key.name in config for key in cls.config_def()):
-            for topic in config.get("topics") or ():
-                faults += _table_faults(config, topic)
-        return faults
+        """The settings must not contradict each other."""
+        return _contradictions(config)
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The settings must fit the tables."""
+        return [
+            fault for topic in config.get("topics") or () for fault in _table_faults(config, topic)
+        ]
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -221,7 +224,7 @@ _SETTINGS = ConfigDef(
         URI,
         ConfigType.STRING,
         "The table: an absolute path, or s3://bucket/table, gs://bucket/table, "
-        "az://container/table. ${topic} stands for the topic's name.",
+        "az://container/table. ${topic} is replaced by the name of the record's topic.",
         "Tables",
         importance=Importance.HIGH,
         validator=All(NonEmpty(), Check(_uri_fault)),

@@ -106,11 +106,13 @@ class IcebergSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and must fit catalogue and tables."""
-        faults = _contradictions(config)
-        if not faults and all(key.name in config for key in _SETTINGS):
-            faults += _catalog_faults(config)
-        return faults
+        """The settings must not contradict each other."""
+        return _contradictions(config)
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The settings must fit catalogue and tables."""
+        return _catalog_faults(config)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -255,13 +257,14 @@ def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
         return [Violation(WAREHOUSE, fault)]
     faults: list[Violation] = []
     try:
-        catalog = settings.opened()
-        with translated_errors(f"catalogue {settings.catalog!r}"):
-            catalog.list_namespaces()
+        catalog = settings.existing()
+        if catalog is not None:
+            with translated_errors(f"catalogue {settings.catalog!r}"):
+                catalog.list_namespaces()
         for each in settings.tables:
             for topic in config.get("topics") or ():
                 identifier = each.identifier.replace("${topic}", topic)
-                table = opened(catalog, identifier)
+                table = None if catalog is None else opened(catalog, identifier)
                 if table is None:
                     if not settings.creates:
                         text = (
@@ -360,8 +363,8 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TABLES,
-        "The tables, as namespace.name; every record is written to each. ${topic} stands for the "
-        "topic's name.",
+        "The tables, as namespace.name; every record is written to each. ${topic} is replaced by "
+        "the name of the record's topic.",
         ConfigType.LIST,
         importance=Importance.HIGH,
         validator=All(NonEmpty(), Check(_tables_fault)),

@@ -6,8 +6,9 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -130,6 +131,26 @@ class IcebergSettings:
             from pyiceberg.catalog import load_catalog
 
             return load_catalog(self.catalog, **properties)
+
+    def existing(self) -> "Catalog | None":
+        """The catalogue; None if it is a database in which a first run creates it.
+
+        Raises:
+            TableError: The catalogue cannot be used.
+        """
+        properties = dict(self.properties)
+        if properties["type"] != "sql":
+            return self.opened()
+        import sqlalchemy as sa
+
+        with translated_errors(f"catalogue {self.catalog!r}"):
+            url = sa.make_url(properties["uri"])
+        if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+            return None
+        reading = replace(self, properties=(*self.properties, ("init_catalog_tables", "false")))
+        catalog: Any = reading.opened()
+        with translated_errors(f"catalogue {self.catalog!r}"):
+            return catalog if sa.inspect(catalog.engine).has_table("iceberg_tables") else None
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ from drover.connectors.postgres.settings import (
     INITIAL_ONLY,
     KEY_COLUMNS,
     PASSWORD,
-    PORT,
     PUBLICATION,
     SLOT,
     SNAPSHOT_MODE,
-    SSL,
     TABLE_EXCLUDE,
     TABLE_INCLUDE,
     USER,
@@ -36,17 +34,14 @@ if TYPE_CHECKING:
     import psycopg
 
 
-def faults_of(config: Mapping[str, Any]) -> list[Violation]:
-    """Contradicting settings, and obstacles on the server."""
-    faults: list[Violation] = []
+def contradictions(config: Mapping[str, Any]) -> list[Violation]:
+    """Contradicting settings."""
     if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
-        faults.append(Violation(COLUMN_EXCLUDE, f"must not be set together with {COLUMN_INCLUDE}"))
-    if all(each in config for each in (HOST, PORT, USER, DATABASE, PASSWORD, *SSL)):
-        faults += _server_faults(config)
-    return faults
+        return [Violation(COLUMN_EXCLUDE, f"must not be set together with {COLUMN_INCLUDE}")]
+    return []
 
 
-def _server_faults(config: Mapping[str, Any]) -> list[Violation]:
+def server_faults(config: Mapping[str, Any]) -> list[Violation]:
     """Faults that the server reports."""
     try:
         import psycopg

@@ -14,7 +14,7 @@ from drover.connector import (
 )
 from drover.connectors.aliases import POSTGRES_CDC
 from drover.connectors.postgres import settings
-from drover.connectors.postgres.checks import faults_of
+from drover.connectors.postgres.checks import contradictions, server_faults
 from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdcSourceTask
 
 
@@ -53,8 +53,13 @@ class PostgresCdcSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Missing settings, and obstacles on the server."""
-        return faults_of(config)
+        """The settings must not contradict each other."""
+        return contradictions(config)
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The server must permit the stream."""
+        return server_faults(config)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -39,7 +39,7 @@ class ConfigRequests:
             return
         if not pending.validated:
             self._pending.start_call(pending, RequestStage.VALIDATING)
-            self._context.emit(ValidateConfig(pending.cause_id, request.config))
+            self._context.emit(ValidateConfig(pending.cause_id, request.config, pending.author))
             return
         if not self._pending.may_write(pending):
             return

@@ -37,7 +37,7 @@ class OffsetRequests:
             self._pending.fail(pending, fault)
         elif not request.connector_type:
             self._pending.start_call(pending, RequestStage.VALIDATING)
-            self._context.emit(ValidateConfig(pending.cause_id, config))
+            self._context.emit(ValidateConfig(pending.cause_id, config, use_systems=False))
         else:
             self._pending.start_call(pending, RequestStage.ALTERING_OFFSETS)
             entry = self._context.view.connectors[name]

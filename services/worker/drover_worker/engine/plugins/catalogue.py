@@ -95,6 +95,16 @@ class PluginRegistry:
             raise PluginNotFoundError(f"{name!r} names several connectors: {candidates}")
         raise self._unknown(name, "")
 
+    def built_in_module(self, name: str) -> str | None:
+        """The module of the built-in connector that ``connector.class`` names; imports nothing."""
+        wanted = name.strip().replace(":", ".")
+        found = {
+            each.point.module
+            for each in self._entries
+            if wanted in each.names and each.point.module.startswith("drover.")
+        }
+        return found.pop() if len(found) == 1 else None
+
     def list(self) -> tuple[list[InstalledPlugin], list[PluginProblem]]:
         """Every connector that can be loaded, sorted by name, and the entry points that failed."""
         names: dict[type[Connector], set[str]] = {}

@@ -62,6 +62,8 @@ class _Call:
     on_done: DoneHandler
     #: The connector or task whose code runs, if the call belongs to one.
     key: StatusKey | None
+    #: Whether its thread counts towards the engine's replacement if it hangs.
+    counted: bool
     #: The log context of the caller.
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: Set by the thread that decides the outcome: the one that ran the call, or the watchdog.
@@ -94,6 +96,7 @@ class PluginThreads:
         self._deadlines: list[tuple[float, int, _Call]] = []
         self._sequence = itertools.count()
         self._abandoned: dict[int, str] = {}
+        self._abandoned_uncounted: set[int] = set()
         self._exhausted = False
         threading.Thread(target=self._watch, name="plugin-watchdog", daemon=True).start()
 
@@ -103,6 +106,12 @@ class PluginThreads:
         with self._changed:
             return len(self._abandoned)
 
+    @property
+    def abandoned_uncounted_count(self) -> int:
+        """Abandoned calls that are still running and do not count."""
+        with self._changed:
+            return len(self._abandoned_uncounted)
+
     def run(
         self,
         name: str,
@@ -111,15 +120,22 @@ class PluginThreads:
         limit_ms: int,
         on_done: DoneHandler,
         key: StatusKey | None = None,
+        counted: bool = True,
     ) -> None:
         """Run ``function``; ``on_done`` gets the outcome exactly once, on another thread.
 
-        ``key`` is the connector or task whose code runs, if the call belongs to one.
+        Args:
+            name: The call's name in logs.
+            function: The call.
+            limit_ms: Its time limit.
+            on_done: Gets the outcome.
+            key: The connector or task whose code runs, if the call belongs to one.
+            counted: Whether a hung call counts towards the engine's replacement.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL.
         """
-        call = _Call(name, function, limit_ms, on_done, key)
+        call = _Call(name, function, limit_ms, on_done, key, counted)
         with self._changed:
             if self._running_count >= _RUNNING_MAX:
                 if len(self._waiting) >= _WAITING_MAX:
@@ -168,6 +184,7 @@ class PluginThreads:
                 self._end_one()
             else:
                 self._abandoned.pop(id(call), None)
+                self._abandoned_uncounted.discard(id(call))
         if in_time:
             self._report(call, outcome)
         else:
@@ -190,7 +207,10 @@ class PluginThreads:
                     call = heapq.heappop(self._deadlines)[2]
                     if not call.decided:
                         call.decided = True
-                        self._abandoned[id(call)] = call.name
+                        if call.counted:
+                            self._abandoned[id(call)] = call.name
+                        else:
+                            self._abandoned_uncounted.add(id(call))
                         self._end_one()
                         overdue.append(call)
                 reason = self._exhaustion() if overdue else ""

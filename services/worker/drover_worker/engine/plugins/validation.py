@@ -1,6 +1,6 @@
 """Validates configs and lists plugins for the herder."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -9,7 +9,7 @@ from typing import Any
 from drover.api.engine.v1 import engine_pb2
 from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import KeyPlace, places
-from drover.config.resolution import Resolution
+from drover.config.resolution import Resolution, placeholder_providers
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector, Guarantee
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
@@ -33,6 +33,10 @@ from drover_worker.engine.plugins.threads import cap_text
 
 _TEXT_MAX_BYTES = 16 * 1024
 _WARNED_SETTINGS_MAX = 100
+_SYSTEMS_SKIPPED = (
+    "the systems that the config names were not contacted: this needs the role ADMIN for the "
+    "connector"
+)
 
 
 class _CommonSettings(SourceConnector):
@@ -76,35 +80,64 @@ def validate(
     resolution: Resolution,
     *,
     not_exactly_once: str = "",
-    plane: DataPlane | None = None,
+    use_systems: bool = True,
+    open_plane: Callable[[], DataPlane] | None = None,
 ) -> engine_pb2.ConfigValidation:
     """Every setting of a config with its value as written and all of its faults.
 
-    Runs plugin code. ``not_exactly_once`` is the reason why sources deliver at least once; empty
-    for exactly once. ``plane`` is used to check topics that settings name; None skips those checks.
+    Runs plugin code.
+
+    Args:
+        registry: The installed connectors.
+        resolution: The config.
+        not_exactly_once: The reason why sources deliver at least once; empty for exactly once.
+        use_systems: Check the settings with the systems that they name.
+        open_plane: Opens the data plane, to check topics that settings name; None skips these
+            checks.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
     """
-    answer = _validated(registry, resolution.config)
+    answer = _validated(registry, resolution.config, use_systems=use_systems)
     for value in answer.values:
         if not_exactly_once and value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
             value.errors.append(f"cannot be {REQUIRED}: {not_exactly_once}")
         if value.key.name == OFFSETS_TOPIC_SETTING and value.value and not value.errors:
-            value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, plane))
+            value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, open_plane))
     return _as_written(answer, resolution)
 
 
-def _offsets_topic_faults(topic: str, not_exactly_once: str, plane: DataPlane | None) -> list[str]:
+def uses_systems(connector_class: type[Connector]) -> bool:
+    """Whether a connector has checks of systems."""
+    found: Any = connector_class.check_systems
+    default: Any = Connector.check_systems
+    return found.__func__ is not default.__func__
+
+
+def skip_unresolved(answer: engine_pb2.ConfigValidation, providers: Set[str]) -> None:
+    """Replace the faults of values with unresolved placeholders by skipped checks."""
+    for value in answer.values:
+        if value.value and placeholder_providers(value.value) & providers:
+            del value.errors[:]
+            answer.skipped_checks.add(
+                setting=value.key.name,
+                reason="its placeholder is resolved only for callers who may change the connector",
+            )
+
+
+def _offsets_topic_faults(
+    topic: str, not_exactly_once: str, open_plane: Callable[[], DataPlane] | None
+) -> list[str]:
     """Why the source's offsets cannot be committed to that topic."""
     if not_exactly_once:
         return [f"needs records and offsets in one transaction: {not_exactly_once}"]
-    if plane is None:
+    if open_plane is None:
         return []
-    if topic in plane.reserved_topics():
-        return [f"must not be {topic}, an internal topic of the cluster: name another topic"]
     policy = None
     with suppress(DroverError):  # the task's start reports it
+        plane = open_plane()
+        if topic in plane.reserved_topics():
+            return [f"must not be {topic}, an internal topic of the cluster: name another topic"]
         if plane.partition_counts([topic]):
             policy = plane.topic_settings(topic).get(CLEANUP_POLICY)
     if policy is None or policy == COMPACT:
@@ -131,7 +164,9 @@ def _as_written(
     return answer
 
 
-def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.ConfigValidation:
+def _validated(
+    registry: PluginRegistry, config: Mapping[str, str], *, use_systems: bool
+) -> engine_pb2.ConfigValidation:
     """Every setting of a config with all of its faults.
 
     Raises:
@@ -142,12 +177,15 @@ def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb
         values = _replace_missing_class(_common_values(config))
         return engine_pb2.ConfigValidation(values=_encode_values(values))
     connector_class = registry.find(wanted)
-    values = _limit_warnings(_validate_with(connector_class, config))
-    return engine_pb2.ConfigValidation(
+    values = _limit_warnings(_validate_with(connector_class, config, use_systems=use_systems))
+    answer = engine_pb2.ConfigValidation(
         values=_encode_values(values),
         connector_type=connector_type(connector_class),
         components=_components(connector_class, config),
     )
+    if not use_systems and uses_systems(connector_class):
+        answer.skipped_checks.add(reason=_SYSTEMS_SKIPPED)
+    return answer
 
 
 def _components(connector_class: type[Connector], config: Mapping[str, str]) -> list[str]:
@@ -173,11 +211,14 @@ def _names(config: Mapping[str, str], setting: str) -> list[str]:
 
 
 def _validate_with(
-    connector_class: type[Connector], config: Mapping[str, str]
+    connector_class: type[Connector], config: Mapping[str, str], *, use_systems: bool
 ) -> Sequence[ConfigValue]:
     """As ``validate_config``; an exception of the plugin becomes a fault of connector.class."""
     attempts: list[tuple[str, Callable[[], Sequence[ConfigValue]]]] = [
-        ("validate", lambda: validate_config(connector_class, config)),
+        (
+            "validate",
+            lambda: validate_config(connector_class, config, use_systems=use_systems),
+        ),
         ("config_def", lambda: full_config_def(connector_class, config).validate(config)),
     ]
     faults: list[str] = []

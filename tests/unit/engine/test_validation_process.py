@@ -1,0 +1,80 @@
+"""Validation in processes of their own: hangs, crashes, secrets, rights."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from tests.support import plugins_for_tests as plugins
+from tests.support.plugins_for_tests import plugin
+from tests.support.repository import REPOSITORY
+from tests.support.validating import SECRET
+
+GOOD = {"connector.class": "FileStreamSink", "name": "a", "topics": "t", "file": "/tmp/f"}
+
+
+def validated(*requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """The reports, as dictionaries, of validations that run at the same time."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.validating"],
+        input=json.dumps(requests),
+        env={
+            "DROVER_ENGINE_DIRECTORY": "/nowhere",
+            "DROVER_PLUGIN_MODULES": "tests.support",
+            "PYTHONPATH": ":".join(sys.path),
+        },
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
+
+
+def request(
+    kind: type[plugins.Idle], *, use_systems: bool = False, limit_ms: int = 30_000, **config: str
+) -> dict[str, Any]:
+    named = {"connector.class": plugin(kind), "name": "a", "topic": "t", **config}
+    return {"config": named, "use_systems": use_systems, "limit_ms": limit_ms}
+
+
+def errors(report: dict[str, Any]) -> dict[str, list[str]]:
+    values = report["validation"]["values"]
+    return {each["key"]["name"]: each["errors"] for each in values if "errors" in each}
+
+
+def test_a_validation_that_hangs_or_crashes_costs_only_its_own_result() -> None:
+    hung, busy, crashed, good = validated(
+        request(plugins.HangsInValidate, limit_ms=1_000),
+        request(plugins.KeepsTheInterpreter, limit_ms=1_000),
+        request(plugins.CrashesInValidate),
+        {"config": GOOD, "use_systems": True},
+    )
+    for late in (hung, busy):
+        assert late["failure"]["timed_out"]
+        assert "did not return within 1 s" in late["failure"]["message"]
+    assert "crashed" in crashed["failure"]["message"]
+    assert errors(good) == {}
+    assert good["validation"]["connector_type"] == "sink"
+
+
+def test_only_a_validation_that_uses_systems_sees_secrets_and_calls_them() -> None:
+    closed, opened, shown, masked = validated(
+        request(plugins.UsesSystems, url="${env:CANARY}", port="${env:PORT}"),
+        request(plugins.UsesSystems, use_systems=True, url="${env:CANARY}"),
+        request(plugins.ShowsItsProcess),
+        request(plugins.ShowsItsProcess, use_systems=True),
+    )
+    assert errors(closed) == {}
+    skipped = closed["validation"]["skipped_checks"]
+    assert [each.get("setting", "") for each in skipped] == ["", "url", "port"]
+    assert "role ADMIN" in skipped[0]["reason"]
+    (fault,) = errors(opened)["url"]
+    assert SECRET not in fault
+    assert "skipped_checks" not in opened["validation"]
+    assert SECRET not in str(shown)
+    assert "PYTHONPATH" in str(shown)
+    assert "CANARY" in str(masked)
