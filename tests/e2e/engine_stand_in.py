@@ -23,6 +23,12 @@ def main() -> int:
     while (command := framing.receive(sock, engine_pb2.EngineCommand)) is not None:
         if command.HasField("start_engine"):
             continue
+        if command.HasField("list_loggers"):  # the supervisor's probe
+            framing.send(
+                sock,
+                engine_pb2.EngineReport(call_id=command.call_id, loggers=engine_pb2.LoggerList()),
+            )
+            continue
         config = command.validate_config.config
         todo, argument = config["do"], config.get("with", "")
         report = engine_pb2.EngineReport(call_id=command.call_id)
@@ -36,6 +42,8 @@ def main() -> int:
             os.kill(os.getpid(), signal.SIGSEGV)
         if todo == "ignore":
             continue
+        if todo == "freeze":
+            signal.pause()
         if todo == "ignore SIGTERM":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if todo == "spawn":

@@ -218,3 +218,21 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     await wait_until_async(lambda: exits)
     assert "the engine process cannot be started" in exits[0].message
     await supervisor.close()
+
+
+async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Supervised) -> None:
+    supervisor = engine.supervisor
+    supervisor._probe_every_s, supervisor._probe_timeout_s = 0.01, 0.5
+    await supervisor.restart("shorter probes")
+    await wait_until_async(lambda: len(engine.exits) == 1)
+    await asyncio.wait_for(supervisor.wait_ready(), 60)
+    assert supervisor.stall == ""
+    freezing = asyncio.create_task(engine.tell("freeze"))
+    await wait_until_async(lambda: supervisor.stall != "")
+    assert "has not answered for" in supervisor.stall
+    with pytest.raises(UnavailableError, match="holds its Python interpreter"):
+        await freezing
+    assert "it was killed" in engine.exits[-1].message
+    await asyncio.wait_for(supervisor.wait_ready(), 60)
+    assert supervisor.stall == ""
+    assert _value(await engine.tell("echo", "a new one")) == "a new one"

@@ -49,6 +49,7 @@ class FakeEngine:
         self._on_report = on_report
         self._on_exit = on_exit
         self.process_id: int | None = None
+        self.stall = ""
         self.running_connectors: dict[str, int] = {}
         self.running_tasks: dict[TaskId, int] = {}
         self.paused: dict[TaskId, bool] = {}

@@ -165,6 +165,7 @@ class Worker:
         stack.push_async_callback(workers.close)
         loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
         stack.callback(loop.close)
+        loop.attach_engine(lambda: engine.stall)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, committer.forget)
         fetcher = OffsetFetcher(coordinator, settings.group_id, link.answer_fetch)

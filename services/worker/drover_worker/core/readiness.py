@@ -6,7 +6,7 @@ from drover_worker.core.rebalance.stage import Stage
 _NEEDS_COORDINATOR = frozenset({Stage.JOINING, Stage.SYNCING, Stage.BACKING_OFF})
 
 
-def why_not_serving(herder: Herder, *, opened: bool, turns: bool) -> str:
+def why_not_serving(herder: Herder, *, opened: bool, turns: bool, engine_stall: str = "") -> str:
     """Why this worker does not serve; empty while it does.
 
     It serves after its first completed join. A worker that loses its group later still serves: it
@@ -16,11 +16,14 @@ def why_not_serving(herder: Herder, *, opened: bool, turns: bool) -> str:
         herder: The herder.
         opened: Whether the server accepts calls; false while the process starts and ends.
         turns: Whether the herder handles events.
+        engine_stall: What is wrong with an engine that does not answer; empty while it answers.
     """
     if not opened:
         return "the worker is starting or ending"
     if not turns:
         return f"the herder handles no events: {herder.describe_stage()}"
+    if engine_stall:
+        return engine_stall
     if herder.membership.has_joined:
         return ""
     group_id = herder.context.settings.group_id

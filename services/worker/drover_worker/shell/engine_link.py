@@ -55,6 +55,10 @@ class Engine(Protocol):
     def process_id(self) -> int | None:
         """The engine's process; None while there is none."""
 
+    @property
+    def stall(self) -> str:
+        """What is wrong with an engine that does not answer; empty while it answers."""
+
     async def start(self) -> None:
         """Start an engine, and restart it whenever it ends."""
 

@@ -41,6 +41,9 @@ _BACKOFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
 #: Added to the plugins' stop limit, so that Spark can stop gracefully.
 _STOP_MARGIN_MS = 10_000
+#: How often the engine must answer, how long it may take, and how many answers in a row may be
+#: missing before it is killed. Its command thread answers without waiting for plugins.
+_PROBE_EVERY_S, _PROBE_TIMEOUT_S, _PROBES_MISSED_MAX = 5.0, 10.0, 4
 #: Exit codes when the engine or its JVM was killed.
 _KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
 
@@ -99,6 +102,8 @@ class EngineSupervisor:
         on_exit: ExitHandler,
         on_log_line: Callable[[bytes], None] = write_to_stderr,
         engine_command: Sequence[str] = (),
+        probe_every_s: float = _PROBE_EVERY_S,
+        probe_timeout_s: float = _PROBE_TIMEOUT_S,
     ) -> None:
         """Start nothing yet.
 
@@ -111,8 +116,15 @@ class EngineSupervisor:
             on_log_line: Receives each line that the engine's processes write, in the configured log
                 format.
             engine_command: Replaces the real engine in tests.
+            probe_every_s: The interval between two probes of the engine.
+            probe_timeout_s: How long the engine may take to answer a probe.
         """
         self._settings = settings
+        self._probe_every_s = probe_every_s
+        self._probe_timeout_s = probe_timeout_s
+        self._probes_missed = 0
+        #: Set when the engine serves commands.
+        self._serves = asyncio.Event()
         self._on_report = on_report
         self._on_exit = on_exit
         self._on_log_line = on_log_line
@@ -140,6 +152,17 @@ class EngineSupervisor:
     def process_id(self) -> int | None:
         """The guard's process id while an engine runs."""
         return self._child.process_id if self._child else None
+
+    @property
+    def stall(self) -> str:
+        """What is wrong with an engine that does not answer; empty while it answers."""
+        if not self._probes_missed:
+            return ""
+        waited_s = self._probes_missed * self._probe_timeout_s
+        return (
+            f"the engine has not answered for {waited_s:g} s: code of a connector holds its Python "
+            "interpreter, or the machine is overloaded"
+        )
 
     async def start(self) -> None:
         """Start the engine and keep one running until ``close``.
@@ -252,6 +275,7 @@ class EngineSupervisor:
     async def _live_once(self) -> EngineExit:
         self._start_failure = ""
         self._stop_requested = False
+        self._serves.clear()
         kills_before = memory_kill_count()
         child = EngineChild(
             self._settings,
@@ -270,9 +294,12 @@ class EngineSupervisor:
         self._spawned.set()
         if self._closing:  # close() was called while the process was starting
             child.kill()
+        probing = asyncio.create_task(self._probe(child), name="engine-probe")
         try:
             code = await child.wait()
         finally:
+            probing.cancel()
+            self._probes_missed = 0
             child.kill()
             in_flight = child.take_in_flight()
             self._child = None
@@ -297,6 +324,24 @@ class EngineSupervisor:
             log.error("the engine ended unexpectedly", exit_code=code, message=ended.message)
         return ended
 
+    async def _probe(self, child: EngineChild) -> None:
+        """Kill the engine if it does not answer, such as when a pattern holds its interpreter."""
+        probe = engine_pb2.EngineCommand(list_loggers=engine_pb2.ListLoggers())
+        await self._serves.wait()
+        while self._probes_missed < _PROBES_MISSED_MAX:
+            await asyncio.sleep(self._probe_every_s)
+            try:
+                await self.call(probe, self._probe_timeout_s)
+            except DeadlineExceededError:
+                self._probes_missed += 1
+                log.warning("the engine does not answer", missed_count=self._probes_missed)
+            except UnavailableError:
+                return
+            else:
+                self._probes_missed = 0
+        self._start_failure = f"{self.stall}; it was killed"
+        child.kill()
+
     def _fail_calls(self, ended: EngineExit) -> None:
         calls, self._calls = self._calls, {}
         for answer in calls.values():
@@ -308,6 +353,7 @@ class EngineSupervisor:
                 )
 
     def _take_report(self, report: engine_pb2.EngineReport) -> None:
+        self._serves.set()
         kind = report.WhichOneof("report")
         if kind in ("commit_offsets", "fetch_offsets") or report.call_id == 0:
             if kind == "failure":

@@ -42,6 +42,7 @@ class HerderLoop:
         self._turned_s = asyncio.get_running_loop().time()
         self._clock = clock
         self._run_instruction: RunInstruction | None = None
+        self._engine_stall: Callable[[], str] = str
         self._queue: deque[events.HerderEvent] = deque()
         self._stepping = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -57,6 +58,10 @@ class HerderLoop:
     def start(self, run_instruction: RunInstruction) -> None:
         """Run instructions with ``run_instruction``; call it before the first event."""
         self._run_instruction = run_instruction
+
+    def attach_engine(self, stall: Callable[[], str]) -> None:
+        """Use ``stall``, which returns what is wrong with an engine that does not answer."""
+        self._engine_stall = stall
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after each event that the herder handled."""
@@ -86,7 +91,9 @@ class HerderLoop:
 
     def why_not_serving(self, *, opened: bool = True) -> str:
         """Why this worker does not serve; empty while it serves. ``opened`` allows it to serve."""
-        return why_not_serving(self.herder, opened=opened, turns=self.turns)
+        return why_not_serving(
+            self.herder, opened=opened, turns=self.turns, engine_stall=self._engine_stall()
+        )
 
     def post(self, event: events.HerderEvent) -> None:
         """Pass an event to the herder: at once, or after the event in progress."""

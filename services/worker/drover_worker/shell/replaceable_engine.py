@@ -89,6 +89,11 @@ class ReplaceableEngine:
         """The current engine's process id."""
         return self._present.engine.process_id if self._present.engine is not None else None
 
+    @property
+    def stall(self) -> str:
+        """See Engine."""
+        return self._present.engine.stall if self._present.engine is not None else ""
+
     async def start(self) -> None:
         """See Engine."""
         self._fill(self._present)
