@@ -37,7 +37,10 @@ _ARCHIVE_PAYS_FROM_TESTS = 100
 _HERE = Path(__file__).parent
 _DEPTH = len(_HERE.parts)
 #: Long tests run first, so the processes finish at about the same time.
-_ORDER = ("cluster", "kafka", "spark", "contract", "e2e", "simulation", "property", "integration")
+_ORDER = (
+    *("cluster", "secure", "kafka", "spark", "contract", "e2e", "simulation", "property"),
+    "integration",
+)
 _RANKS = {name: rank - len(_ORDER) for rank, name in enumerate(_ORDER)}
 
 
@@ -72,7 +75,7 @@ def pytest_collection_modifyitems(
 
 def share_spark_classes(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let Spark's JVMs use a class archive, and write it if many JVMs will start."""
-    with_spark = sum(group_of(item) in ("kafka", "cluster", "spark") for item in items)
+    with_spark = sum(group_of(item) in ("kafka", "cluster", "secure", "spark") for item in items)
     if with_spark < _ARCHIVE_PAYS_FROM_TESTS or (archive := archive_path()) is None:
         return
     use_archive(os.environ, archive)
@@ -96,6 +99,8 @@ def group_of(item: pytest.Item) -> str | None:
         return "kafka"
     if "shared" in getattr(item, "fixturenames", ()):
         return "cluster"
+    if "secure" in getattr(item, "fixturenames", ()):
+        return "secure"
     if item.path.is_relative_to(_HERE / "spark"):
         return "spark"
     return None

@@ -37,7 +37,7 @@ RESTART_SETTINGS = ConfigDef(
         default=ON_FAILURE,
         group=_GROUP,
         documentation="Whether the connector and its tasks restart automatically after a failure. "
-        "After the end of an engine or of a Spark process they always restart.",
+        "After the end of an engine they always restart.",
         validator=OneOf(NEVER, ON_FAILURE),
     ),
     ConfigKey(

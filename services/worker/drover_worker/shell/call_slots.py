@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 class CallSlots:
     """A call waits until its caller has a free slot, then for one of the total.
 
-    A caller whose calls take long delays only further calls of the same caller, as long as the
-    total is larger than a caller's share.
+    A caller whose calls take long delays only further calls of the same caller, if the total is
+    larger than a caller's share.
     """
 
     def __init__(self, *, per_caller: int, total: int) -> None:
