@@ -40,6 +40,17 @@ class _Entry(BaseModel):
             names = ", ".join(role.name.lower() for role in Role)
             raise ValueError(f"must be one of {names}") from None
 
+    @field_validator("connectors", mode="before")
+    @classmethod
+    def _not_empty(cls, value: object) -> object:
+        # without this rule an empty list would grant the role for the whole cluster
+        if value is None or value == []:
+            raise ValueError(
+                'must name a connector, or "*" for all: leave it out to grant the role for the'
+                " whole cluster"
+            )
+        return value
+
     @model_validator(mode="after")
     def _one_holder(self) -> Self:
         holders = (self.certificate, self.token_sha256, self.subject, self.group)

@@ -52,6 +52,13 @@ def test_patterns_tell_upper_from_lower_case(tmp_path: Path) -> None:
     ]
 
 
+def test_a_star_covers_all_connectors_but_not_the_cluster(tmp_path: Path) -> None:
+    grants = granted(tmp_path, {"subject": "ann", "role": "admin", "connectors": ["*"]})
+    ann = grants.of_user("ann", [])
+    assert ann.may(Role.ADMIN, "any")
+    assert not ann.may(Role.VIEWER)
+
+
 def test_a_token_is_known_by_its_digest(tmp_path: Path) -> None:
     grants = granted(
         tmp_path,
@@ -93,6 +100,8 @@ def test_a_user_has_the_grants_of_its_groups(tmp_path: Path) -> None:
         ),
         ({"role": "admin", "group": "g", "conectors": ["a"]}, "Extra inputs are not permitted"),
         ({"role": "internal", "certificate": "a", "connectors": ["b"]}, "must not be limited"),
+        ({"role": "admin", "certificate": "a", "connectors": []}, "must name a connector"),
+        ({"role": "admin", "certificate": "a", "connectors": None}, "must name a connector"),
     ],
 )
 def test_a_fault_is_told_with_its_place(
