@@ -88,10 +88,10 @@ def unverified_principal(origin: CallOrigin) -> Principal:
     for key, value in origin.invocation_metadata() or ():
         if key == AUTHOR_KEY and isinstance(value, str) and value.strip():
             return Principal(_printable(value))
-    return Principal(_printable(_host(origin.peer())))
+    return Principal(_printable(host_of(origin.peer())))
 
 
-def _host(peer: str) -> str:
+def host_of(peer: str) -> str:
     """The host of gRPC's ``ipv4:127.0.0.1:53112``, without the client's ephemeral port."""
     kind, _, address = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -38,23 +38,46 @@ class CallGuard:
         self._callers = callers
         self._audit = audit
 
-    async def admit(self, method: str, context: Context, decode: Callable[[], Any]) -> Any:
-        """Authorize a call and set ``current_principal``; returns the decoded request.
+    async def identify(self, method: str, context: Context) -> Principal:
+        """The caller of a call whose request may not have arrived yet; sets ``current_principal``.
 
         Raises:
             UnauthenticatedError: The caller has no valid credentials.
+            UnavailableError: The caller's token cannot be verified now.
+        """
+        try:
+            principal = await self._identify(context)
+        except DroverError as error:
+            self._audit_call(method, context, Principal(""), None, error.code, error.reason)
+            raise
+        _principal.set(principal)
+        return principal
+
+    async def recognize(self, context: Context) -> Principal:
+        """As ``identify``, but a caller without valid credentials is one without grants."""
+        try:
+            principal = await self._identify(context)
+        except DroverError:
+            principal = Principal("", ())
+        _principal.set(principal)
+        return principal
+
+    def admit(self, method: str, context: Context, decode: Callable[[], Any]) -> Any:
+        """Authorize a call of ``current_principal``; returns the decoded request.
+
+        Raises:
             PermissionDeniedError: MISSING_ROLE.
             InvalidArgumentError: The bytes are not a valid request.
         """
-        principal, request = Principal(""), None
+        request = None
         try:
-            principal = await self._identify(context)
             request = decode()
-            self._authorize(method, principal, request)
+            self._authorize(method, current_principal(), request)
         except DroverError as error:
-            self._audit_call(method, context, principal, request, error.code, error.reason)
+            self._audit_call(
+                method, context, current_principal(), request, error.code, error.reason
+            )
             raise
-        _principal.set(principal)
         return request
 
     async def has_same_rights(self, method: str, context: Context, request: Any) -> bool:

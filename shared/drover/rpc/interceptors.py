@@ -1,9 +1,11 @@
 """The interceptor of all calls: request id, authorization, deadline, errors, access log, and the
 end of watches.
 
-It is one interceptor, not one per concern, so each call is wrapped once. It does not wrap gRPC's
-own services (health, reflection), whose callers set no deadlines, except health watches, which end
-when the server drains.
+It is one interceptor, not one per concern, so each call is wrapped once. gRPC's own services
+(health, reflection) are open to all callers within bounds, and their callers set no deadlines.
+
+All handlers are wrapped as handlers of a stream of requests, of which they read one: gRPC starts
+such a handler before the request has arrived, so the caller is known and the wait has a limit.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -27,13 +29,16 @@ from drover.errors import (
     DroverError,
     InternalError,
     InvalidArgumentError,
+    PermissionDeniedError,
     Reason,
     ResourceExhaustedError,
     UnavailableError,
 )
 from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
+from drover.rpc.bounds import Bounds, Places
 from drover.rpc.call_metrics import CallFigures, MethodFigures
-from drover.rpc.guard import CallGuard
+from drover.rpc.callers import host_of
+from drover.rpc.guard import CallGuard, current_principal
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
@@ -140,14 +145,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         watch_max_age_s: The maximum age of Watch streams, +/- 10 %. Clients reconnect after it,
             which spreads them over the servers again.
         guard: Authenticates and authorizes calls.
+        bounds: The bounds on calls.
     """
 
-    def __init__(self, *, internal: bool, watch_max_age_s: float, guard: CallGuard) -> None:
+    def __init__(
+        self, *, internal: bool, watch_max_age_s: float, guard: CallGuard, bounds: Bounds
+    ) -> None:
         self._guard = guard
+        self._bounds = bounds
+        self._streams = Places(bounds.streams, "health watches and reflection streams")
+        self._unknown_streams = Places(
+            bounds.unknown_streams, "health watches and reflection streams without credentials"
+        )
+        self._unknown_calls = Places(bounds.unknown_calls, "calls of callers without a grant")
         self._internal = internal
         self._watch_max_age_s = watch_max_age_s
         self._watches: set[WatchCall] = set()
-        self._foreign_streams: set[asyncio.Task[Any]] = set()
+        self._foreign_streams: set[WatchCall] = set()
         self._wrapped: dict[str, Any] = {}
         self._requests_bytes = 0
         self.draining = False
@@ -160,8 +174,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self.draining = True
         for watch in list(self._watches):
             watch.end()
-        for task in self._foreign_streams:
-            asyncio.get_running_loop().call_later(_LAST_STATUS_S, task.cancel)
+        for watch in self._foreign_streams:
+            asyncio.get_running_loop().call_later(_LAST_STATUS_S, watch.end)
 
     async def intercept_service(
         self,
@@ -180,23 +194,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, handler: Any, method: str) -> Any:
         foreign = method.startswith(_FOREIGN_PREFIX)
-        if handler.request_streaming or (foreign and not handler.response_streaming):
-            return handler  # Drover has no RPC that streams requests
-        if foreign:
-            return grpc.unary_stream_rpc_method_handler(
-                self._wrap_foreign_stream(handler.unary_stream, method),
+        if handler.request_streaming:  # of the reflection service only
+            return grpc.stream_stream_rpc_method_handler(
+                self._wrap_foreign_stream(handler.stream_stream, None, method),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
         # requests are decoded here: gRPC reports a decoding error as an internal error
         decode = _decoder(handler.request_deserializer, method)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._wrap_stream(handler.unary_stream, decode, method),
+            wrap = self._wrap_foreign_stream if foreign else self._wrap_stream
+            return grpc.stream_stream_rpc_method_handler(
+                wrap(handler.unary_stream, decode, method),
                 response_serializer=handler.response_serializer,
             )
-        return grpc.unary_unary_rpc_method_handler(
-            self._wrap_unary(handler.unary_unary, decode, method),
+        wrap = self._wrap_foreign_unary if foreign else self._wrap_unary
+        return grpc.stream_unary_rpc_method_handler(
+            wrap(handler.unary_unary, decode, method),
             response_serializer=handler.response_serializer,
         )
 
@@ -205,13 +219,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         figures = self.figures.of(method, streams=False)
 
-        async def handle(data: bytes, context: Context) -> Any:
+        async def handle(_requests: Any, context: Context) -> Any:
             async def call() -> Any:
-                with self._reserved_bytes(len(data)):
-                    return await serve()
+                await self._guard.identify(method, context)
+                with self._place(context):
+                    data = await self._receive(method, context)
+                    with self._reserved_bytes(len(data)):
+                        return await serve(data)
 
-            async def serve() -> Any:
-                request = await self._guard.admit(method, context, lambda: decode(data))
+            async def serve(data: bytes) -> Any:
+                request = self._guard.admit(method, context, lambda: decode(data))
                 with self._guard.audited(method, context, request):
                     if self.check is not None:
                         self.check(method, data, context)
@@ -248,18 +265,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         watching = _short(method).startswith("Watch")
         figures = self.figures.of(method, streams=True)
 
-        async def handle(data: bytes, context: Context) -> None:
+        async def handle(_requests: Any, context: Context) -> None:
             async def call() -> None:
-                with self._reserved_bytes(len(data)):
-                    request = await self._guard.admit(method, context, lambda: decode(data))
-                    if watching:
-                        has_same_rights = partial(
-                            self._guard.has_same_rights, method, context, request
-                        )
-                        await self._watch(behavior(request, context), context, has_same_rights)
-                    else:
-                        async for response in behavior(request, context):
-                            await _write(context, response)
+                await self._guard.identify(method, context)
+                with self._place(context):
+                    data = await self._receive(method, context)
+                    with self._reserved_bytes(len(data)):
+                        await serve(data)
+
+            async def serve(data: bytes) -> None:
+                request = self._guard.admit(method, context, lambda: decode(data))
+                if watching:
+                    has_same_rights = partial(self._guard.has_same_rights, method, context, request)
+                    await self._watch(behavior(request, context), context, has_same_rights)
+                else:
+                    async for response in behavior(request, context):
+                        await _write(context, response)
 
             await _guarded(call, method, context, figures)
 
@@ -281,22 +302,98 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._requests_bytes -= size_bytes
 
-    def _wrap_foreign_stream(self, behavior: Callable[..., Awaitable[Any]], _method: str) -> Any:
-        async def handle(request: Any, context: Context) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._foreign_streams.add(task)
-            try:
-                await behavior(request, context)
-            except asyncio.CancelledError:
-                # a cancelled handler sends no status, unless its client has cancelled the call
-                if not self.draining or context.cancelled():
-                    raise
-                task.uncancel()
-            finally:
-                self._foreign_streams.discard(task)
+    def _place(self, context: Context) -> AbstractContextManager[None]:
+        """A place for a call of the current principal; callers with a grant need none."""
+        if current_principal().grants:
+            return nullcontext()
+        return self._unknown_calls.take(host_of(context.peer()))
+
+    async def _receive(self, method: str, context: Context) -> bytes:
+        """The request's bytes.
+
+        If they do not arrive in time, the call is aborted while this waits, because gRPC's read
+        must not be cancelled for that: a cancelled call gets no status.
+        """
+        bounds = self._bounds
+        max_s = bounds.request_max_s if current_principal().grants else bounds.unknown_request_max_s
+        aborting: list[asyncio.Task[None]] = []
+
+        def end() -> None:
+            aborting.append(asyncio.create_task(_end_without_request(context, method, max_s)))
+
+        timer = asyncio.get_running_loop().call_later(max_s, end)
+        try:
+            data = await context.read()
+        finally:
+            timer.cancel()
+            if aborting:
+                await asyncio.wait(aborting)
+        if data is grpc.aio.EOF:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST, f"the call of {_short(method)} has no request message"
+            )
+        return bytes(data)
+
+    def _wrap_foreign_unary(
+        self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
+    ) -> Any:
+        figures = MethodFigures(streams=True)  # not reported: probes are not calls of Drover
+
+        async def handle(_requests: Any, context: Context) -> Any:
+            async def call() -> Any:
+                await self._guard.recognize(context)
+                with self._place(context):
+                    return await behavior(decode(await self._receive(method, context)), context)
+
+            return await _guarded(call, method, context, figures)
 
         return handle
+
+    def _wrap_foreign_stream(
+        self, behavior: Callable[..., AsyncIterable[Any]], decode: Decode | None, method: str
+    ) -> Any:
+        figures = MethodFigures(streams=True)  # as above
+
+        async def handle(requests: Any, context: Context) -> None:
+            async def call() -> None:
+                await self._guard.recognize(context)
+                with self._foreign_place(method, context):
+                    argument = requests
+                    if decode is not None:
+                        argument = decode(await self._receive(method, context))
+                    await self._serve_foreign(behavior(argument, context), context)
+
+            await _guarded(call, method, context, figures)
+
+        return handle
+
+    def _foreign_place(self, method: str, context: Context) -> AbstractContextManager[None]:
+        principal, host = current_principal(), host_of(context.peer())
+        if principal.grants:
+            return self._streams.take(host)
+        if self._internal:
+            raise PermissionDeniedError(
+                Reason.MISSING_ROLE,
+                f"{_short(method)} needs a role at this port, and {principal.name!r} has none: ask"
+                " an administrator to grant one in the access file. Health's Check needs none",
+                metadata={"principal": principal.name},
+            )
+        return self._unknown_streams.take(host)
+
+    async def _serve_foreign(self, responses: AsyncIterable[Any], context: Context) -> None:
+        watch = WatchCall()
+        self._foreign_streams.add(watch)
+        loop = asyncio.get_running_loop()
+        age_s = self._watch_max_age_s * random.uniform(0.9, 1.1)
+        timer = loop.call_later(_LAST_STATUS_S if self.draining else age_s, watch.end)
+        try:
+            await watch.send(responses, context)
+        finally:
+            timer.cancel()
+            self._foreign_streams.discard(watch)
+        if watch.ended:
+            why = "is shutting down" if self.draining else "ended the stream at its maximum age"
+            raise UnavailableError(Reason.DRAINING, f"the server {why}: open the stream again")
 
     async def _watch(
         self,
@@ -356,6 +453,15 @@ async def _write(context: Context, response: Any) -> None:
         ) from None
 
 
+async def _end_without_request(context: Context, method: str, max_s: float) -> None:
+    late = DeadlineExceededError(
+        Reason.DEADLINE_EXCEEDED,
+        f"the request of {_short(method)} did not arrive within {max_s:g} s: retry",
+    )
+    with suppress(grpc.aio.AbortError, asyncio.CancelledError):
+        await _abort(context, late, method, ((REQUEST_ID_KEY, _request_id(context)),))
+
+
 async def _abort(
     context: Context, error: DroverError, method: str, trailers: tuple[tuple[str, str], ...]
 ) -> None:
@@ -363,7 +469,7 @@ async def _abort(
     try:
         async with asyncio.timeout(STATUS_MAX_S):
             await abort_with(context, error, domain_of(method), trailers)
-    except TimeoutError:
+    except (TimeoutError, grpc.aio.InternalError):  # the client does not read, or has disconnected
         raise asyncio.CancelledError from None
 
 

@@ -7,13 +7,14 @@ from typing import Any, TypeVar, cast
 
 import grpc.aio
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from drover.metrics import table
 from drover.metrics.endpoint import Metrics
 from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
+from drover.rpc.bounds import INTERNAL_BOUNDS, Bounds
 from drover.rpc.health import ExplainedHealth
 from drover.rpc.interceptors import CallInterceptor, CheckCall
 from drover.rpc.open_files import connections_max
@@ -24,6 +25,7 @@ ServicerT = TypeVar("ServicerT")
 
 CONCURRENT_CALLS_MAX = 20_000
 WATCH_MAX_AGE_S = 1800.0
+_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 #: The service name in health checks of the storage; only served if the storage is Kafka.
 STORAGE_HEALTH = "drover.storage"
 
@@ -41,6 +43,8 @@ _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
+    # with a maximum of streams, gRPC also rejects calls while it frees the objects of ended ones
+    ("grpc.http.overload_protection", 0),
     # close connections that do not finish the handshake
     ("grpc.server_handshake_timeout_ms", 10_000),
 )
@@ -78,13 +82,15 @@ class RpcServer:
         listen: host:port; port 0 selects a free port.
         internal: Whether unary calls must have a deadline (services of the cluster); otherwise they
             get 60 s (admin).
-        watch_max_age_s: The maximum age of a Watch stream.
+        watch_max_age_s: The maximum age of a Watch stream, and of gRPC's health watches and
+            reflection streams.
         security: TLS and authorization.
         client_certificates: Over TLS, whether clients must have a certificate; otherwise they may
             use a token instead.
         metrics: The registry for the metrics of calls and health.
         open_files_percent: The maximum number of client connections, as a percentage of the
             process's open files. The server rejects further connections.
+        bounds: The bounds on calls; by default those of an internal or of a client port.
     """
 
     def __init__(
@@ -97,18 +103,24 @@ class RpcServer:
         client_certificates: bool = True,
         metrics: Metrics | None = None,
         open_files_percent: int = 75,
+        bounds: Bounds | None = None,
     ) -> None:
+        bounds = bounds or (INTERNAL_BOUNDS if internal else Bounds())
         self._listen = listen
         self._certificate = security.certificate
         self._credentials = security.server_credentials(client_certificates=client_certificates)
         self._address = ""
         self._interceptor = CallInterceptor(
-            internal=internal, watch_max_age_s=watch_max_age_s, guard=security.guard
+            internal=internal,
+            watch_max_age_s=watch_max_age_s,
+            guard=security.guard,
+            bounds=bounds,
         )
         self._server = grpc.aio.server(
             interceptors=(self._interceptor,),
             options=(
                 *_OPTIONS,
+                ("grpc.max_concurrent_streams", bounds.streams_per_connection_max),
                 ("grpc.max_allowed_incoming_connections", connections_max(open_files_percent)),
             ),
             maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
@@ -118,8 +130,8 @@ class RpcServer:
         self.metrics.add(self._interceptor.figures.samples)
         self._serving = False
         self._storage_serving: bool | None = None
-        self._health = ExplainedHealth(secure=security.certificate is not None)
-        self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
+        self._health = ExplainedHealth()
+        self._names = [_HEALTH, reflection.SERVICE_NAME]
         self._handlers = cast("grpc.aio.Server", _Handlers(self._server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
 
@@ -179,7 +191,10 @@ class RpcServer:
         Raises:
             ListenError: As ``bind``.
         """
-        reflection.enable_server_reflection(self._names, self._handlers)
+        # `enable_server_reflection` would add the servicer that holds a thread per stream
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(self._names), self._handlers
+        )
         await self.set_serving(False)
         address = self._address or self.bind()
         await self._server.start()
@@ -189,8 +204,7 @@ class RpcServer:
     async def set_serving(self, serving: bool) -> None:
         """Set the health status of all services."""
         self._serving = serving
-        for name in ("", *self._names):
-            await self._health.set(name, _status(serving))
+        self._health.set(("", *self._names), _status(serving))
 
     def explain_health(self, why_not: Callable[[], str]) -> None:
         """Set the function that returns the reason of NOT_SERVING for health checks."""
@@ -208,7 +222,7 @@ class RpcServer:
     async def set_storage_serving(self, serving: bool) -> None:
         """Set the health status of ``drover.storage``: whether it can be reached and written."""
         self._storage_serving = serving
-        await self._health.set(STORAGE_HEALTH, _status(serving))
+        self._health.set((STORAGE_HEALTH,), _status(serving))
 
     async def drain(self, grace_s: float) -> None:
         """Stop the server gracefully; idempotent.
@@ -218,7 +232,7 @@ class RpcServer:
         """
         if not self._interceptor.draining:
             _log.info("draining", grace_s=grace_s)
-        await self._health.enter_graceful_shutdown()
+        self._health.shut_down()
         self._interceptor.end_watches()
         await self._server.stop(grace_s)
 

@@ -53,13 +53,13 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[structlog.typing.Even
 
 @asynccontextmanager
 async def serving(
-    directory: Path, files: TlsFiles, *, client_certificates: bool = True
+    directory: Path, files: TlsFiles, *, client_certificates: bool = True, **options: Any
 ) -> AsyncIterator[Running]:
     access = directory / "access.yaml"
     grants = [{"certificate": NAME, "role": "internal"}, {"certificate": "ann", "role": "viewer"}]
     access.write_text(yaml.safe_dump({"grants": grants}))
     security = Security(renewed_certificate(files), CallGuard(Callers(renewed_grants(str(access)))))
-    running = await start(security=security, client_certificates=client_certificates)
+    running = await start(security=security, client_certificates=client_certificates, **options)
     try:
         yield running
     finally:
