@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote
 
-from drover.errors import Reason, UnauthenticatedError
+from drover.errors import Reason, UnauthenticatedError, UnavailableError
 from drover.rpc import AUTHOR_KEY
 from drover.security.grants import Grants
 from drover.security.principal import Principal
 from drover.security.renewed import Renewed
-from drover.security.tokens import TokenRejectedError, TokenVerifier
+from drover.security.tokens import KeysUnavailableError, TokenRejectedError, TokenVerifier
 
 PRINCIPAL_MAX_CHARS = 128
 _TOKEN_KEY = "authorization"
@@ -51,6 +51,7 @@ class Callers:
 
         Raises:
             UnauthenticatedError: MISSING_CREDENTIALS, INVALID_CREDENTIALS.
+            UnavailableError: SERVICE_UNREACHABLE: the keys of tokens cannot be fetched now.
         """
         principal = await self._find(context)
         return replace(principal, name=_printable(principal.name))
@@ -80,6 +81,12 @@ class Callers:
                 return grants.of_user(user.subject, user.groups)
             except TokenRejectedError as error:
                 why = str(error)
+            except KeysUnavailableError:
+                raise UnavailableError(
+                    Reason.SERVICE_UNREACHABLE,
+                    "the token cannot be verified: the keys at DROVER_JWKS cannot be fetched now."
+                    " Retry",
+                ) from None
         raise UnauthenticatedError(Reason.INVALID_CREDENTIALS, f"the token is rejected: {why}")
 
 

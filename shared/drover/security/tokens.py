@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import threading
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -24,7 +27,11 @@ LEEWAY_S = 30.0
 KEYS_MAX_AGE_S = 300.0
 #: The minimum interval between two fetches, also for tokens with an unknown key id.
 KEYS_MIN_AGE_S = 10.0
+#: The time limit of a fetch.
 FETCH_TIMEOUT_S = 5.0
+#: The maximum time that a call with an unknown key waits for a fetch, and how many calls wait.
+WAIT_MAX_S = 3.0
+WAITING_MAX = 100
 KEYS_MAX_BYTES = 1024 * 1024
 
 _log = structlog.get_logger("drover.security")
@@ -32,6 +39,10 @@ _log = structlog.get_logger("drover.security")
 
 class TokenRejectedError(Exception):
     """A token is rejected; the message has the reason and no part of the token."""
+
+
+class KeysUnavailableError(Exception):
+    """The keys that verify a token cannot be fetched now; the call may be retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class KeySource(Protocol):
         """The keys; they may be fetched again if ``key_id`` is unknown.
 
         Raises:
-            TokenRejectedError: There are no keys.
+            KeysUnavailableError: The key is unknown, and the keys cannot be fetched now.
         """
 
 
@@ -81,35 +92,95 @@ class KeyFile:
 
 
 class KeyUrl:
-    """Keys at a URL, fetched at the first use, when they are too old, and for an unknown key id."""
+    """Keys at a URL, fetched at the first use, when they are too old, and for an unknown key id.
+
+    They are fetched in the background, at most once per ``KEYS_MIN_AGE_S``. Only calls whose key is
+    unknown wait for it.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._keys: jwt.PyJWKSet | None = None
         self._fetched_s = -KEYS_MAX_AGE_S
-        self._tried_s = -KEYS_MIN_AGE_S
-        self._lock = asyncio.Lock()
+        self._tried_s = -KEYS_MAX_AGE_S
+        self._fetching: asyncio.Task[None] | None = None
+        self._thread_is_running = False
+        self._waiting_count = 0
 
     async def keys(self, key_id: str | None) -> jwt.PyJWKSet:
         """See ``KeySource``; if fetching fails, the previous keys stay."""
-        async with self._lock:
-            now_s = time.monotonic()
-            has_key = self._keys is not None and any(k.key_id == key_id for k in self._keys.keys)
-            is_due = not has_key or now_s - self._fetched_s >= KEYS_MAX_AGE_S
-            if is_due and now_s - self._tried_s >= KEYS_MIN_AGE_S:
-                self._tried_s = now_s
-                await self._fetch()
-            if self._keys is None:
-                raise TokenRejectedError("the keys that verify tokens cannot be fetched now")
-            return self._keys
+        has_key = self._has(key_id)
+        if not has_key or time.monotonic() - self._fetched_s >= KEYS_MAX_AGE_S:
+            self._start_fetching()
+        if not has_key:
+            await self._wait()
+            has_key = self._has(key_id)
+        if self._keys is None or (not has_key and self._fetched_s < self._tried_s):
+            raise KeysUnavailableError
+        return self._keys
+
+    def _has(self, key_id: str | None) -> bool:
+        keys = self._keys.keys if self._keys is not None else []
+        return any(key_id is None or each.key_id == key_id for each in keys)
+
+    def _start_fetching(self) -> None:
+        now_s = time.monotonic()
+        is_due = now_s - self._tried_s >= KEYS_MIN_AGE_S
+        if is_due and self._fetching is None and not self._thread_is_running:
+            self._tried_s = now_s
+            self._fetching = asyncio.create_task(self._fetch())
+
+    async def _wait(self) -> None:
+        """Wait for the fetch that is running, if any, unless too many calls do."""
+        if self._fetching is None or self._waiting_count >= WAITING_MAX:
+            return
+        self._waiting_count += 1
+        try:
+            await asyncio.wait([self._fetching], timeout=WAIT_MAX_S)
+        finally:
+            self._waiting_count -= 1
 
     async def _fetch(self) -> None:
         try:
-            self._keys = _parse_keys(self._url, await asyncio.to_thread(_get, self._url))
-        except (OSError, ValueError, InvalidArgumentError) as error:
-            _log.warning("the JWKS cannot be fetched", url=self._url, why=str(error))
+            async with asyncio.timeout(FETCH_TIMEOUT_S):
+                self._keys = await self._in_thread()
+        except TimeoutError:
+            self._warn(f"there was no complete answer within {FETCH_TIMEOUT_S:g} s")
+        except (OSError, ValueError, HTTPException, InvalidArgumentError) as error:
+            self._warn(str(error))
         else:
             self._fetched_s = time.monotonic()
+        finally:
+            self._fetching = None
+
+    def _warn(self, why: str) -> None:
+        _log.warning("the JWKS cannot be fetched", url=self._url, why=why)
+
+    def _in_thread(self) -> "asyncio.Future[jwt.PyJWKSet]":
+        """Fetch in a separate thread: a slow server must not hold one of the shared threads."""
+        loop = asyncio.get_running_loop()
+        fetched: asyncio.Future[jwt.PyJWKSet] = loop.create_future()
+
+        def ended(outcome: jwt.PyJWKSet | Exception) -> None:
+            self._thread_is_running = False
+            if fetched.done():
+                return
+            if isinstance(outcome, Exception):
+                fetched.set_exception(outcome)
+            else:
+                fetched.set_result(outcome)
+
+        def fetch() -> None:
+            try:
+                outcome: jwt.PyJWKSet | Exception = _parse_keys(self._url, _get(self._url))
+            except Exception as error:  # noqa: BLE001 - the caller decides
+                outcome = error
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ended, outcome)
+
+        self._thread_is_running = True
+        threading.Thread(target=fetch, name="jwks", daemon=True).start()
+        return fetched
 
 
 def key_source(place: str) -> KeySource:
@@ -140,6 +211,7 @@ class TokenVerifier:
 
         Raises:
             TokenRejectedError: The token is rejected.
+            KeysUnavailableError: The token cannot be verified now.
         """
         try:
             header = jwt.get_unverified_header(token)
@@ -204,8 +276,17 @@ def _parse_keys(place: str, text: str) -> jwt.PyJWKSet:
 
 def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as response:
-        data: bytes = response.read(KEYS_MAX_BYTES)
-    return data.decode()
+        return _read_in_time(response).decode()
+
+
+def _read_in_time(response: HTTPResponse) -> bytes:
+    """The body; a server that sends it slowly must not hold the thread."""
+    deadline_s, data = time.monotonic() + FETCH_TIMEOUT_S, b""
+    while part := response.read1(KEYS_MAX_BYTES - len(data)):
+        data += part
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the answer takes too long")
+    return data
 
 
 def _unusable(text: str) -> InvalidArgumentError:

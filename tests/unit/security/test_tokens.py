@@ -1,7 +1,9 @@
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from drover.errors import InvalidArgumentError
 from drover.security import renewed, tokens
 from drover.security.tokens import (
+    KeysUnavailableError,
     TokenRejectedError,
     TokenRules,
     TokenUser,
     TokenVerifier,
     key_source,
 )
+from tests.support.waiting import wait_until_async
 from tests.support.web_tokens import KEY, claims, jwks, unsigned
 from tests.support.web_tokens import signed as token
 
@@ -104,10 +109,13 @@ class Issuer(ThreadingHTTPServer):
     def __init__(self) -> None:
         issuer = self
         self.text, self.code, self.asked = jwks(one=KEY), 200, 0
+        self.answers = threading.Event()
+        self.answers.set()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.asked += 1
+                issuer.answers.wait(20)
                 self.send_response(issuer.code)
                 self.end_headers()
                 self.wfile.write(issuer.text.encode())
@@ -125,6 +133,7 @@ def issuer() -> Iterator[Issuer]:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
+        running.answers.set()
         running.shutdown()
         thread.join()
 
@@ -153,13 +162,77 @@ async def test_an_issuer_that_is_away_leaves_the_keys_that_are_known(
     monkeypatch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
     verifier = TokenVerifier(key_source(issuer.url), RULES)
     issuer.code = 500
-    with pytest.raises(TokenRejectedError, match="cannot be fetched now"):
+    with pytest.raises(KeysUnavailableError):
         await verifier.user(token())
     issuer.code = 200
     await verifier.user(token())
     issuer.text = "<html>"
     await verifier.user(token())
-    assert issuer.asked == 3
+    await wait_until_async(lambda: issuer.asked == 3)
+    await verifier.user(token())
+
+
+async def test_a_silent_issuer_delays_no_token_with_a_known_key(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
+    monkeypatch.setattr(tokens, "WAITING_MAX", 2)
+    monkeypatch.setattr(tokens, "WAIT_MAX_S", 60.0)
+    verifier = TokenVerifier(key_source(issuer.url), RULES)
+    await verifier.user(token())
+    issuer.answers.clear()
+    unknown = token(OTHER_KEY, "two", "RS256")
+    waiting = [asyncio.ensure_future(verifier.user(unknown)) for _ in range(2)]
+    await wait_until_async(lambda: issuer.asked == 2)
+    await verifier.user(token())
+    with pytest.raises(KeysUnavailableError):
+        await verifier.user(unknown)  # enough calls wait
+    monkeypatch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
+    await verifier.user(token())  # keys that are too old are fetched in the background
+    assert not any(each.done() for each in waiting)
+    assert issuer.asked == 2, "one fetch at a time"
+    issuer.text = jwks(one=KEY, two=OTHER_KEY)
+    issuer.answers.set()
+    for each in waiting:
+        assert (await each).subject == "ann"
+
+
+async def test_a_wait_for_an_unknown_key_is_bounded(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "WAIT_MAX_S", 0.01)
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.05)
+    issuer.answers.clear()
+    verifier = TokenVerifier(key_source(issuer.url), RULES)
+    with pytest.raises(KeysUnavailableError):
+        await verifier.user(token())
+
+
+async def test_an_answer_that_drips_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.2)
+    with structlog.testing.capture_logs() as events, socket.create_server(("127.0.0.1", 0)) as own:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = own.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not ended.wait(0.01):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:  # the client has given up
+                        ended.set()
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        verifier = TokenVerifier(key_source(f"http://127.0.0.1:{own.getsockname()[1]}/jwks"), RULES)
+        with pytest.raises(KeysUnavailableError):
+            await verifier.user(token())
+        await wait_until_async(ended.is_set)
+        thread.join()
+    assert [each["event"] for each in events] == ["the JWKS cannot be fetched"]
 
 
 @pytest.mark.parametrize(
