@@ -10,7 +10,7 @@ from drover.api.connect.v1 import connect_service_pb2
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.status_store.v1 import status_store_service_pb2
 from drover.api.worker.v1 import worker_service_pb2
-from drover.rpc.roles import ACCESS, Access, Scope, access_of
+from drover.rpc.roles import ACCESS, Access, Effect, Scope, access_of
 from drover.security.principal import Role
 from tests.support.descriptors import elements
 from tests.support.repository import REPOSITORY
@@ -60,9 +60,28 @@ def test_the_role_fits_the_request(method: MethodDescriptor) -> None:
         fields = {field.name for field in method.input_type.fields}
         assert fields & {"name", "config"}, "has neither name nor config: choose another scope"
     reads = rpc.startswith(READS)
-    assert access.changes is (not reads) or access.role is Role.INTERNAL
+    assert (access.effect is Effect.CHANGES) is (not reads) or access.role is Role.INTERNAL
     if access.role is Role.VIEWER:
         assert reads, "changes something: a viewer may only read"
+
+
+def test_reads_of_records_validations_and_what_the_config_store_serves_are_audited() -> None:
+    audited = {
+        f"{service.rpartition('.')[2]}.{rpc}"
+        for service, rpcs in ACCESS.items()
+        for rpc, access in rpcs.items()
+        if access.effect is Effect.READS
+    }
+    assert audited == {
+        "ConnectService.WatchTopic",
+        "ConnectService.GetTopicRecordCount",
+        "ConnectService.ValidateConfig",
+        "ConfigStoreService.GetSnapshot",
+        "ConfigStoreService.WatchConfigs",
+        "ConfigStoreService.GetConnectorHistory",
+    }
+    stored = ACCESS["drover.api.config_store.v1.ConfigStoreService"]
+    assert [rpc for rpc, access in stored.items() if not access.audited] == ["GetEndOffset"]
 
 
 def test_what_the_table_lacks_is_for_services_alone() -> None:

@@ -1,10 +1,12 @@
-"""The audit log: one JSON line per call that changes something, separate from other logs."""
+"""The audit log: one JSON line per call that belongs in it, separate from other logs."""
 
+import asyncio
 import json
 import logging
 import logging.handlers
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +22,10 @@ from drover.model.secrets import MASK, sounds_secret
 STDOUT = "stdout"
 TEXT_MAX_CHARS = 200
 ENTRIES_MAX = 200
+#: The maximum number of lines per second about callers without a grant. The others are counted, and
+#: a line has their number.
+UNKNOWN_LINES_MAX = 10
+UNKNOWN_COUNT_EVERY_S = 10.0
 #: Connector settings with values that are never secret. Only the plugin knows which other settings
 #: are secret, and this process may not have the plugin, so their values are masked.
 _SHOWN_SETTINGS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
@@ -28,20 +34,26 @@ _log = structlog.get_logger("drover.rpc")
 
 
 class AuditLog:
-    """Writes one line for each call that changes something, successful or not.
+    """Writes a line for each call that belongs in the log, successful or not.
 
-    If a line cannot be written, the service logs an error and the call continues.
+    If a line cannot be written, the service logs an error.
 
     Args:
         place: A file, or "stdout". The file is created if missing; log rotation may move it.
+        required: Whether a call is rejected if its line cannot be written. Then a line is also
+            written before each call.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG: the file cannot be written.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, required: bool = False) -> None:
+        self.required = required
+        self._handler = _handler(place)
         self._logger = logging.Logger("drover.audit", logging.INFO)
-        self._logger.addHandler(_handler(place))
+        self._logger.addHandler(self._handler)
+        self._unknown_second, self._unknown_lines = 0, 0
+        self._left_out_count = 0
 
     def write(
         self,
@@ -53,8 +65,9 @@ class AuditLog:
         request: Message | None,
         outcome: str,
         reason: str,
-    ) -> None:
-        """Write a line.
+        known: bool = True,
+    ) -> bool:
+        """Write a line; False if that failed.
 
         Args:
             method: gRPC's name of the method.
@@ -62,12 +75,15 @@ class AuditLog:
             peer: The caller's address.
             request_id: The request id, as in the other logs.
             request: The request; None if it was not decoded.
-            outcome: The gRPC status code.
+            outcome: The gRPC status code; STARTED before the call, OPENED for a stream.
             reason: The error's reason; empty for OK.
+            known: Whether the caller has a grant; lines about others are limited.
         """
+        if not known and self._is_above_limit():
+            return True
         service, _, rpc = method.removeprefix("/").rpartition("/")
         line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "time": _now(),
             "principal": principal,
             "call": rpc,
             "service": service,
@@ -77,7 +93,32 @@ class AuditLog:
             "peer": peer,
             "request_id": request_id,
         }
+        return self._append(line)
+
+    def _append(self, line: Mapping[str, Any]) -> bool:
+        self._handler.failed = False
         self._logger.info(json.dumps(line, ensure_ascii=False))
+        return not self._handler.failed
+
+    def _is_above_limit(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._unknown_second:
+            self._unknown_second, self._unknown_lines = second, 0
+        self._unknown_lines += 1
+        if self._unknown_lines <= UNKNOWN_LINES_MAX:
+            return False
+        self._left_out_count += 1
+        if self._left_out_count == 1:
+            asyncio.get_running_loop().call_later(UNKNOWN_COUNT_EVERY_S, self._write_count)
+        return True
+
+    def _write_count(self) -> None:
+        count, self._left_out_count = self._left_out_count, 0
+        self._append({"time": _now(), "principal": "", "left_out_calls_of_unknown_callers": count})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def summarize(request: Message) -> dict[str, Any]:
@@ -118,7 +159,7 @@ def _text(value: object) -> Any:
     return value
 
 
-def _handler(place: str) -> logging.Handler:
+def _handler(place: str) -> "_ErrorLoggingHandler":
     if place == STDOUT:
         return _StdoutHandler(sys.stdout)
     try:
@@ -133,9 +174,13 @@ def _handler(place: str) -> logging.Handler:
 
 
 class _ErrorLoggingHandler(logging.Handler):
+    #: Whether the last line could not be written.
+    failed = False
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Write an error to the service's log instead of a traceback to stderr."""
         del record
+        self.failed = True
         _log.error("a line of the audit log cannot be written", why=str(sys.exc_info()[1]))
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import grpc.aio
 from google.protobuf.message import Message
 
-from drover.errors import DroverError, PermissionDeniedError, Reason
+from drover.errors import DroverError, PermissionDeniedError, Reason, UnavailableError
 from drover.rpc.audit import AuditLog
 from drover.rpc.callers import PRINCIPAL_MAX_CHARS, Callers, unverified_principal
 from drover.rpc.logs import current_request_id
@@ -17,6 +17,10 @@ from drover.rpc.roles import Scope, access_of, connector_of
 from drover.security.principal import Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_UNKNOWN = Principal("", ())
+#: The status codes of calls that this process rejects because of their caller.
+_REJECTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 _principal: ContextVar[Principal | None] = ContextVar("drover_principal", default=None)
 
@@ -31,7 +35,8 @@ class CallGuard:
 
     Args:
         callers: Identifies callers; None to allow all calls.
-        audit: Gets a line for each call that changes something; None for no audit log.
+        audit: Gets a line for each call that belongs in it and for each rejected call; None for no
+            audit log.
     """
 
     def __init__(self, callers: Callers | None = None, audit: AuditLog | None = None) -> None:
@@ -48,7 +53,7 @@ class CallGuard:
         try:
             principal = await self._identify(context)
         except DroverError as error:
-            self._audit_call(method, context, Principal(""), None, error.code, error.reason)
+            self._audit_call(method, context, _UNKNOWN, None, error.code, error.reason)
             raise
         _principal.set(principal)
         return principal
@@ -58,7 +63,7 @@ class CallGuard:
         try:
             principal = await self._identify(context)
         except DroverError:
-            principal = Principal("", ())
+            principal = _UNKNOWN
         _principal.set(principal)
         return principal
 
@@ -97,8 +102,27 @@ class CallGuard:
         return self._callers is None
 
     @contextmanager
-    def audited(self, method: str, context: Context, request: Message) -> Iterator[None]:
-        """Write the outcome of an admitted call to the audit log."""
+    def audited(
+        self, method: str, context: Context, request: Message, *, stream: bool = False
+    ) -> Iterator[None]:
+        """Write an admitted call to the audit log: its outcome, or that a stream was opened.
+
+        If the audit log is required, also write that the call starts.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE: the audit log is required and cannot be written;
+                the call has no effect.
+        """
+        required = self._audit is not None and self._audit.required
+        if stream or required:
+            first = "OPENED" if stream else "STARTED"
+            written = self._audit_call(method, context, current_principal(), request, first, "")
+            if required and not written:
+                raise UnavailableError(
+                    Reason.STORAGE_UNAVAILABLE,
+                    "the audit log cannot be written, and DROVER_AUDIT_REQUIRED=true rejects calls"
+                    " without a line in it: ask an administrator to make DROVER_AUDIT_LOG writable",
+                )
         code, reason = "CANCELLED", ""
         try:
             yield
@@ -110,7 +134,12 @@ class CallGuard:
             code = "INTERNAL"
             raise
         finally:
-            self._audit_call(method, context, current_principal(), request, code, reason)
+            if not stream or code in _REJECTED:
+                self._audit_call(method, context, current_principal(), request, code, reason)
+
+    def audit_rejection(self, method: str, context: Context, error: DroverError) -> None:
+        """Write a rejected call of gRPC's own services to the audit log."""
+        self._audit_call(method, context, current_principal(), None, error.code, error.reason)
 
     async def _identify(self, context: Context) -> Principal:
         if self._callers is None:
@@ -144,14 +173,17 @@ class CallGuard:
         request: Message | None,
         code: str,
         reason: str,
-    ) -> None:
-        if self._audit is not None and access_of(method).changes:
-            self._audit.write(
-                method=method,
-                principal=principal.name,
-                peer=unquote(context.peer()),
-                request_id=current_request_id(),
-                request=request,
-                outcome=code,
-                reason=reason,
-            )
+    ) -> bool:
+        """Write a line if the call belongs in the audit log; False if that failed."""
+        if self._audit is None or not (access_of(method).audited or code in _REJECTED):
+            return True
+        return self._audit.write(
+            method=method,
+            principal=principal.name,
+            peer=unquote(context.peer()),
+            request_id=current_request_id(),
+            request=request,
+            outcome=code,
+            reason=reason,
+            known=bool(principal.grants),
+        )

@@ -275,6 +275,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
             async def serve(data: bytes) -> None:
                 request = self._guard.admit(method, context, lambda: decode(data))
+                with self._guard.audited(method, context, request, stream=True):
+                    await send(request)
+
+            async def send(request: Any) -> None:
                 if watching:
                     has_same_rights = partial(self._guard.has_same_rights, method, context, request)
                     await self._watch(behavior(request, context), context, has_same_rights)
@@ -372,12 +376,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if principal.grants:
             return self._streams.take(host)
         if self._internal:
-            raise PermissionDeniedError(
+            error = PermissionDeniedError(
                 Reason.MISSING_ROLE,
                 f"{_short(method)} needs a role at this port, and {principal.name!r} has none: ask"
                 " an administrator to grant one in the access file. Health's Check needs none",
                 metadata={"principal": principal.name},
             )
+            self._guard.audit_rejection(method, context, error)
+            raise error
         return self._unknown_streams.take(host)
 
     async def _serve_foreign(self, responses: AsyncIterable[Any], context: Context) -> None:

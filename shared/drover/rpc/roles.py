@@ -20,6 +20,17 @@ class Scope(StrEnum):
     CONNECTOR = auto()
 
 
+class Effect(StrEnum):
+    """What a call does, for the audit log."""
+
+    #: Reads what has no secrets or records, or is an operation that services repeat all the time.
+    PLAIN = auto()
+    #: Reads records or secrets, or runs connectors' code; belongs in the audit log.
+    READS = auto()
+    #: Changes something; belongs in the audit log.
+    CHANGES = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The rights that a call requires.
@@ -27,12 +38,17 @@ class Access:
     Attributes:
         role: The minimum role.
         scope: The scope of the role.
-        changes: Whether the call changes something and belongs in the audit log.
+        effect: What the call does.
     """
 
     role: Role
     scope: Scope = Scope.CLUSTER
-    changes: bool = False
+    effect: Effect = Effect.PLAIN
+
+    @property
+    def audited(self) -> bool:
+        """Whether each call belongs in the audit log; a rejected call always does."""
+        return self.effect is not Effect.PLAIN
 
     def allows(self, principal: Principal, request: Any) -> bool:
         """Whether a caller may make this call with this request."""
@@ -41,7 +57,7 @@ class Access:
         if self.scope is Scope.ANY:
             return principal.may_for_some(self.role)
         name = connector_of(request)
-        if not name and not self.changes:
+        if not name and self.effect is not Effect.CHANGES:
             return principal.may_for_some(self.role)
         return principal.may(self.role, name)
 
@@ -55,15 +71,17 @@ def connector_of(request: Any) -> str:
 
 
 _INTERNAL = Access(Role.INTERNAL)
+_INTERNAL_READ = Access(Role.INTERNAL, effect=Effect.READS)
+_INTERNAL_CHANGE = Access(Role.INTERNAL, effect=Effect.CHANGES)
 _READ = Access(Role.VIEWER)
 _READ_ANY = Access(Role.VIEWER, Scope.ANY)
 _READ_CONNECTOR = Access(Role.VIEWER, Scope.CONNECTOR)
-_TRY = Access(Role.OPERATOR, Scope.CONNECTOR)
-_OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, changes=True)
-_ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, changes=True)
-_READ_RECORDS = Access(Role.OPERATOR)
-_OPERATE_CLUSTER = Access(Role.OPERATOR, changes=True)
-_ADMINISTER_CLUSTER = Access(Role.ADMIN, changes=True)
+_TRY = Access(Role.OPERATOR, Scope.CONNECTOR, Effect.READS)
+_OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, effect=Effect.CHANGES)
+_ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, effect=Effect.CHANGES)
+_READ_RECORDS = Access(Role.OPERATOR, effect=Effect.READS)
+_OPERATE_CLUSTER = Access(Role.OPERATOR, effect=Effect.CHANGES)
+_ADMINISTER_CLUSTER = Access(Role.ADMIN, effect=Effect.CHANGES)
 
 #: By service and RPC. A preview reads real records with the cluster's credentials, as a running
 #: connector does; so a preview or a plan requires the same role as creating a connector. Topics
@@ -124,31 +142,31 @@ ACCESS: dict[str, dict[str, Access]] = {
         "ClaimTask": _INTERNAL,
         "CommitOffsets": _INTERNAL,
         "FetchOffsets": _INTERNAL,
-        "AlterOffsets": _INTERNAL,
-        "DeleteOffsets": _INTERNAL,
+        "AlterOffsets": _INTERNAL_CHANGE,
+        "DeleteOffsets": _INTERNAL_CHANGE,
         "CommitGroupOffsets": _INTERNAL,
     },
     "drover.api.config_store.v1.ConfigStoreService": {
-        "GetSnapshot": _INTERNAL,
-        "WatchConfigs": _INTERNAL,
+        "GetSnapshot": _INTERNAL_READ,
+        "WatchConfigs": _INTERNAL_READ,
         "GetEndOffset": _INTERNAL,
-        "ClaimWriter": _INTERNAL,
-        "PutConnectorConfig": _INTERNAL,
-        "DeleteConnector": _INTERNAL,
-        "PutTaskConfigs": _INTERNAL,
-        "PutTargetState": _INTERNAL,
-        "PutRestartRequest": _INTERNAL,
-        "PutTaskCount": _INTERNAL,
-        "PutSessionKey": _INTERNAL,
-        "PutLoggerLevel": _INTERNAL,
-        "GetConnectorHistory": _INTERNAL,
+        "ClaimWriter": _INTERNAL_CHANGE,
+        "PutConnectorConfig": _INTERNAL_CHANGE,
+        "DeleteConnector": _INTERNAL_CHANGE,
+        "PutTaskConfigs": _INTERNAL_CHANGE,
+        "PutTargetState": _INTERNAL_CHANGE,
+        "PutRestartRequest": _INTERNAL_CHANGE,
+        "PutTaskCount": _INTERNAL_CHANGE,
+        "PutSessionKey": _INTERNAL_CHANGE,
+        "PutLoggerLevel": _INTERNAL_CHANGE,
+        "GetConnectorHistory": _INTERNAL_READ,
     },
     "drover.api.status_store.v1.StatusStoreService": {
         "PutStatuses": _INTERNAL,
         "GetSnapshot": _INTERNAL,
         "WatchStatuses": _INTERNAL,
         "PutTopicStatuses": _INTERNAL,
-        "DeleteTopicStatuses": _INTERNAL,
+        "DeleteTopicStatuses": _INTERNAL_CHANGE,
         "Flush": _INTERNAL,
     },
     "drover.api.worker.v1.WorkerService": {

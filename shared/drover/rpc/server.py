@@ -90,7 +90,8 @@ class RpcServer:
         metrics: The registry for the metrics of calls and health.
         open_files_percent: The maximum number of client connections, as a percentage of the
             process's open files. The server rejects further connections.
-        bounds: The bounds on calls; by default those of an internal or of a client port.
+        bounds: The bounds on calls; by default ``INTERNAL_BOUNDS`` for an internal port,
+            otherwise ``Bounds()``.
     """
 
     def __init__(

@@ -171,8 +171,10 @@ class ServiceSettings(BaseSettings):
         jwt_audience: The required audience of tokens.
         jwt_issuer: The required issuer of tokens; empty to accept all issuers.
         jwt_groups_claim: The claim of a token that lists the user's groups.
-        audit_log: The audit log of calls that change something: a file, or ``stdout``. The default
-            is ``stdout`` with an access file, otherwise no audit log.
+        audit_log: The audit log of changes, reads of records, validations and rejected calls: a
+            file, or ``stdout``. The default is ``stdout`` with an access file, otherwise no audit
+            log.
+        audit_required: Whether to reject calls whose line in the audit log cannot be written.
     """
 
     model_config = SettingsConfigDict(
@@ -207,6 +209,7 @@ class ServiceSettings(BaseSettings):
     jwt_issuer: str = ""
     jwt_groups_claim: str = "groups"
     audit_log: str = ""
+    audit_required: bool = False
 
     @model_validator(mode="after")
     def _tls_is_complete(self) -> Self:
@@ -223,6 +226,8 @@ class ServiceSettings(BaseSettings):
             )
         if self.jwks and not (self.access_file and self.jwt_audience):
             raise ValueError("DROVER_JWKS needs DROVER_ACCESS_FILE and DROVER_JWT_AUDIENCE")
+        if self.audit_required and not (self.access_file or self.audit_log):
+            raise ValueError("DROVER_AUDIT_REQUIRED needs DROVER_AUDIT_LOG: set it to a file")
         return self
 
     @model_validator(mode="after")
@@ -285,7 +290,7 @@ class ServiceSettings(BaseSettings):
             InvalidArgumentError: INVALID_CONFIG: a file cannot be used; the message names it.
         """
         place = self.audit_log or (STDOUT if self.access_file else "")
-        audit = AuditLog(place) if place else None
+        audit = AuditLog(place, required=self.audit_required) if place else None
         if not self.tls_cert:
             return Security(guard=CallGuard(audit=audit))
         certificate = renewed_certificate(

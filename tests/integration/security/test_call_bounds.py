@@ -50,7 +50,7 @@ async def code_of(call: Any) -> grpc.StatusCode:
 
 
 async def watches(connection: grpc.aio.Channel, count: int) -> list[Any]:
-    """Open health watches one by one; those that are refused have ended."""
+    """Open health watches one by one; a refused one has ended."""
     stub: Any = health_pb2_grpc.HealthStub(connection)
     calls = [stub.Watch(CHECK) for _ in range(count)]
     await asyncio.gather(*(call.read() for call in calls), return_exceptions=True)

@@ -22,6 +22,7 @@ from drover.errors import (
     PermissionDeniedError,
     Reason,
     UnauthenticatedError,
+    UnavailableError,
 )
 from drover.model.secrets import MASK
 from drover.rpc.roles import access_of
@@ -83,8 +84,10 @@ async def error_of(call: Any) -> DroverError:
     return from_rpc_error(caught.value)
 
 
-def audited(directory: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
+def audited(directory: Path, service: str = "ConnectService") -> list[dict[str, Any]]:
+    """The lines of one service in the audit log."""
+    lines = map(json.loads, (directory / "audit.log").read_text().splitlines())
+    return [line for line in lines if line["service"].endswith(f".{service}")]
 
 
 async def code_of(connection: grpc.aio.Channel, method: MethodDescriptor) -> grpc.StatusCode:
@@ -173,6 +176,12 @@ async def test_a_forwarded_change_keeps_its_principal_and_is_audited_once(
         request = pb.GetConnectorHistoryRequest(name="orders")
         (change,) = (await follower.stub.GetConnectorHistory(request, timeout=20)).changes
         assert change.author == "drover-admin"
+    (put,) = (
+        line
+        for line in audited(tmp_path, "ConfigStoreService")
+        if line["call"] == "PutConnectorConfig"
+    )
+    assert (put["principal"], put["request"]["author"]) == ("drover-service", "drover-admin")
     lines = audited(tmp_path)
     assert [(line["call"], line["principal"], line["outcome"]) for line in lines] == [
         ("DeleteConnector", "drover-viewer", "PERMISSION_DENIED"),
@@ -183,6 +192,77 @@ async def test_a_forwarded_change_keeps_its_principal_and_is_audited_once(
         "name": "orders",
         "config": {"connector.class": SOURCE, "db.login": MASK, "topic": "t"},
     }
+
+
+async def test_validations_reads_of_records_and_rejected_calls_are_audited(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs)
+    config = {"name": "a", "connector.class": SOURCE, "db.login": "hunter2", "topic": "t"}
+    async with secured(tmp_path, certs) as cluster:
+        (worker,) = cluster.workers
+        await worker.stub.ValidateConfig(pb.ValidateConfigRequest(config=config), timeout=20)
+        await error_of(anext(aiter(worker.stub.WatchTopic(pb.WatchTopicRequest(), timeout=20))))
+        for path, address in (
+            ("connect.v1.ConnectService/WatchTopic", worker.address),
+            ("worker.v1.WorkerService/Forward", worker.internal_address),
+            ("status_store.v1.StatusStoreService/Flush", cluster.addresses["status_store_address"]),
+            (
+                "coordinator.v1.CoordinatorService/Heartbeat",
+                cluster.addresses["coordinator_address"],
+            ),
+        ):
+            async with as_role(certs, "viewer", address) as connection:
+                call: Any = connection.stream_unary(f"/drover.api.{path}")(iter([b""]), timeout=20)
+                assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+        unguarded = await cluster.add_worker(tls_client_auth="none")
+        async with with_token(certs, "no-token", unguarded.address) as connection:
+            stub: Any = ConnectServiceStub(connection)
+            await error_of(stub.ListConnectors(pb.ListConnectorsRequest(), timeout=20))
+    seen = [
+        (line["call"], line["principal"], line["outcome"])
+        for service in ("ConnectService", "WorkerService", "StatusStoreService")
+        for line in audited(tmp_path, service)
+    ]
+    admin, viewer, denied = "drover-admin", "drover-viewer", "PERMISSION_DENIED"
+    assert seen == [
+        ("ValidateConfig", admin, "OK"),
+        ("WatchTopic", admin, "OPENED"),
+        ("WatchTopic", viewer, denied),
+        ("ListConnectors", "", "UNAUTHENTICATED"),
+        ("Forward", viewer, denied),
+        ("Flush", viewer, denied),
+    ]
+    (beat,) = audited(tmp_path, "CoordinatorService")
+    assert (beat["call"], beat["principal"], beat["outcome"]) == ("Heartbeat", viewer, denied)
+
+
+async def test_a_required_audit_log_that_cannot_be_written_stops_changes_but_no_reads(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs)
+    async with WorkerCluster(tmp_path, certificates=certs) as cluster:
+        worker = await cluster.add_worker(audit_log="/dev/full", audit_required=True)
+        await cluster.settled(worker)
+        error = await error_of(create(worker, worker.stub, "orders"))
+        assert isinstance(error, UnavailableError)
+        assert "DROVER_AUDIT_REQUIRED=true rejects calls" in error.message
+        listed = await worker.stub.ListConnectors(pb.ListConnectorsRequest(), timeout=20)
+        assert not listed.connectors
+
+
+async def test_a_required_audit_log_names_a_change_before_it_starts(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs)
+    async with WorkerCluster(tmp_path, certificates=certs) as cluster:
+        worker = await cluster.add_worker(audit_required=True)
+        await cluster.settled(worker)
+        await create(worker, worker.stub, "orders")
+    assert [(line["call"], line["outcome"]) for line in audited(tmp_path)] == [
+        ("CreateConnector", "STARTED"),
+        ("CreateConnector", "OK"),
+    ]
 
 
 async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it_is_revoked(

@@ -1,17 +1,22 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.secrets import MASK
-from drover.rpc.audit import AuditLog, summarize
+from drover.rpc import audit as audit_module
+from drover.rpc.audit import UNKNOWN_LINES_MAX, AuditLog, summarize
+from tests.support.waiting import wait_until_async
 
 
-def tell(audit: AuditLog, request: pb.CreateConnectorRequest | None = None) -> None:
-    audit.write(
+def tell(
+    audit: AuditLog, request: pb.CreateConnectorRequest | None = None, *, known: bool = True
+) -> bool:
+    return audit.write(
         method="/drover.api.connect.v1.ConnectService/CreateConnector",
         principal="ann",
         peer="ipv4:127.0.0.1:1",
@@ -19,6 +24,7 @@ def tell(audit: AuditLog, request: pb.CreateConnectorRequest | None = None) -> N
         request=request,
         outcome="OK",
         reason="",
+        known=known,
     )
 
 
@@ -65,9 +71,28 @@ def test_what_is_long_is_cut_and_counted() -> None:
 def test_a_line_that_cannot_be_written_is_told_of_and_does_no_harm() -> None:
     audit = AuditLog("/dev/full")
     with structlog.testing.capture_logs() as events:
-        tell(audit)
-    assert [event["event"] for event in events] == ["a line of the audit log cannot be written"]
+        assert not tell(audit)
+        assert not tell(audit)
+    assert {event["event"] for event in events} == {"a line of the audit log cannot be written"}
     assert "No space left" in events[0]["why"]
+
+
+async def test_lines_about_unknown_callers_are_limited_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "UNKNOWN_COUNT_EVERY_S", 0.01)
+    monkeypatch.setattr(audit_module, "time", SimpleNamespace(monotonic=lambda: 7.5))
+    audit = AuditLog(str(tmp_path / "audit.log"))
+    for _ in range(100):
+        assert tell(audit, known=False)
+    assert tell(audit)
+
+    def lines() -> list[dict[str, object]]:
+        return [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+
+    assert len(lines()) == UNKNOWN_LINES_MAX + 1
+    await wait_until_async(lambda: len(lines()) == UNKNOWN_LINES_MAX + 2)
+    assert lines()[-1]["left_out_calls_of_unknown_callers"] == 100 - UNKNOWN_LINES_MAX
 
 
 def test_stdout_is_a_place_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,11 @@ def test_tokens_that_are_signed_need_an_audience() -> None:
     assert "DROVER_ACCESS_FILE" in fault_of(jwks="keys.json", jwt_audience="drover")
 
 
+def test_an_audit_log_that_is_required_needs_a_place() -> None:
+    assert "DROVER_AUDIT_LOG" in fault_of(audit_required=True)
+    load_settings(CoordinatorSettings, audit_required=True, audit_log="stdout")
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     init_certificates(tmp_path / "certs")
     good = tls_settings(tmp_path / "certs")
