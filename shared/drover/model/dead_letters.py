@@ -8,6 +8,11 @@ DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 REPLAY = "errors.deadletterqueue.replay"
 REPLAY_WHERE = "errors.deadletterqueue.replay.where"
 
+#: Kafka Connect's names of the context headers (KIP-298).
+HEADER_PREFIX = "__connect.errors."
+#: The header with the connector that wrote the dead letter.
+CONNECTOR_HEADER = f"{HEADER_PREFIX}connector.name"
+
 _FORM = "must be partition:from-to, separated by commas, such as 0:5-120"
 _OFFSET_MAX = 2**63 - 1
 
@@ -19,6 +24,12 @@ class ReplayRange:
     partition: int
     start_offset: int
     end_offset: int
+
+
+def condition_of_connector(name: str) -> str:
+    """The condition that a dead letter of this connector meets, for ``REPLAY_WHERE``."""
+    quoted = name.replace("'", "''")
+    return f"headers.{CONNECTOR_HEADER}='{quoted}'"
 
 
 def parse_ranges(text: str) -> tuple[ReplayRange, ...]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.model.dead_letters import HEADER_PREFIX
 from drover.pipeline.report import FailedRecord
 from drover.record.batch import (
     HEADERS,
@@ -20,8 +21,6 @@ from drover.record.batch import (
 from drover.record.json import schemaless
 from drover.record.schema import is_schemaless
 
-#: Kafka Connect's names of the context headers (KIP-298).
-HEADER_PREFIX = "__connect.errors."
 #: Headers with the position of a record.
 _PLACE = frozenset({"topic", "partition", "offset", "origin"})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from drover.pipeline.dead_letters import HEADER_PREFIX
+from drover.model.dead_letters import HEADER_PREFIX
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
 from drover.record.batch import (

@@ -17,6 +17,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.client.calls import channel
 from drover.client.secure import channel_credentials
+from drover.dataplane.store import EmbeddedStore
 from drover.errors import (
     DroverError,
     PermissionDeniedError,
@@ -24,6 +25,7 @@ from drover.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY_WHERE
 from drover.model.secrets import MASK
 from drover.rpc.roles import access_of
 from drover.rpc.status import from_rpc_error
@@ -33,7 +35,8 @@ from drover.security.development_ca import ACCESS_FILE, ROLES, files_of, init_ce
 from drover.security.grants import token_sha256
 from drover.security.principal import Role
 from tests.contract.test_roles import methods
-from tests.support.fake_engine import SOURCE
+from tests.support.fake_engine import SINK, SOURCE
+from tests.support.stored_topics import store_records
 from tests.support.web_tokens import KEY, jwks, signed, unsigned
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -235,6 +238,30 @@ async def test_validations_reads_of_records_and_rejected_calls_are_audited(
     ]
     (beat,) = audited(tmp_path, "CoordinatorService")
     assert (beat["call"], beat["principal"], beat["outcome"]) == ("Heartbeat", viewer, denied)
+
+
+async def test_an_operator_replays_only_the_dead_letters_of_the_connector(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs)
+    config = {"connector.class": SINK, "topics": "t", DEAD_LETTER_TOPIC: "dead"}
+    async with secured(tmp_path, certs) as cluster:
+        (worker,) = cluster.workers
+        created = pb.CreateConnectorRequest(name="c", config=config)
+        await worker.stub.CreateConnector(created, timeout=20)
+        store_records(EmbeddedStore(tmp_path / "data.db"), "dead", [{"value": b"x"}])
+        wheres = {}
+        for role in ("operator", "admin"):
+            async with as_role(certs, role, worker.address) as connection:
+                stub: Any = ConnectServiceStub(connection)
+                request = pb.ReplayDeadLettersRequest(name="c", conditions=["value!=1"])
+                await stub.ReplayDeadLetters(request, timeout=20)
+            found = await worker.stub.GetConnector(pb.GetConnectorRequest(name="c"), timeout=20)
+            wheres[role] = found.connector.config[REPLAY_WHERE].splitlines()
+    assert wheres == {
+        "operator": ["value!=1", "headers.__connect.errors.connector.name='c'"],
+        "admin": ["value!=1"],
+    }
 
 
 async def test_a_required_audit_log_that_cannot_be_written_stops_changes_but_no_reads(

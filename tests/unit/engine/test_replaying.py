@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from drover.dataplane.payload import READ_SCHEMA, decode
-from drover.model.dead_letters import ReplayRange, parse_ranges, ranges_text
+from drover.model.dead_letters import ReplayRange, condition_of_connector, parse_ranges, ranges_text
 from drover.pipeline.replay import LetterRecords, SourceLetters
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from tests.support.stored_topics import store_records
@@ -111,6 +111,17 @@ def test_letters_that_do_not_meet_the_conditions_are_passed_over(world: World) -
     runner = sink(world, "0:0-2", **{"errors.deadletterqueue.replay.where": where})
     run(world, runner)
     assert [value for *_, value in Writer.written] == [b"1"]
+
+
+def test_the_letters_of_one_connector_are_told_by_their_header(world: World) -> None:
+    own, header = "o'hara's = 7", f"{PREFIX}connector.name"
+    letters = [letter(b"%d" % n) for n in range(3)]
+    letters[0]["headers"].append((header, own.encode()))
+    letters[1]["headers"].append((header, b"other"))
+    store_records(world.store, "dead", letters, partition_count=2)
+    where = {"errors.deadletterqueue.replay.where": condition_of_connector(own)}
+    run(world, sink(world, "0:0-3", **where))
+    assert [value for *_, value in Writer.written] == [b"0"]
 
 
 def test_letters_pass_the_present_transforms_without_their_error_headers(world: World) -> None:

@@ -8,13 +8,16 @@ from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.config import CONSUMER_GROUP_SETTING, ConfigMap, TargetState
 from drover.model.dead_letters import (
+    CONNECTOR_HEADER,
     DEAD_LETTER_TOPIC,
     REPLAY,
     REPLAY_WHERE,
     ReplayRange,
+    condition_of_connector,
     ranges_text,
 )
 from drover.model.sink_offsets import parse_sink_offset
+from drover.security.principal import Role
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.connector_changes import ConnectorChanges
@@ -47,7 +50,11 @@ class DeadLetters:
     async def replay(
         self, request: pb.ReplayDeadLettersRequest, call: AdminCall
     ) -> pb.ReplayDeadLettersResponse:
-        """Replay dead letters, or preview the replay."""
+        """Replay dead letters, or preview the replay.
+
+        Connectors may share a queue. A caller who may not change the connector gets only the dead
+        letters that it wrote, as their header names it.
+        """
         faults = _faults(request)
         if faults:
             raise InvalidArgumentError.listing(faults)
@@ -68,8 +75,15 @@ class DeadLetters:
             response.notes.append("all dead letters have been replayed already")
             return response
         settings = {REPLAY: ranges_text([_range(each) for each in response.ranges])}
-        if request.conditions:
-            settings[REPLAY_WHERE] = "\n".join(request.conditions)
+        conditions = list(request.conditions)
+        if not call.principal.may(Role.ADMIN, name):
+            conditions.append(condition_of_connector(name))
+            response.notes.append(
+                f"only dead letters whose header {CONNECTOR_HEADER} names the connector"
+                " (errors.deadletterqueue.context.headers.enable): others need the role admin"
+            )
+        if conditions:
+            settings[REPLAY_WHERE] = "\n".join(conditions)
         else:
             config.pop(REPLAY_WHERE, None)
         if request.dry_run:
@@ -78,7 +92,7 @@ class DeadLetters:
         patch = pb.PatchConnectorConfigRequest(
             name=name,
             set=settings,
-            remove=[] if request.conditions else [REPLAY_WHERE],
+            remove=[] if conditions else [REPLAY_WHERE],
             request_id=request.request_id,
         )
         await self._changes.patch(patch, call)
