@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from drover.errors import Reason, UnauthenticatedError, UnavailableError
 from drover.rpc import AUTHOR_KEY
+from drover.security.certificates import Certificate, is_issued_by
 from drover.security.grants import Grants
 from drover.security.principal import Principal
 from drover.security.renewed import Renewed
@@ -15,6 +16,14 @@ from drover.security.tokens import KeysUnavailableError, TokenRejectedError, Tok
 PRINCIPAL_MAX_CHARS = 128
 _TOKEN_KEY = "authorization"
 _SCHEME = "bearer "
+#: The kinds of a certificate's names, by their prefix in the access file.
+_KINDS = {
+    "cn": "x509_common_name",
+    "dns": "peer_dns",
+    "email": "peer_email",
+    "ip": "peer_ip",
+    "uri": "peer_uri",
+}
 
 
 class CallOrigin(Protocol):
@@ -40,11 +49,19 @@ class Callers:
     Args:
         grants: The contents of the access file.
         verifier: Verifies JSON Web Tokens; None if they are not accepted.
+        own: The process's certificate, with the authorities of services and of users; None if there
+            is one authority for both.
     """
 
-    def __init__(self, grants: Renewed[Grants], verifier: TokenVerifier | None = None) -> None:
+    def __init__(
+        self,
+        grants: Renewed[Grants],
+        verifier: TokenVerifier | None = None,
+        own: Renewed[Certificate] | None = None,
+    ) -> None:
         self._grants = grants
         self._verifier = verifier
+        self._own = own
 
     async def identify(self, context: Caller) -> Principal:
         """The caller's principal; a token takes precedence over a certificate.
@@ -67,7 +84,17 @@ class Callers:
                 "the call has no credentials: send a token (authorization: Bearer ...) or use a"
                 " client certificate",
             )
-        return self._grants.present().of_certificate(names) or Principal(names[0], ())
+        grants = self._grants.present()
+        of_user = self._is_of_user(context)
+        return grants.of_certificate(names, of_user=of_user) or Principal(names[0], ())
+
+    def _is_of_user(self, context: Caller) -> bool:
+        """Whether no authority of services has signed the caller's certificate."""
+        own = None if self._own is None else self._own.present()
+        if own is None or not own.client_ca_pem:
+            return False
+        pems = list(context.auth_context().get("x509_pem_cert", ()))
+        return not (pems and is_issued_by(pems[0], own.ca_pem))
 
     async def _of_token(self, token: str) -> Principal:
         grants = self._grants.present()
@@ -120,7 +147,14 @@ def _certificate_names(context: Caller) -> list[str]:
         *identity.get("x509_common_name", ()),
     ]
     names = [name.decode("utf-8", "replace") for name in raw_names]
-    return list(dict.fromkeys(name for name in names if name))
+    # a name that looks like one with a kind must not be taken for it
+    plain = [name for name in names if name and name.partition(":")[0] not in _KINDS]
+    of_kinds = [
+        f"{kind}:{name.decode('utf-8', 'replace')}"
+        for kind, key in _KINDS.items()
+        for name in identity.get(key, ())
+    ]
+    return list(dict.fromkeys((*plain, *of_kinds)))
 
 
 def _printable(text: str) -> str:

@@ -53,7 +53,8 @@ class Security:
 
 def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
-        [(certificate.key_pem, certificate.cert_pem)], root_certificates=certificate.ca_pem
+        [(certificate.key_pem, certificate.cert_pem)],
+        root_certificates=certificate.ca_pem + b"\n" + certificate.client_ca_pem,
     )
 
 

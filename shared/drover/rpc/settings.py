@@ -163,6 +163,8 @@ class ServiceSettings(BaseSettings):
             listeners use TLS. The file may be replaced at any time.
         tls_key: The certificate's private key, a PEM file.
         tls_ca: The authorities that sign the certificates of clients and services, a PEM file.
+        tls_client_ca: The authorities that sign the certificates of users, a PEM file. They have no
+            role internal. If empty, the authorities in ``tls_ca`` sign them.
         allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
             can reach.
         access_file: The roles of certificates, tokens and users; required with TLS.
@@ -202,6 +204,7 @@ class ServiceSettings(BaseSettings):
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
+    tls_client_ca: str = ""
     allow_plaintext: bool = False
     access_file: str = ""
     jwks: str = ""
@@ -219,6 +222,8 @@ class ServiceSettings(BaseSettings):
                 "DROVER_TLS_CERT, DROVER_TLS_KEY and DROVER_TLS_CA must be set together: set all"
                 " three"
             )
+        if self.tls_client_ca and not self.tls_ca:
+            raise ValueError("DROVER_TLS_CLIENT_CA needs DROVER_TLS_CERT and DROVER_TLS_CA")
         if bool(self.tls_cert) != bool(self.access_file):
             raise ValueError(
                 "DROVER_ACCESS_FILE and DROVER_TLS_CERT must be set together, since TLS needs the"
@@ -294,7 +299,7 @@ class ServiceSettings(BaseSettings):
         if not self.tls_cert:
             return Security(guard=CallGuard(audit=audit))
         certificate = renewed_certificate(
-            TlsFiles(self.tls_ca, self.tls_cert, self.tls_key),
+            TlsFiles(self.tls_ca, self.tls_cert, self.tls_key, self.tls_client_ca),
             advertised={
                 setting: split_address(address)[0] for setting, address in self.advertised().items()
             },
@@ -303,7 +308,7 @@ class ServiceSettings(BaseSettings):
         if self.jwks:
             rules = TokenRules(self.jwt_audience, self.jwt_issuer, self.jwt_groups_claim)
             verifier = TokenVerifier(key_source(self.jwks), rules)
-        callers = Callers(renewed_grants(self.access_file), verifier)
+        callers = Callers(renewed_grants(self.access_file), verifier, certificate)
         return Security(certificate, CallGuard(callers, audit))
 
 

@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import structlog
@@ -31,11 +32,14 @@ class TlsFiles:
         ca: The certificates of the authorities that sign the peers' certificates.
         cert: The process's own certificate, followed by intermediate certificates, if any.
         key: The private key of ``cert``, without a password.
+        client_ca: The certificates of the authorities that sign the certificates of users; empty if
+            ``ca`` does.
     """
 
     ca: str
     cert: str = ""
     key: str = ""
+    client_ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Certificate:
         names: The alternative names and the common name of the own certificate.
         hosts: The host names and addresses for which the own certificate is valid.
         ends: The expiry time of the own certificate; None if there is none.
+        client_ca_pem: The authorities of users; empty if ``ca_pem`` has them.
     """
 
     ca_pem: bytes
@@ -57,6 +62,7 @@ class Certificate:
     names: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     ends: datetime | None = None
+    client_ca_pem: bytes = b""
 
 
 def read_certificate(
@@ -78,6 +84,9 @@ def read_certificate(
     """
     ca_pem = _read(files.ca)
     authorities = _parse(files.ca, ca_pem)
+    client_ca_pem = _read(files.client_ca) if files.client_ca else b""
+    if client_ca_pem:
+        _check_client_authorities(files, authorities, _parse(files.client_ca, client_ca_pem))
     if not files.cert:
         return Certificate(ca_pem)
     cert_pem, key_pem = _read(files.cert), _read(files.key)
@@ -101,7 +110,13 @@ def read_certificate(
     if of_cluster and not any(_signed(chain[-1], authority) for authority in authorities):
         raise _unusable(files.cert, f"is not signed by an authority in {files.ca}")
     certificate = Certificate(
-        ca_pem, cert_pem, key_pem, names_of(own), _hosts_of(own), own.not_valid_after_utc
+        ca_pem,
+        cert_pem,
+        key_pem,
+        names_of(own),
+        _hosts_of(own),
+        own.not_valid_after_utc,
+        client_ca_pem,
     )
     missing = {
         setting: host
@@ -160,8 +175,19 @@ def renewed_certificate(
     Raises:
         InvalidArgumentError: As ``read_certificate``.
     """
-    paths = [path for path in (files.ca, files.cert, files.key) if path]
+    paths = [path for path in (files.ca, files.cert, files.key, files.client_ca) if path]
     return Renewed("certificate", paths, lambda: read_certificate(files, advertised=advertised))
+
+
+@lru_cache(maxsize=10_000)
+def is_issued_by(cert_pem: bytes, ca_pem: bytes) -> bool:
+    """Whether one of the authorities in ``ca_pem`` has signed the certificate itself."""
+    try:
+        certificate = x509.load_pem_x509_certificate(cert_pem)
+        authorities = x509.load_pem_x509_certificates(ca_pem)
+    except ValueError:
+        return False
+    return any(_signed(certificate, authority) for authority in authorities)
 
 
 def is_for(certificate: Certificate, host: str) -> bool:
@@ -172,6 +198,19 @@ def is_for(certificate: Certificate, host: str) -> bool:
     except ValueError:
         host_name = host.lower()
     return host_name in hosts or f"*.{host_name.partition('.')[2]}" in hosts
+
+
+def _check_client_authorities(
+    files: TlsFiles, authorities: list[x509.Certificate], of_users: list[x509.Certificate]
+) -> None:
+    """Raise InvalidArgumentError if an authority may sign for users and for services."""
+    keys = [each.public_key() for each in authorities]
+    if any(each.public_key() in keys for each in of_users):
+        raise _unusable(
+            files.client_ca,
+            f"has an authority that is also in {files.ca}, so its users' certificates would be"
+            " accepted as services': use a separate authority for users",
+        )
 
 
 def _missing_hosts_text(certificate: Certificate, missing: Mapping[str, str]) -> str:

@@ -55,6 +55,10 @@ class Authority:
             _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
+            # TLS tells authorities of the same name apart by it
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
             .sign(key, hashes.SHA256())
         )
         return cls(key, certificate)
@@ -95,6 +99,10 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(both, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .add_extension(
                 x509.SubjectAlternativeName([_alternative(each) for each in (name, *hosts)]),
                 critical=False,

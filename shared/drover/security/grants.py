@@ -81,9 +81,20 @@ class Grants:
     subjects: dict[str, tuple[Grant, ...]]
     groups: dict[str, tuple[Grant, ...]]
 
-    def of_certificate(self, names: Sequence[str]) -> Principal | None:
-        """The principal of a certificate with these names; None if no grant has one of them."""
-        granted = [name for name in names if name in self.certificates]
+    def of_certificate(self, names: Sequence[str], *, of_user: bool = False) -> Principal | None:
+        """The principal of a certificate with these names; None if no grant has one of them.
+
+        Args:
+            names: The certificate's names.
+            of_user: Whether the authority of users has signed it. Then grants of names that have
+                the role internal do not apply.
+        """
+        granted = [
+            name
+            for name in names
+            if name in self.certificates
+            and not (of_user and any(g.role is Role.INTERNAL for g in self.certificates[name]))
+        ]
         if not granted:
             return None
         return Principal(granted[0], tuple(g for name in granted for g in self.certificates[name]))

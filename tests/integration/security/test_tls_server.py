@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import grpc.aio
 import pytest
 import structlog
 import yaml
+from cryptography.hazmat.primitives import serialization
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
@@ -58,7 +60,9 @@ async def serving(
     access = directory / "access.yaml"
     grants = [{"certificate": NAME, "role": "internal"}, {"certificate": "ann", "role": "viewer"}]
     access.write_text(yaml.safe_dump({"grants": grants}))
-    security = Security(renewed_certificate(files), CallGuard(Callers(renewed_grants(str(access)))))
+    certificate = renewed_certificate(files)
+    callers = Callers(renewed_grants(str(access)), own=certificate)
+    security = Security(certificate, CallGuard(callers))
     running = await start(security=security, client_certificates=client_certificates, **options)
     try:
         yield running
@@ -135,7 +139,7 @@ async def test_a_server_that_proves_nothing_is_not_called(
     foreign = issue(tmp_path / "f", Authority.make(), name=NAME)
     elsewhere = issue(tmp_path / "e", authority, name=NAME, hosts=("other.example.com",))
     for fault, files in {
-        "certificate signature failure": foreign,
+        "unable to get local issuer certificate": foreign,
         "Hostname Verification Check failed": elsewhere,
     }.items():
         async with serving(tmp_path, files) as running:
@@ -178,6 +182,40 @@ async def test_a_known_client_without_the_role_is_told_which_it_needs(
             assert caught.value.metadata == {"role": "internal", "principal": name}
             assert "Flush needs the role internal for the whole cluster" in caught.value.message
         assert running.store.calls == []
+
+
+async def test_the_authority_of_users_grants_no_name_of_a_service(
+    tmp_path: Path, authority: Authority
+) -> None:
+    of_users = Authority.make()
+    user = issue(tmp_path / "user", of_users, name="ann", hosts=(), trusted=authority)
+    forger = issue(tmp_path / "forger", of_users, name=NAME, trusted=authority)
+    files = issue(tmp_path / "s", authority, name=NAME)
+    client_ca = tmp_path / "client-ca.pem"
+    client_ca.write_bytes(of_users.certificate.public_bytes(serialization.Encoding.PEM))
+    async with serving(tmp_path, replace(files, client_ca=str(client_ca))) as running:
+        await call(running, issue(tmp_path / "service", authority, name=NAME))
+        for client, name in ((user, "ann"), (forger, NAME)):
+            with pytest.raises(PermissionDeniedError) as caught:
+                await call(running, client)
+            assert caught.value.metadata == {"role": "internal", "principal": name}
+        # the name of a user keeps its grant: only a caller with a grant may watch health here
+        for client, code in (
+            (user, grpc.StatusCode.OK),
+            (forger, grpc.StatusCode.PERMISSION_DENIED),
+        ):
+            pems = [Path(path).read_bytes() for path in (client.ca, client.key, client.cert)]
+            async with channel(running.address, grpc.ssl_channel_credentials(*pems)) as connection:
+                stub: Any = health_pb2_grpc.HealthStub(connection)
+                watch = stub.Watch(health_pb2.HealthCheckRequest())
+                if code is grpc.StatusCode.OK:
+                    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+                else:
+                    assert await watch.code() is code
+        # a server with a certificate for users is no server of the cluster
+    async with serving(tmp_path, issue(tmp_path / "fake", of_users, name=NAME)) as running:
+        fault = await refusal(running, issue(tmp_path / "service", authority, name=NAME))
+        assert "certificate" in fault
 
 
 async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_broken_one(

@@ -56,6 +56,15 @@ def test_tokens_that_are_signed_need_an_audience() -> None:
     assert "DROVER_ACCESS_FILE" in fault_of(jwks="keys.json", jwt_audience="drover")
 
 
+def test_authorities_of_users_are_others_than_those_of_services(tmp_path: Path) -> None:
+    assert "DROVER_TLS_CERT" in fault_of(tls_client_ca="ca.pem")
+    init_certificates(tmp_path / "certs")
+    good = tls_settings(tmp_path / "certs")
+    settings = load_settings(CoordinatorSettings, **good, tls_client_ca=good["tls_ca"])
+    with pytest.raises(InvalidArgumentError, match="use a separate authority for users"):
+        settings.open_security()
+
+
 def test_an_audit_log_that_is_required_needs_a_place() -> None:
     assert "DROVER_AUDIT_LOG" in fault_of(audit_required=True)
     load_settings(CoordinatorSettings, audit_required=True, audit_log="stdout")
