@@ -55,7 +55,7 @@ class Authority:
             _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
-            # TLS tells authorities of the same name apart by it
+            # TLS distinguishes authorities of the same name by it
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
