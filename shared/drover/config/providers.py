@@ -1,7 +1,6 @@
 """Config providers: the sources of ``${provider:path:key}`` values in configs (KIP-297)."""
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from drover.config.class_registry import ClassRegistry
+from drover.config.patterns import Pattern, PatternTimeoutError
 from drover.config.properties import parse_properties
 
 #: The entry point group of config providers.
@@ -120,8 +120,8 @@ class EnvVarConfigProvider(ConfigProvider):
     ) -> None:
         _only(settings, {ALLOWLIST_PATTERN})
         try:
-            self._allowed = re.compile(_required(settings, ALLOWLIST_PATTERN))
-        except re.error as error:
+            self._allowed = Pattern(_required(settings, ALLOWLIST_PATTERN))
+        except ValueError as error:
             raise ConfigProviderError(f"{ALLOWLIST_PATTERN} is not a pattern: {error}") from None
         self._environment = os.environ if environment is None else environment
 
@@ -130,7 +130,11 @@ class EnvVarConfigProvider(ConfigProvider):
         if path:
             raise ConfigProviderError("variables have no path: use ${env:NAME}")
         for key in keys:
-            if key.upper().startswith(_OWN_PREFIX) or not self._allowed.fullmatch(key):
+            try:
+                is_allowed = self._allowed.matches(key)
+            except PatternTimeoutError as error:
+                raise ConfigProviderError(f"{ALLOWLIST_PATTERN}: {error}") from None
+            if key.upper().startswith(_OWN_PREFIX) or not is_allowed:
                 raise ConfigProviderError(f"{key} is not allowed ({ALLOWLIST_PATTERN})")
         return ConfigData({key: self._environment[key] for key in keys if key in self._environment})
 

@@ -16,6 +16,15 @@ from drover.config.config_def import (
     Password,
     Width,
 )
+from drover.config.patterns import (
+    Pattern,
+    PatternTimeoutError,
+    any_matches,
+    compiled_pattern,
+    pattern_fault,
+    patterns_fault,
+    whole_matcher,
+)
 from drover.config.plugin_modules import load_plugin, plugin_fault
 from drover.config.recommender import Recommender, visible_when, visible_with
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
@@ -81,6 +90,8 @@ __all__ = [
     "OtherSettings",
     "ParsedConfig",
     "Password",
+    "Pattern",
+    "PatternTimeoutError",
     "PlainRowsError",
     "Recommender",
     "RetriableError",
@@ -102,13 +113,18 @@ __all__ = [
     "Violation",
     "Width",
     "Written",
+    "any_matches",
     "balanced_groups",
+    "compiled_pattern",
     "core_count",
     "current_spark_partition",
     "load_plugin",
+    "pattern_fault",
+    "patterns_fault",
     "plugin_fault",
     "sink",
     "source",
     "visible_when",
     "visible_with",
+    "whole_matcher",
 ]

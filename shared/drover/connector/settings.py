@@ -12,6 +12,7 @@ from drover.config.config_def import (
     Importance,
     ParsedConfig,
 )
+from drover.config.patterns import PatternTimeoutError, compiled_pattern, pattern_fault
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ERROR_SETTINGS, error_faults
@@ -34,7 +35,6 @@ from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
 from drover.model.times import DAY_MS
-from drover.transform.java_regex import JavaRegex
 
 NAME = "name"
 CONNECTOR_CLASS = "connector.class"
@@ -59,14 +59,6 @@ def connector_name_fault(name: str) -> str | None:
 
 def _topic_fault(topic: str) -> str | None:
     return name_fault(topic) or None
-
-
-def _pattern_fault(text: str) -> str | None:
-    try:
-        JavaRegex(text)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _topics_fault(topics: list[str]) -> str | None:
@@ -212,7 +204,7 @@ _SINK = ConfigDef(
         group="Topic",
         documentation="A regular expression (Java syntax) that matches the whole names of the "
         "topics to read, including topics that are created later.",
-        validator=All(NonEmpty(), Check(_pattern_fault)),
+        validator=All(NonEmpty(), Check(pattern_fault)),
     ),
 )
 
@@ -245,7 +237,7 @@ def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -
     if named is not None and pattern is not None:
         return [Violation(TOPICS_REGEX, "must not be set together with topics")]
     dead_letters = config.get(DEAD_LETTER_TOPIC)
-    if pattern is not None and dead_letters and JavaRegex(pattern).matches(dead_letters):
+    if pattern is not None and dead_letters and compiled_pattern(pattern).matches(dead_letters):
         return [
             Violation(DEAD_LETTER_TOPIC, f"must not match topics.regex, as {dead_letters} does")
         ]
@@ -287,20 +279,21 @@ def _faults_together(
     settings that the connector does not have. For the latter, violations that the connector itself
     reports take precedence.
     """
-    of_settings = list(connector_class.validate(config))
-    if (
-        use_systems
-        and not of_settings
-        and all(key.name in config for key in connector_class.config_def())
-    ):
-        of_settings += connector_class.check_systems(config)
     faults = [
         *error_faults(config),
         *replay_faults(config),
-        *_which_topics(connector_class, config),
         *exactly_once_faults(connector_class, config),
-        *of_settings,
     ]
+    try:
+        faults += _which_topics(connector_class, config)
+        of_settings = list(connector_class.validate(config))
+        own_are_valid = all(key.name in config for key in connector_class.config_def())
+        if use_systems and own_are_valid and not of_settings:
+            of_settings += connector_class.check_systems(config)
+        faults += of_settings
+    except PatternTimeoutError as error:
+        named = next((name for name, text in raw.items() if error.pattern in text), CONNECTOR_CLASS)
+        faults.append(Violation(named, str(error)))
     reported = {each.field for each in faults}
     others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))
     return [*faults, *(each for found in others for each in found if each.field not in reported)]

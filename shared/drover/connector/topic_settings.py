@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.patterns import Pattern, patterns_fault
 from drover.config.validators import Check, InRange
 from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
 from drover.dataplane.topics import PARTITION_COUNT_MAX
-from drover.transform.java_regex import JavaRegex
 
 TOPIC_PARTITIONS = "topic.partitions"
 PREFIX = "topic.creation."
@@ -18,15 +18,6 @@ _GROUP = "Topic creation"
 _INCLUDE, _EXCLUDE = "include", "exclude"
 _PARTITIONS, _REPLICATION = "partitions", "replication.factor"
 _OWN = (_INCLUDE, _EXCLUDE, _PARTITIONS, _REPLICATION)
-
-
-def _patterns_fault(patterns: list[str]) -> str | None:
-    for each in patterns:
-        try:
-            JavaRegex(each)
-        except ValueError as error:
-            return str(error)
-    return None
 
 
 def _count_fault(value: int) -> str | None:
@@ -67,7 +58,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
                 ConfigType.LIST,
                 group=_GROUP,
                 documentation="Regular expressions of the topics in the group.",
-                validator=Check(_patterns_fault),
+                validator=Check(patterns_fault),
             )
         )
         keys.append(
@@ -77,7 +68,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
                 default=None,
                 group=_GROUP,
                 documentation="Regular expressions of topics that are excluded from the group.",
-                validator=Check(_patterns_fault),
+                validator=Check(patterns_fault),
             )
         )
         keys += _rule_keys(name, required=False)
@@ -162,5 +153,5 @@ def _rule(config: Mapping[str, Any], name: str, default: TopicRule) -> TopicRule
     )
 
 
-def _patterns(texts: list[str] | None) -> tuple[JavaRegex, ...]:
-    return tuple(JavaRegex(each) for each in texts or ())
+def _patterns(texts: list[str] | None) -> tuple[Pattern, ...]:
+    return tuple(Pattern(each) for each in texts or ())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drover.transform.java_regex import JavaRegex
+from drover.config.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class TopicGroup:
     """A rule, and its topics: those that match an ``include`` and no ``exclude`` pattern."""
 
     rule: TopicRule
-    include: tuple[JavaRegex, ...]
-    exclude: tuple[JavaRegex, ...] = ()
+    include: tuple[Pattern, ...]
+    exclude: tuple[Pattern, ...] = ()
 
     def matches(self, topic: str) -> bool:
         """Whether the rule applies to the topic."""

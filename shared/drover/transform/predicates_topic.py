@@ -7,12 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef
+from drover.config.patterns import Pattern, pattern_fault
 from drover.config.validators import All, Check, NonEmpty
 from drover.record.arrow import Mask
 from drover.record.batch import TOPIC
-from drover.transform.java_regex import JavaRegex
 from drover.transform.key_or_value import PACKAGE, text_key
-from drover.transform.regex_router import regex_fault
 from drover.transform.topics import by_topic
 from drover.transform.transform import Predicate
 
@@ -28,14 +27,14 @@ class TopicNameMatches(Predicate):
         return ConfigDef(
             text_key(
                 "pattern",
-                validator=All(NonEmpty(), Check(regex_fault)),
+                validator=All(NonEmpty(), Check(pattern_fault)),
                 documentation="The pattern, a regular expression of Java.",
             )
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
-        self._regex = JavaRegex(config["pattern"].strip())
+        self._regex = Pattern(config["pattern"].strip())
 
     def matches(self, batch: pa.RecordBatch) -> Mask:
         """See Predicate."""

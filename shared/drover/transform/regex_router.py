@@ -6,21 +6,12 @@ from typing import Any
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
+from drover.config.patterns import Pattern, pattern_fault
 from drover.config.validators import Check
 from drover.record.batch import TOPIC, with_column
-from drover.transform.java_regex import JavaRegex
 from drover.transform.key_or_value import PACKAGE, text_key
 from drover.transform.topics import by_topic
 from drover.transform.transform import SettingError, Transform
-
-
-def regex_fault(pattern: str) -> str | None:
-    """The fault of a setting's Java regular expression, as the end of a sentence; None if valid."""
-    try:
-        JavaRegex(pattern.strip())
-    except ValueError as error:
-        return f"must be a regular expression of Java: {error}"
-    return None
 
 
 class RegexRouter(Transform):
@@ -34,7 +25,7 @@ class RegexRouter(Transform):
         return ConfigDef(
             text_key(
                 "regex",
-                validator=Check(regex_fault),
+                validator=Check(pattern_fault),
                 documentation="What topics have to match, as a regular expression of Java.",
             ),
             text_key("replacement", documentation="The new name; $1 and ${name} are its groups."),
@@ -42,7 +33,7 @@ class RegexRouter(Transform):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
-        self._regex = JavaRegex(config["regex"].strip())
+        self._regex = Pattern(config["regex"].strip())
         try:
             self._replacement = self._regex.replacement(config["replacement"].strip())
         except ValueError as error:

@@ -100,6 +100,16 @@ _RULES = [
     ("\\p{ASCII}+", "y", "a~"), ("\\p{XDigit}+", "y", "fF0"), ("\\p{Space}", "y", "\t"),
     ("\\p{Blank}\\p{Cntrl}", "y", " \u0000"), ("\\p{Graph}\\p{Print}", "y", "! "),
     ("\\H\\h", "y", "a\u00a0"), ("\\V+", "y", "ab"), ("\\bab\\B?", "y", "ab"),
+    ("\\P{IsLatin}", "y", "\u03b1"), ("\\p{script=Greek}\\p{sc=Latn}", "y", "\u03b1a"),
+    ("\\p{IsGreek}", "y", "a"), ("\\p{blk=Latin-1 Supplement}", "y", "\u00e9"),
+    ("[\\p{IsLatin}&&[^\\p{Lu}]]+", "y", "ab\u00e9"), ("[\\p{IsLatin}&&[^\\p{Lu}]]+", "y", "aB"),
+    ("(?i)\\p{gc=Lu}", "y", "a"), ("(?i)[a-c]+K", "y", "ABk"), ("(?i)k", "y", "\u212a"),
+    ("(?i)\\p{Lower}", "y", "A"), ("\\p{IsWhite_Space}", "y", "\t"), ("\\X{2}", "y", "e\u0301a"),
+    ("a(?<=x|aa?)b", "$0", "ab"), (".*(?<=-v\\d{1,3})", "y", "topic-v12"),
+    (".*(?<!-v\\d{1,3})", "y", "topic-v12"), ("\\G\\Ga", "$0", "a"),
+    ("(?m)\\r^\\n", "y", "\r\n"), ("(?m)a$\\r\\n^b", "y", "a\r\nb"), ("\\r$\\n", "y", "\r\n"),
+    ("(?<a>x)(?<a>y)", "y", "xy"), ("[a-z&&[def]]+", "y", "ed"), ("a--[b]~~", "y", "a--b~~"),
+    ("[a--b||c~~]+", "y", "a|~"), ("(a|b)*\\1", "$1", "abb"),
 ]  # fmt: skip
 
 

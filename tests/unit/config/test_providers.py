@@ -121,6 +121,12 @@ def test_variables_that_do_not_match_are_not_given_out() -> None:
         provider.get("x", ["DB_USER"])
 
 
+def test_a_pattern_that_takes_too_long_allows_nothing() -> None:
+    provider = EnvVarConfigProvider({"allowlist.pattern": "(a|aa)+(?=x|y)"}, ENVIRONMENT)
+    with pytest.raises(ConfigProviderError, match=r"allowlist\.pattern: the pattern"):
+        provider.get("", {"a" * 45})
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [

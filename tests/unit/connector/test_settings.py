@@ -190,6 +190,14 @@ def test_what_nobody_has_is_refused_by_name(
             "errors.deadletterqueue.topic.name",
             "must not match topics.regex",
         ),
+        (
+            {
+                "topics.regex": "(a|aa)+(?=x|y)",
+                "errors.deadletterqueue.topic.name": "a" * 45,
+            },
+            "topics.regex",
+            "the pattern '(a|aa)+(?=x|y)' did not match within 1 s",
+        ),
     ],
 )
 def test_a_sink_reads_topics_by_name_or_by_pattern_but_not_its_own_dead_letters(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from drover.api.common.v1 import preview_pb2
+from drover.config.patterns import Pattern
 from drover.connector import ConnectorContext, SinkConnector, SourceConnector, SourceTaskContext
 from drover.connector.connector import Connector
 from drover.connector.replay_settings import Replay
@@ -21,7 +22,6 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, VALUE
-from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.record_path import RecordPath, Route
 from drover_worker.engine.tasks.replaying import Replaying
@@ -155,7 +155,7 @@ def _topic_records(
     plane = tools.plane
     topics = config[TOPICS]
     if topics is None:
-        pattern = JavaRegex(config[TOPICS_REGEX])
+        pattern = Pattern(config[TOPICS_REGEX])
         topics = [topic for topic in sorted(plane.topics()) if pattern.matches(topic)]
     refused = sorted({*topics} & {*plane.reserved_topics()})
     if refused:

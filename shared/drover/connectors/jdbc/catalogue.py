@@ -1,7 +1,6 @@
 """Finds the tables for the settings of a source, and how to read them."""
 
 import json
-import re
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from drover.connector import Violation
+from drover.connector import Violation, compiled_pattern
 from drover.connectors.jdbc.columns import Column
 from drover.connectors.jdbc.database import USER, DatabaseError, reason_of
 from drover.connectors.jdbc.reading import TableSource, run_verbatim
@@ -78,7 +77,9 @@ def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> lis
         for name in sorted(inspector.get_table_names(schema)):
             names = {name, f"{schema}.{name}" if schema else name}
             listed = name not in partitions if whitelist is None else names & set(whitelist)
-            matched = pattern is None or any(re.fullmatch(pattern, each) for each in names)
+            matched = pattern is None or any(
+                compiled_pattern(pattern).matches(each) for each in names
+            )
             if listed and matched and not names & set(blacklist):
                 found[f"{schema}.{name}"] = (schema, name)
     return list(found.values())

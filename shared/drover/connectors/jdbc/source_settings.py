@@ -1,6 +1,5 @@
 """The settings of JdbcSource, with the names of Confluent's JDBC source."""
 
-import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from drover.connector import (
     NonEmpty,
     OneOf,
     Violation,
+    pattern_fault,
     visible_when,
 )
 from drover.connectors.jdbc.database import CONNECTION_SETTINGS
@@ -57,14 +57,6 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
         for each in (TABLE_WHITELIST, TABLE_BLACKLIST, TABLE_PATTERN):
             if config.get(each):
                 yield Violation(each, f"must not be set together with {QUERY}")
-
-
-def _pattern_fault(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"must be a regular expression: {error}"
-    return None
 
 
 def _zone_fault(name: str) -> str | None:
@@ -168,9 +160,9 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="A regular expression that must match the whole name or schema.name of a "
-        "table.",
-        validator=Check(_pattern_fault),
+        documentation="A regular expression (Java syntax) that must match the whole name or "
+        "schema.name of a table.",
+        validator=Check(pattern_fault),
     ),
     ConfigKey(
         SCHEMA_PATTERN,

@@ -6,12 +6,12 @@ earlier one. It may read records twice, but misses none.
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drover.connector import any_matches
 from drover.connectors.kafka.cluster import TIMEOUT_S, translated_errors
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class GroupSync:
         return [
             name
             for name in names
-            if any(re.fullmatch(each, name) for each in self.groups)
-            and not any(re.fullmatch(each, name) for each in self.excluded)
+            if any_matches(self.groups, name) and not any_matches(self.excluded, name)
         ]
 
     def _with_kept_times(

@@ -1,6 +1,5 @@
 """The settings of KafkaSource, with the names of MirrorMaker's source connector."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,10 +13,11 @@ from drover.connector import (
     NonEmpty,
     OneOf,
     Violation,
+    any_matches,
+    patterns_fault,
 )
 from drover.connectors.kafka.cluster import client_settings, cluster_keys
 from drover.connectors.kafka.group_offsets import GroupSync
-from drover.connectors.patterns import patterns_fault
 
 PREFIX, CONSUMER_PREFIX = "source.cluster.", "source.consumer."
 TARGET_PREFIX = "target.cluster."
@@ -72,11 +72,11 @@ def sync_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
 
 def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
     """Whether a topic is copied: not excluded, not internal, not a copy of a local topic."""
-    if any(re.fullmatch(each, topic) for each in config[EXCLUDE] or ()):
+    if any_matches(config[EXCLUDE] or (), topic):
         return False
     if _is_default(config) and topic.startswith(f"{config[ALIAS]}{config[SEPARATOR]}"):
         return False  # a cycle
-    return any(re.fullmatch(each, topic) for each in config[TOPICS])
+    return any_matches(config[TOPICS], topic)
 
 
 def target_of(topic: str, config: Mapping[str, Any]) -> str:

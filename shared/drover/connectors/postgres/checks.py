@@ -1,10 +1,9 @@
 """Checks a config on the server before the connector starts."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drover.connector import Violation
+from drover.connector import Violation, compiled_pattern
 from drover.connectors.postgres.server import EXTRA, ServerError, Table
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -93,7 +92,7 @@ def _faults_at(
             )
         tables = [each for each in tables if each.id in known]
     for pattern in config.get(TABLE_INCLUDE) or ():
-        if not any(re.fullmatch(pattern, each.id) for each in tables):
+        if not any(compiled_pattern(pattern).matches(each.id) for each in tables):
             yield Violation(TABLE_INCLUDE, f"no table matches {pattern!r}")
     yield from _key_faults(connection, tables, config)
     yield from _table_faults(connection, tables, streams=streams)
@@ -114,7 +113,7 @@ def _key_faults(
             except ServerError as error:
                 yield Violation(KEY_COLUMNS, str(error))
     for pattern, _ in key_rules(config.get(KEY_COLUMNS)) if KEY_COLUMNS in config else ():
-        if not any(re.fullmatch(pattern, each.id) for each in tables):
+        if not any(compiled_pattern(pattern).matches(each.id) for each in tables):
             yield Violation(KEY_COLUMNS, f"no table matches {pattern!r}")
 
 

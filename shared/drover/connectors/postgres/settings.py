@@ -15,8 +15,10 @@ from drover.connector import (
     Matches,
     NonEmpty,
     OneOf,
+    any_matches,
+    compiled_pattern,
+    patterns_fault,
 )
-from drover.connectors.patterns import patterns_fault
 from drover.connectors.postgres.server import ServerAddress, Table
 
 if TYPE_CHECKING:
@@ -367,15 +369,15 @@ def wanted_tables(
 
 def is_column_wanted(column: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
     """Whether the lists select a column, named ``schema.table.column``."""
-    if include and not any(re.fullmatch(each, column) for each in include):
+    if include and not any_matches(include, column):
         return False
-    return not any(re.fullmatch(each, column) for each in exclude)
+    return not any_matches(exclude, column)
 
 
 def key_columns(config: Mapping[str, Any], table: str) -> tuple[str, ...] | None:
     """The columns in message.key.columns for a table; None if it names none."""
     for pattern, columns in key_rules(config.get(KEY_COLUMNS)):
-        if re.fullmatch(pattern, table):
+        if compiled_pattern(pattern).matches(table):
             return columns
     return None
 
@@ -387,8 +389,8 @@ def is_wanted(schema: str, table: str, config: Mapping[str, Any]) -> bool:
         (TABLE_INCLUDE, TABLE_EXCLUDE, table),
     ):
         included, excluded = config.get(include), config.get(exclude) or ()
-        if included and not any(re.fullmatch(each, name) for each in included):
+        if included and not any_matches(included, name):
             return False
-        if any(re.fullmatch(each, name) for each in excluded):
+        if any_matches(excluded, name):
             return False
     return True

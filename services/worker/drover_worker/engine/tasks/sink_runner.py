@@ -8,6 +8,7 @@ from zlib import crc32
 
 import structlog
 
+from drover.config.patterns import Pattern
 from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
 from drover.connector.offsets import SinkOffset, parse_sink_offsets
 from drover.connector.settings import (
@@ -23,7 +24,6 @@ from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.pipeline import PassReport
-from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins.connectors import TASK_COUNT
 from drover_worker.engine.tasks.record_path import dead_letter_destination
 from drover_worker.engine.tasks.replaying import Replaying
@@ -57,7 +57,7 @@ class SinkRunner(TaskRunner):
         super().__init__(spec, tools, paused=paused)
         self._named_topics: list[str] | None = self._config[TOPICS]
         pattern = self._config[TOPICS_REGEX]
-        self._pattern = JavaRegex(pattern) if pattern is not None else None
+        self._pattern = Pattern(pattern) if pattern is not None else None
         self._task_count = checked_task_count(spec)
         #: The next offset to read, by topic partition of this task.
         self._positions: dict[PartitionKey, int] = {}

@@ -3,11 +3,11 @@
 import fnmatch
 import glob
 import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Self, cast
 
+from drover.connector import whole_matcher
 from drover.connectors.files.storage.file_identity import FileError
 from drover.connectors.files.storage.object_store import ObjectPlace, translated_errors
 from drover.connectors.files.storage.readable_files import FileReference, Look, OpenFile
@@ -66,7 +66,7 @@ class ObjectFiles:
                 metas = list(obstore.list_with_delimiter(place.store())["objects"])
                 wanted = [each for each in metas if not each["path"].startswith((".", "_"))]
                 return [_Object.of(place, each) for each in wanted] or self._single()
-            matches = re.compile(pattern).fullmatch
+            matches = whole_matcher(pattern, self._url)
             return [
                 _Object.of(place, each)
                 for batch in obstore.list(place.store())
