@@ -249,8 +249,10 @@ def _plain(item: Parsed) -> Any:
 
 def _number(text: str, *, any_decimal: bool = False) -> Parsed:
     number = decimal.Decimal(text)
-    if number == number.to_integral_value() and number.adjusted() < DECIMAL256_DIGITS:
-        whole = int(number)
+    if not number or (
+        number == number.to_integral_value() and number.adjusted() < DECIMAL256_DIGITS
+    ):
+        whole = int(number) if number else 0  # int(0e999999999) would make all the zeros
         for kind, bits in _INTEGERS:
             if -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
                 return Parsed(Schema(kind), whole)
@@ -258,7 +260,9 @@ def _number(text: str, *, any_decimal: bool = False) -> Parsed:
     assert isinstance(exponent, int)
     if exponent:
         # Kafka Connect uses a 32-bit float whenever the number is in range, and so loses digits
-        narrow = np.float32(text) if abs(number) < decimal.Decimal("3.4e38") else np.float32("inf")
+        # not abs(): it raises Overflow for exponents that the context does not have
+        in_range = number.copy_abs() < decimal.Decimal("3.4e38")
+        narrow = np.float32(text) if in_range else np.float32("inf")
         if decimal.Decimal(str(narrow)) == number:
             return Parsed(Schema(Type.FLOAT32), float(narrow))
         if np.isfinite(np.float64(text)):

@@ -60,6 +60,14 @@ def test_a_header_comes_last() -> None:
         ("-128", {"type": "int8"}, -128),
         ("1e3", {"type": "int16"}, 1000),
         ("3.4028236E38", {"type": "double"}, 3.4028236e38),
+        (
+            "1e999999999",
+            {
+                "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1,
+                "parameters": {"scale": "-999999999"},
+            },
+            "AQ==",
+        ),
         ("[1,300]", {"type": "array", "items": {"type": "int16", "optional": False}}, [1, 300]),
     ],
 )  # fmt: skip

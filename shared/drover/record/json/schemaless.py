@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.record.arrow import Texts
-from drover.record.decimals import decimal_base64, unscaled
+from drover.record.decimals import decimal_base64
 from drover.record.errors import RecordError
 from drover.record.json.form import PLAIN, Decimals, JsonForm
 
@@ -103,9 +103,9 @@ def _decimal_text(value: decimal.Decimal, form: JsonForm) -> str:
         return str(value)
     if form.decimals is Decimals.TEXT:
         return f'"{value}"'
-    exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int)
-    return f'"{decimal_base64(unscaled(value, -exponent))}"'
+    # not scaleb(): it has bounds of digits and exponents, and a literal's decimal has none
+    sign, digits, _ = value.as_tuple()
+    return f'"{decimal_base64(int(decimal.Decimal((sign, digits, 0))))}"'
 
 
 def _iso_text(value: datetime.date | datetime.time) -> str:
