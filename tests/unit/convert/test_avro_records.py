@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from drover.convert.avro import decode
 from drover.convert.avro.connect_schemas import connect_schema
 from drover.convert.avro.decode import decode_records
 from drover.convert.avro.encode import encode_records
@@ -176,6 +177,101 @@ def test_broken_bytes_are_told_by_their_row(
     with pytest.raises(RowsError) as raised:
         decoded(pa.array(raw, pa.binary()), avro)
     assert list(raised.value.rows) == [row]
+
+
+@given(rows(), st.lists(st.binary(max_size=40), max_size=3), st.integers(1, 3))
+def test_items_found_one_by_one_are_those_of_steps_across_records(
+    drawn: tuple[Any, list[Any], list[Any]], noise: list[bytes], times: int
+) -> None:
+    schema, values, _ = drawn
+    raw = written(schema, values * times).to_pylist() + [_BEFORE + each for each in noise]
+    outcomes: list[Any] = []
+    refused: set[int] = set()
+    for step_items in (0, 2, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(decode, "_STEP_ITEMS", step_items)
+            try:
+                found = decoded(pa.array(raw, pa.binary()), avro_of(schema))
+                outcomes.append(found.to_pylist())
+            except RowsError as error:
+                refused |= error.rows.keys()
+                outcomes.append(None)
+    assert all(each >= len(values) * times for each in refused)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+_INTS = {"type": "array", "items": "int"}
+_EMPTY = {"type": "record", "name": "Empty", "fields": []}
+
+
+@pytest.mark.parametrize("step_items", [0, 10**9])
+@pytest.mark.parametrize(
+    ("schema", "body", "value"),
+    [
+        (_INTS, b"\x02\x05\x02\x07\x00", [-3, -4]),
+        (_INTS, b"\x01\x02\x05\x02\x07\x00", [-3, -4]),  # with the size of the first block
+        (_INTS, b"\x00", []),
+        ({"type": "map", "values": "int"}, b"\x01\x06\x02a\x05\x00", [("a", -3)]),
+        ({"type": "array", "items": _EMPTY}, b"\x90\x03\x00", [{}] * 200),
+        (
+            {"type": "array", "items": {"type": "array", "items": _EMPTY}},
+            b"\x04\x04\x00\x00\x00",
+            [[{}, {}], []],
+        ),
+    ],
+)
+def test_blocks_of_items(
+    schema: Any, body: bytes, value: Any, step_items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "_STEP_ITEMS", step_items)
+    found = decoded(pa.array([_BEFORE + body] * 3, pa.binary()), avro_of(schema))
+    assert found.to_pylist() == [value] * 3
+
+
+@pytest.mark.parametrize("step_items", [0, 10**9])
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        ({"type": "array", "items": _EMPTY}, b"\xfe\xff\xff\xff\x0f\x00"),
+        ({"type": "array", "items": _EMPTY}, b"\x88\x0e" * 5 + b"\x00"),
+        ({"type": "array", "items": {"type": "array", "items": _EMPTY}}, b"\x02\x88\x7e\x00\x00"),
+        (_INTS, b"\xff" * 9 + b"\x01\x00\x00"),  # the least number of items
+        (_INTS, b"\x80\x08" + b"\x00" * 100),
+    ],
+)
+def test_more_items_than_bytes_are_refused_before_they_are_read(
+    schema: Any, body: bytes, step_items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "_STEP_ITEMS", step_items)
+    good = pa.array([_BEFORE + b"\x00", _BEFORE + body, _BEFORE + b"\x00"], pa.binary())
+    with pytest.raises(RowsError, match=r"too few bytes|ends too early") as raised:
+        decoded(good, avro_of(schema))
+    assert list(raised.value.rows) == [1]
+
+
+@pytest.mark.parametrize("bodies", [b"\x05" * 10_000, b"\x05" + b"\x02\x05" * 9_999])
+def test_a_long_array_is_read_in_few_steps(bodies: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = varints(np.array([len(bodies) if bodies[1] == 5 else 1], np.int64)).to_pylist()[0]
+    reads: list[Any] = []
+    read = decode._Cursor.read
+
+    def counted(*arguments: Any) -> Any:
+        reads.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(decode._Cursor, "read", counted)
+    raw = pa.array([_BEFORE + counts + bodies + b"\x00"], pa.binary())
+    assert decoded(raw, avro_of(_INTS)).to_pylist() == [[-3] * 10_000]
+    assert len(reads) < 20
+
+
+def test_only_some_of_many_bad_texts_are_tried_one_by_one() -> None:
+    items = 5_000
+    body = varints(np.array([items], np.int64)).to_pylist()[0] + b"\x02\xff" * items + b"\x00"
+    raw = pa.array([_BEFORE + body, _BEFORE + b"\x00"], pa.binary())
+    with pytest.raises(RowsError, match="a value that is none") as raised:
+        decoded(raw, avro_of({"type": "array", "items": "string"}))
+    assert list(raised.value.rows) == [0]
 
 
 @given(rows(), st.binary(max_size=40))

@@ -1,25 +1,32 @@
 """Avro's bytes as columns.
 
 All records of a batch that have one schema are read together: for every field of the schema there
-is one step, which reads it of all records at once and moves the place in each behind it.
+is one step, which reads it of all records at once and moves the place in each behind it. Items of
+arrays and maps are read in the same way, the first items of all records and so on, as long as
+there are enough records for that; else all items of a record are (see ``items``).
 """
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from drover.convert.avro.connect_schemas import is_map_entry
+from drover.convert.avro.items import ItemFinder, MalformedError
 from drover.convert.avro.schemas import AvroSchema, kind_of
 from drover.convert.number_bytes import decimals_of
 from drover.convert.registered.columns import checked, refuse, struct_column
 from drover.model.times import DAY_MS
-from drover.record.errors import RecordError
+from drover.record.errors import RecordError, rows_at
 from drover.record.schema import Schema, Type, arrow_type
 
 #: Behind the last record, so that no number is read from behind the data.
 _SPARE_BYTES = 16
+#: Items without bytes, as those without fields, that a record may have besides one for each byte.
+_EMPTY_ITEMS_MAX = 1_000
+#: A step that reads items of several records takes as long as this many found one by one.
+_STEP_ITEMS = 64
 _FIXED_WIDTH = {"boolean": 1, "float": 4, "double": 8}
 _refuse = partial(refuse, "Avro")
 
@@ -31,21 +38,48 @@ def decode_records(values: Any, avro: AvroSchema, schema: Schema, *, skipped_byt
     Raises:
         RowsError: bytes are not of the schema.
     """
-    cursor = _Cursor(values, avro, skipped_bytes)
-    return cursor.read(avro.root, schema, np.arange(len(values)))
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    found = np.frombuffer(values.buffers()[2], np.uint8)[first:last]
+    data = _Data(avro, np.concatenate((found, np.zeros(_SPARE_BYTES, np.uint8))))
+    starts, ends = (each.astype(np.int64) - first for each in (offsets[:-1], offsets[1:]))
+    records = np.arange(len(values))
+    items_left = ends - starts + _EMPTY_ITEMS_MAX
+    cursor = _Cursor(data, starts + skipped_bytes, ends, records, items_left)
+    return cursor.read(avro.root, schema, records)
+
+
+class _Data:
+    """The bytes of all records."""
+
+    def __init__(self, avro: AvroSchema, numbers: Any) -> None:
+        self.avro = avro
+        self.numbers = numbers
+
+    @cached_property
+    def finder(self) -> ItemFinder:
+        return ItemFinder(self.avro, self.numbers.tobytes())
 
 
 class _Cursor:
-    """Where each record is read next."""
+    """Where each row is read next: a record, or an item of one.
 
-    def __init__(self, values: Any, avro: AvroSchema, skipped_bytes: int) -> None:
-        self._avro = avro
-        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        data = np.frombuffer(values.buffers()[2], np.uint8)[first:last]
-        self._data = np.concatenate((data, np.zeros(_SPARE_BYTES, np.uint8)))
-        self._at = offsets[:-1].astype(np.int64) - first + skipped_bytes
-        self._ends = offsets[1:].astype(np.int64) - first
+    Args:
+        source: The bytes.
+        at: Where each row begins.
+        ends: Where its record ends.
+        records: Of which record it is.
+        items_left: For each record, how many items it may have yet.
+    """
+
+    def __init__(self, source: _Data, at: Any, ends: Any, records: Any, items_left: Any) -> None:
+        self._source = source
+        self._avro = source.avro
+        self._data = source.numbers
+        self._at = at
+        self._ends = ends
+        self._records = records
+        self._items_left = items_left
 
     def read(self, found: Any, schema: Schema, rows: Any) -> Any:
         """What is next in these records; a row may be there only once."""
@@ -128,20 +162,31 @@ class _Cursor:
         return pa.MapArray.from_arrays(offsets, keys, values, type=arrow_type(schema))
 
     def _blocks(self, parts: Any, rows: Any) -> tuple[Any, list[Any]]:
-        """Blocks of items, the n-th item of all rows at once: the offsets of each row's items, and
-        a column for each part of an item.
+        """Blocks of items: the offsets of each row's items, and a column for each part of an
+        item.
         """
         columns: list[list[Any]] = [[] for _ in parts]
         owners: list[Any] = [np.zeros(0, np.int64)]
-        active = np.arange(len(rows))
+        active, left = np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        credit = 0
         while active.size:
-            counts = self._counts(rows[active])
-            active, counts = active[counts > 0], counts[counts > 0]
-            for number in range(int(counts.max()) if counts.size else 0):
-                here = active[counts > number]
-                for column, (node, schema) in zip(columns, parts, strict=True):
-                    column.append(self.read(node, schema, rows[here]))
-                owners.append(here)
+            credit += active.size - _STEP_ITEMS
+            if credit < 0:
+                owner, found = self._found(parts, rows, active, left)
+                owners.append(owner)
+                for column, part in zip(columns, found, strict=True):
+                    column.append(part)
+                break
+            if not left.any():
+                left = self._counts(rows[active])
+                active, left = active[left > 0], left[left > 0]
+                continue
+            has_next = left > 0
+            here = active[has_next]
+            for column, (node, schema) in zip(columns, parts, strict=True):
+                column.append(self.read(node, schema, rows[here]))
+            owners.append(here)
+            left[has_next] -= 1
         owner = np.concatenate(owners)
         order = pa.array(np.argsort(owner, kind="stable"))
         offsets = np.zeros(len(rows) + 1, np.int32)
@@ -154,6 +199,40 @@ class _Cursor:
         ]  # fmt: skip
         return pa.array(offsets, pa.int32()), joined
 
+    def _found(self, parts: Any, rows: Any, active: Any, left: Any) -> tuple[Any, list[Any]]:
+        """All further items of rows that have ``left`` ones in their block: the row of each, and
+        a column for each part of an item.
+        """
+        nodes = [node for node, _ in parts]
+        starts, counts = [np.zeros(0, np.int64)], []
+        for row, count in zip(rows[active].tolist(), left.tolist(), strict=True):
+            record = self._records[row]
+            try:
+                begins, self._at[row] = self._source.finder.find(
+                    nodes,
+                    int(self._at[row]),
+                    int(self._ends[row]),
+                    left=count,
+                    most=int(self._items_left[record]),
+                )
+            except MalformedError as error:
+                _refuse(np.array([row]), np.ones(1, bool), str(error))
+            self._items_left[record] -= len(begins) - count
+            starts.append(np.frombuffer(begins, np.int64))
+            counts.append(len(begins))
+        owner = np.repeat(active, counts)
+        at = rows[owner]
+        items = _Cursor(
+            self._source,
+            np.concatenate(starts),
+            self._ends[at],
+            self._records[at],
+            self._items_left,
+        )
+        everything = np.arange(len(owner))
+        with rows_at(pa.array(at)):
+            return owner, [items.read(node, schema, everything) for node, schema in parts]
+
     def _counts(self, rows: Any) -> Any:
         """Of items in the next block; a negative one is followed by the block's size in bytes."""
         counts = self._longs(rows)
@@ -161,8 +240,12 @@ class _Cursor:
         if sized.any():
             self._longs(rows[sized])
             counts = np.abs(counts)
-        # an item has one byte at least; there is no other bound
-        _refuse(rows, counts > self._ends[rows] - self._at[rows], "has too few bytes")
+        records = self._records[rows]
+        # the least number has no positive counterpart
+        too_many = (counts < 0) | (counts > self._items_left[records])
+        _refuse(rows, too_many, "has too few bytes for its items")
+        np.subtract.at(self._items_left, records, counts)
+        _refuse(rows, self._items_left[records] < 0, "has too few bytes for its items")
         return counts
 
     def _whole(self, kind: str, target: pa.DataType, rows: Any) -> Any:
