@@ -11,6 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drover.convert.protobuf import wire
 from drover.convert.protobuf.connect_schemas import Conventions, connect_schema
 from drover.convert.protobuf.decode import decode_messages
 from drover.convert.protobuf.descriptors import parse_proto
@@ -252,6 +253,53 @@ def test_bytes_that_are_none_are_errors_of_their_rows(raw: bytes, fault: str) ->
     with pytest.raises(RowsError, match=fault) as raised:
         columns_of([good, raw, good], ROW, connect_schema(ROW, PLAIN))
     assert list(raised.value.rows) == [1]
+
+
+@given(st.lists(_ROWS, max_size=6), st.lists(st.binary(max_size=30), max_size=3))
+@settings(max_examples=60)
+def test_fields_found_one_by_one_are_those_of_steps_across_messages(
+    rows: list[dict[str, Any]], noise: list[bytes]
+) -> None:
+    whole = [made(row).SerializeToString() for row in rows]
+    # fields that are there several times, and lists that are packed and not packed
+    raw = [*whole, b"".join(whole), b"\xa0\x01\x09".join(whole), *noise]
+    schema = connect_schema(ROW, PLAIN)
+    outcomes: list[Any] = []
+    refused: set[int] = set()
+    for step_fields in (0, 2, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire, "_STEP_FIELDS", step_fields)
+            try:
+                outcomes.append(repr(columns_of(raw, ROW, schema).to_pylist()))
+            except RowsError as error:
+                refused |= error.rows.keys()
+                outcomes.append(None)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert all(each >= len(raw) - len(noise) for each in refused)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"\xa0\x01\x09",  # an element of ``numbers`` that is not packed
+        b"\x20\x05",  # one number again and again
+        b"\xc0\x3e\x05\xc8\x3e\x05",  # unknown fields in turn
+    ],
+)
+def test_a_message_with_many_fields_is_read_in_few_steps(
+    field: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Any] = []
+    step = Wire._value
+
+    def counted(*arguments: Any) -> Any:
+        steps.append(arguments)
+        return step(*arguments)
+
+    monkeypatch.setattr(Wire, "_value", counted)
+    found = columns_of([field * 10_000], ROW, connect_schema(ROW, PLAIN)).to_pylist()
+    assert found[0]["numbers"] == ([9] * 10_000 if field[0] == 0xA0 else [])
+    assert len(steps) < 20
 
 
 _STRUCT = pa.struct(

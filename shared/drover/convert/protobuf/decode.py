@@ -167,23 +167,25 @@ class _Reader:
     def _repeated(self, field: Any, schema: Schema, pieces: list[Found], spans: Spans) -> Any:
         kind = _KINDS.get(field.type, VARINT)
         rows: list[Any] = [np.zeros(0, np.int64)]
+        places: list[Any] = [np.zeros(0, np.int64)]
         first: list[Any] = [np.zeros(0, np.uint64 if kind == VARINT else np.int64)]
         last: list[Any] = [np.zeros(0, np.int64)]
         for each in pieces:
-            owners, items, ends = each.rows, each.first, each.last
+            owners, at, items, ends = each.rows, each.places, each.first, each.last
             if each.kind == BYTES and kind != BYTES:
                 packed = Spans(each.first, each.last, spans.owners[each.rows])
                 width = 0 if kind == VARINT else np.dtype(_FIXED[field.type]).itemsize
                 inner, items = self._wire.packed(packed, kind, width)
-                owners = each.rows[inner]
+                owners, at = each.rows[inner], each.places[inner]
                 ends = items
             elif each.kind != kind:
                 continue
             rows.append(owners)
+            places.append(at)
             first.append(items)
             last.append(ends)
         owner = np.concatenate(rows)
-        order = np.argsort(owner, kind="stable")
+        order = np.lexsort((np.concatenate(places), owner))
         owner = owner[order]
         offsets = np.zeros(len(spans) + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=len(spans)), out=offsets[1:])
@@ -293,6 +295,9 @@ class _Reader:
         )
         target = arrow_type(schema)
         scale_of = np.asarray(scales)
+        # each scale is one more step
+        outside = np.abs(scale_of.astype(np.int64)) > DECIMAL256_DIGITS
+        refuse(spans.owners, outside, "has a decimal with a scale that no column has")
         parts, rows = [pa.array([], target)], [np.zeros(0, np.int64)]
         for scale in np.unique(scale_of).tolist():
             here = np.flatnonzero(scale_of == scale)

@@ -1,10 +1,12 @@
 """Protobuf's bytes: the fields of many messages at once.
 
 A step takes the field with the lowest number that is next in any message, of all messages where it
-is next. So a batch of messages takes about as many steps as they have different fields.
+is next. So a batch of messages takes about as many steps as they have different fields. Where
+steps take few fields, as of messages with long lists, the fields are found one by one.
 """
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +22,8 @@ _WIDTHS = {FIXED64: 8, FIXED32: 4}
 #: Behind the last message, so that no number is read from behind the data.
 _SPARE_BYTES = 16
 _VARINT_MAX_BYTES = 10
+#: A step takes as long as so many fields that are found one by one; each message adds a part.
+_STEP_FIELDS, _STEP_MESSAGES = 64, 64
 _NO_TAG = np.iinfo(np.int64).max
 _NUMBER_MAX = 2**29 - 1
 #: Raises RowsError for the records of a sequence of which a mask is true.
@@ -55,6 +59,29 @@ class Found:
     last: Any
 
 
+class _FoundFields:
+    """Occurrences of fields that were found one by one."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], tuple[array[int], ...]] = {}
+
+    def add(self, number: int, kind: int, row: int, place: int, first: int, last: int) -> None:
+        pieces = self._found.get((number, kind))
+        if pieces is None:
+            pieces = tuple(array("Q" if kind == VARINT and n == 2 else "q") for n in range(4))
+            self._found[number, kind] = pieces
+        rows, places, firsts, lasts = pieces
+        rows.append(row)
+        places.append(place)
+        firsts.append(first)
+        lasts.append(last)
+
+    def each(self) -> Iterator[tuple[int, Found]]:
+        for (number, kind), pieces in self._found.items():
+            rows, places, first, last = (np.array(each) for each in pieces)
+            yield number, Found(kind, rows, places, first, first if kind == VARINT else last)
+
+
 class Wire:
     """The bytes of all records of a batch."""
 
@@ -64,25 +91,52 @@ class Wire:
         raw = values.buffers()[2]
         data = np.frombuffer(raw, np.uint8)[first:last] if raw is not None else _bytes(0)
         self._data = np.concatenate((data, _bytes(_SPARE_BYTES)))
+        self._raw: bytes | None = None
         starts, ends = (each.astype(np.int64) - first for each in (offsets[:-1], offsets[1:]))
         self.records = Spans(starts + skipped_bytes, ends, np.arange(len(values)))
 
     def fields(self, spans: Spans) -> Mapping[int, list[Found]]:
-        """All fields of messages by their numbers, in the order in which each message has them."""
+        """All fields of messages by their numbers. Of one kind they are in the order in which each
+        message has them; ``Found.places`` has the order of all.
+        """
         found: dict[int, list[Found]] = {}
         at = spans.starts.copy()
         tags = np.full(len(spans), _NO_TAG)
         self._next_tags(spans, at, tags, np.arange(len(spans)))
+        credit = 0
         while tags.size and (least := int(tags.min())) != _NO_TAG:
             rows = np.flatnonzero(tags == least)
+            credit -= len(tags) // _STEP_MESSAGES
             number, kind = least >> 3, least & 7
             # repeat for rows whose next field has the same tag
             while rows.size:
+                credit += rows.size - _STEP_FIELDS
+                if credit < 0:
+                    for each_number, each in self._one_by_one(spans, at, tags):
+                        found.setdefault(each_number, []).append(each)
+                    return found
                 found.setdefault(number, []).append(self._value(spans, at, rows, kind))
                 tags[rows] = _NO_TAG
                 self._next_tags(spans, at, tags, rows)
                 rows = rows[tags[rows] == least]
         return found
+
+    def _one_by_one(self, spans: Spans, at: Any, tags: Any) -> Iterator[tuple[int, Found]]:
+        """All further fields of messages, whose next tags are behind their places."""
+        found = _FoundFields()
+        rows = np.flatnonzero(tags != _NO_TAG)
+        if self._raw is None:
+            self._raw = self._data.tobytes()
+        data = self._raw
+        for row, place, end, tag in zip(
+            rows.tolist(), at[rows].tolist(), spans.ends[rows].tolist(), tags[rows].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            try:
+                _add_fields(found, data, row, place, end, tag)
+            except _MalformedError as error:
+                refuse(spans.owners[row : row + 1], np.ones(1, bool), str(error))
+        return found.each()
 
     def varints(self, spans: Spans) -> tuple[Any, Any]:
         """The number of uint64 at the beginning of each piece, and where it ends."""
@@ -151,6 +205,7 @@ class Wire:
         added = self._gathered(first[order], lengths)
         base = len(self._data) - _SPARE_BYTES
         self._data = np.concatenate((self._data[:base], added, _bytes(_SPARE_BYTES)))
+        self._raw = None
         sums = np.bincount(rows[order], weights=lengths, minlength=count).astype(np.int64)
         ends = base + np.cumsum(sums)
         return ends - sums, ends
@@ -190,6 +245,52 @@ class Wire:
         total = int(lengths.sum())
         offsets = np.cumsum(lengths) - lengths
         return self._data[np.repeat(starts - offsets, lengths) + np.arange(total)]
+
+
+class _MalformedError(Exception):
+    """The bytes are no message; the message continues "the Protobuf record"."""
+
+
+def _add_fields(found: _FoundFields, data: bytes, row: int, at: int, end: int, tag: int) -> None:
+    """Add the fields of a message from a place behind a tag on."""
+    while True:
+        number, kind, place = tag >> 3, tag & 7, at
+        if kind == VARINT:
+            value, at = _varint(data, at, end)
+            found.add(number, kind, row, place, value, 0)
+        elif kind == BYTES:
+            length, start = _varint(data, at, end)
+            if length > end - start:
+                raise _MalformedError("ends too early")
+            at = start + length
+            found.add(number, kind, row, place, start, at)
+        else:
+            width = _WIDTHS.get(kind)
+            if width is None:
+                raise _MalformedError(f"has a field of the kind {kind}")
+            if width > end - at:
+                raise _MalformedError("ends too early")
+            at += width
+            found.add(number, kind, row, place, place, at)
+        if at >= end:
+            return
+        tag, at = _varint(data, at, end)
+        if not 0 < tag >> 3 <= _NUMBER_MAX:
+            raise _MalformedError("has a field without a number")
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+        if shift == 7 * _VARINT_MAX_BYTES:
+            raise _MalformedError("has a number without an end")
+    raise _MalformedError("ends too early")
 
 
 def masked(values: Any, present: Any) -> Any:
