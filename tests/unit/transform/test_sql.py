@@ -4,6 +4,7 @@ import datetime
 import decimal
 import pickle
 import re
+import resource
 from typing import Any
 
 import pyarrow as pa
@@ -204,6 +205,17 @@ def test_a_star_leaves_records_as_they_are() -> None:
         ("SELECT ? AS value FROM batch", "must not have a value parameter"),
         ("SELECT " + "(" * 9000 + "1" + ")" * 9000 + " AS value FROM batch", "longer than"),
         ("SELECT " + "(" * 4000 + "1" + ")" * 4000 + " AS value FROM batch", ""),
+        ("SELECT " + "abs(" * 99 + "1" + ")" * 99 + " AS value FROM batch", "maximum nesting"),
+        ("SELECT " + "||".join(["key"] * 100) + " AS value FROM batch", "maximum nesting depth"),
+        ("SELECT " + "||".join(["key"] * 500) + " AS value FROM batch", "nested too deeply"),
+        ("SELECT '\ud800' AS value FROM batch", "does not parse: .*surrogate"),
+        ("SELECT replace(key, 'a', key) AS value FROM batch", r"constant text.*column 8"),
+        ("SELECT regexp_replace(key, 'a', key, 'g') AS value FROM batch", "constant text"),
+        ("SELECT key.replace('a', topic) AS value FROM batch", "must not call replace"),
+        ("SELECT concat_ws(key, value.tags) AS value FROM batch", r"constant text.*argument 1"),
+        ("SELECT array_to_string(value.tags, key) AS value FROM batch", "constant text"),
+        ('SELECT "REPLACE"(key, key, topic) AS value FROM batch', "constant text"),
+        (f"SELECT replace(key, 'a', '{'b' * 1001}') AS value FROM batch", "1000 characters"),
         ("SELECT 'ä', getenv('ä') AS value FROM batch", "column"),
         ("x" * 20_000, "longer than"),
     ],
@@ -214,6 +226,30 @@ def test_a_statement_that_is_not_allowed_is_told(query: str, fault: str) -> None
     (found,) = chain_config_def(raw).parse(raw).violations
     assert found.field == "transforms.it.query"
     assert re.search(fault, found.description), found.description
+
+
+def test_constants_replace_texts() -> None:
+    replaced = "replace(key, 'k', 'x') || regexp_replace(key, '[0-9]', 'y', 'g')"
+    query = f"SELECT {replaced} || concat_ws('-', value.tags) AS value FROM batch"
+    assert values_of(query, row(1)) == ["x0kya-b"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "list_transform(string_split(value.cityName, ''), lambda x: value.cityName)",
+        "list_transform([" * 15 + "value.cityName" + "], lambda x: x || x)[1]" * 15,
+        "to_json(list_transform(string_split(value.cityName, ''), "
+        f"lambda x: {{'{'k' * 8_000}': x}}))",
+    ],
+    ids=["copies", "doubles", "names"],
+)
+def test_a_record_whose_result_needs_too_much_memory_is_an_error(expression: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(RecordError, match="needs more than 1024 MiB of memory"):
+        values_of(f"SELECT {expression} AS value FROM batch", row(1, "a" * 200_000))
+    assert resource.getrlimit(resource.RLIMIT_AS) == limits
+    assert values_of("SELECT value.id AS value FROM batch", row(1)) == [1]
 
 
 def test_allowed_functions_are_those_of_duckdb_that_have_no_effect() -> None:

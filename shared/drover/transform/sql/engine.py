@@ -1,12 +1,17 @@
 """DuckDB connections without access to files, extensions, settings and Python variables."""
 
+import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 _MEMORY = "512MB"
+#: How much the process may grow during a query. DuckDB's limit does not count texts in
+#: expressions, such as intermediate results of ``||``.
+GROWTH_MAX_BYTES = 1024**3
 _SETTINGS: dict[str, Any] = {
     "threads": "1",  # Spark's tasks already run in parallel
     "memory_limit": _MEMORY,
@@ -17,6 +22,9 @@ _SETTINGS: dict[str, Any] = {
     "python_enable_replacements": "false",
 }
 _of_thread = threading.local()
+_growth = threading.Lock()
+#: The queries that run, and the limit of the process without them.
+_limited_count, _limit_before = 0, resource.RLIM_INFINITY
 
 
 def missing_modules() -> str | None:
@@ -57,3 +65,39 @@ def time_limit(engine: Any, limit_s: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def memory_limit() -> Iterator[None]:
+    """Limit the growth of the process's address space; DuckDB then raises OutOfMemoryException.
+
+    A query also ends sooner: DuckDB looks for an interrupt between calls of functions only, and a
+    call takes time in proportion to its result.
+    """
+    global _limited_count, _limit_before
+    with _growth:
+        _limited_count += 1
+        if _limited_count == 1:
+            _limit_before, hard = resource.getrlimit(resource.RLIMIT_AS)
+            used = _address_space_bytes()
+            bounds = [each for each in (_limit_before, hard) if each != resource.RLIM_INFINITY]
+            if used is not None:
+                with suppress(OSError, ValueError):  # macOS cannot limit it
+                    limit = min([used + GROWTH_MAX_BYTES, *bounds])
+                    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        with _growth:
+            _limited_count -= 1
+            if not _limited_count:
+                _, hard = resource.getrlimit(resource.RLIMIT_AS)
+                with suppress(OSError, ValueError):
+                    resource.setrlimit(resource.RLIMIT_AS, (_limit_before, hard))
+
+
+def _address_space_bytes() -> int | None:
+    """The size of the process's address space; None where the system does not tell it."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return None

@@ -1,9 +1,10 @@
 """The functions that a SELECT may call.
 
-Each computes one value from the values of one record, is deterministic, and uses memory bounded by
-the size of its arguments. So the list has no function that reads files, settings, the clock or
-other records, none that returns random numbers, and none whose result has a length given by a
-number.
+Each computes one value from the values of one record, is deterministic, and returns a result whose
+size is bounded by the size of its arguments. So the list has no function that reads files,
+settings, the clock or other records, none that returns random numbers, and none whose result has a
+length given by a number. A composition of functions with lambdas (``x || x``) can still grow: the
+memory of a query is limited (see ``engine``).
 """
 
 from typing import Final
@@ -52,6 +53,13 @@ _JSON = """
     json_object json_quote json_type json_valid json_value row_to_json to_json
 """
 _OTHERS = "coalesce constant_or_null error if ifnull nullif try typeof"
+
+#: Functions whose result can be as large as the product of two arguments: the index of the one that
+#: must be a constant text.
+CONSTANT_ARGUMENTS: Final = {
+    "replace": 2, "regexp_replace": 2, "concat_ws": 0, "array_to_string": 1,
+}  # fmt: skip
+CONSTANT_MAX_CHARS: Final = 1_000
 
 ALLOWED: Final = frozenset(
     " ".join((_OPERATORS, _NUMBERS, _TEXTS, _TIMES, _NESTED, _JSON, _OTHERS)).split()

@@ -1,14 +1,14 @@
 """Parses a SELECT with DuckDB and checks that every part of its syntax tree is allowed."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from drover.record.batch import KEY, RECORD_COLUMNS, TIMESTAMP, TOPIC, VALUE
-from drover.transform.sql.engine import answer
-from drover.transform.sql.functions import ALLOWED
+from drover.transform.sql.engine import answer, memory_limit
+from drover.transform.sql.functions import ALLOWED, CONSTANT_ARGUMENTS, CONSTANT_MAX_CHARS
 
 #: The relation, and its column with the row number in the batch.
 RELATION, ROW = "batch", "drover_row"
@@ -61,10 +61,20 @@ def parse_statement(text: str) -> Statement:
     """
     if len(text) > _MAX_CHARS:
         raise StatementError(f"must not be longer than {_MAX_CHARS} characters")
+    import duckdb
+
     try:
-        return _Checker(text).statement()
+        with memory_limit():
+            return _Checker(text).statement()
     except RecursionError:
         raise StatementError("is nested too deeply") from None
+    except duckdb.Error as error:
+        raise StatementError(f"does not parse: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error of DuckDB; the statement is below it."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class _Checker:
@@ -187,6 +197,13 @@ class _Checker:
             )
         if found["distinct"] or found["filter"] or found["order_bys"]["orders"]:
             raise self._error(f"must call {name} with values only", _place(found))
+        index = CONSTANT_ARGUMENTS.get(name)
+        if index is not None and not _is_short_text(found["arguments"], index):
+            raise self._error(
+                f"must call {name} with a constant text of at most {CONSTANT_MAX_CHARS} characters "
+                f"as argument {index + 1}",
+                _place(found),
+            )
 
     def _use(self, found: Mapping[str, Any], names: frozenset[str]) -> None:
         path = self._path(found)
@@ -215,6 +232,13 @@ class _Checker:
 
 def _place(found: Mapping[str, Any]) -> int:
     return int(found.get("query_location", _NOT_FOUND))
+
+
+def _is_short_text(arguments: Sequence[Mapping[str, Any]], index: int) -> bool:
+    if len(arguments) <= index:
+        return True  # DuckDB refuses the call
+    literal = arguments[index]["expression"].get("literal", {})
+    return literal.get("kind") == "STRING" and len(literal["text"]) <= CONSTANT_MAX_CHARS
 
 
 def _children(found: Any) -> Iterator[Mapping[str, Any]]:

@@ -13,7 +13,13 @@ from drover.record.batch import TIMESTAMP, TOPIC, with_column
 from drover.record.errors import PassError, RowsError
 from drover.record.schema import arrow_field, schema_of
 from drover.transform.key_or_value import text_key
-from drover.transform.sql.engine import connection, missing_modules, time_limit
+from drover.transform.sql.engine import (
+    GROWTH_MAX_BYTES,
+    connection,
+    memory_limit,
+    missing_modules,
+    time_limit,
+)
 from drover.transform.sql.statement import RELATION, ROW, StatementError, parse_statement
 from drover.transform.transform import Transform
 
@@ -110,7 +116,7 @@ class Sql(Transform):
         engine = connection()
         try:
             engine.register(RELATION, relation)
-            with time_limit(engine, self.config["timeout.ms"] / 1000):
+            with memory_limit(), time_limit(engine, self.config["timeout.ms"] / 1000):
                 result = engine.sql(text)
                 kinds = dict(zip(result.columns, map(str, result.types), strict=True))
                 return result.to_arrow_table(), kinds
@@ -126,6 +132,10 @@ class Sql(Transform):
             # the statement does not fit the columns, so it fails for every row
             fault = RecordError(_message(error))
             raise RowsError(dict.fromkeys(range(relation.num_rows), fault)) from None
+        except (duckdb.OutOfMemoryException, MemoryError):
+            raise RecordError(
+                f"the query needs more than {GROWTH_MAX_BYTES // 1024**2} MiB of memory"
+            ) from None
         except duckdb.Error as error:
             raise RecordError(_message(error)) from None
         finally:
