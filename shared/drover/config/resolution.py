@@ -17,6 +17,9 @@ from drover.errors import InvalidArgumentError, Reason, Violation
 
 #: As in Kafka: provider, optional path, and key; the path ends at the last colon.
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
+#: Placeholders, and texts that only begin like one: without these, each ``${`` in them would be
+#: compared with all of the rest.
+_PLACES = re.compile(rf"{_PLACEHOLDER.pattern}|\$\{{[^}}]*+\}}?")
 #: Settings that workers read without resolving placeholders, besides all restart.* settings.
 _READ_RAW = ("name", "connector.class", "tasks.max", "consumer.override.group.id")
 _RESTART = "restart."
@@ -75,7 +78,7 @@ def with_placeholders(text: str, secrets: Mapping[str, str]) -> str:
 
 def placeholder_providers(text: str) -> set[str]:
     """The providers that the placeholders in a text name."""
-    return {match[1] for match in _PLACEHOLDER.finditer(text)}
+    return {match[1] for match in _PLACES.finditer(text) if match[1] is not None}
 
 
 class ConfigResolver:
@@ -105,7 +108,7 @@ class ConfigResolver:
         faults: list[Violation] = []
         for key, raw in config.items():
             try:
-                resolved[key] = _PLACEHOLDER.sub(lookup.value, raw) if "${" in raw else raw
+                resolved[key] = _PLACES.sub(lookup.value, raw) if "${" in raw else raw
                 if resolved[key] != raw and (key in _READ_RAW or key.startswith(_RESTART)):
                     raise ConfigProviderError("workers read it unresolved: write its value")
             except ConfigProviderError as error:
@@ -144,7 +147,9 @@ class _Lookup:
         self.ttl_ms: int | None = None
 
     def value(self, match: re.Match[str]) -> str:
-        """The value of a placeholder."""
+        """The value of a placeholder; a text that only begins like one stays unchanged."""
+        if match[1] is None:
+            return match[0]
         placeholder, name, path, key = match[0], match[1], match[2] or "", match[3]
         if not self._resolver.known(name):
             if name in BUILT_IN_NAMES:

@@ -292,7 +292,9 @@ def _faults_together(
             of_settings += connector_class.check_systems(config)
         faults += of_settings
     except PatternTimeoutError as error:
-        named = next((name for name, text in raw.items() if error.pattern in text), CONNECTOR_CLASS)
+        named = next(
+            (name for name, text in raw.items() if error.pattern in (text or "")), CONNECTOR_CLASS
+        )
         faults.append(Violation(named, str(error)))
     reported = {each.field for each in faults}
     others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))

@@ -18,7 +18,8 @@ from drover.transform.field_path import parse_path
 #: The setting of FieldMatches for each operator.
 _OPERATORS = {"!=": "equals", ">=": "min", "<=": "max", "=": "equals", "~": "pattern"}
 _STRICT = {">": "min", "<": "max"}
-_CONDITION = re.compile(r"\s*((?:`[^`]*`|[^=!<>~`])+?)\s*(!=|>=|<=|=|~|>|<)\s*(.*?)\s*", re.DOTALL)
+# possessive: texts come from any caller, and attempts to divide them anew would take too long
+_CONDITION = re.compile(r"((?:`[^`]*+`|[^=!<>~`])++)(!=|>=|<=|=|~|>|<)(.*)", re.DOTALL)
 _NONE = dict.fromkeys(("equals", "in", "pattern", "min", "max"))
 
 
@@ -40,7 +41,7 @@ class Condition:
                 f"must be <path><operator><text> with one of = != >= <= > < ~, such as "
                 f"amount>=10, not {text!r}"
             )
-        path, operator, wanted = found.groups()
+        path, operator, wanted = (each.strip() for each in found.groups())
         if len(wanted) > 1 and wanted[0] == wanted[-1] == "'":
             wanted = wanted[1:-1].replace("''", "'")
         self.side, self.path = split_path(path)

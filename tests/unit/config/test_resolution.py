@@ -8,6 +8,7 @@ from drover.config.providers import ConfigData, ConfigProvider, ConfigProviderEr
 from drover.config.resolution import (
     ConfigResolver,
     only_placeholder_of,
+    placeholder_providers,
     with_placeholders,
 )
 from drover.errors import InvalidArgumentError
@@ -133,6 +134,22 @@ def test_what_workers_read_themselves_cannot_come_from_a_provider(
 ) -> None:
     (fault,) = resolver.resolve({setting: "${vault:p}"}).faults
     assert "write its value" in fault.description
+
+
+@pytest.mark.parametrize(
+    "text", ["${" * 150_000, "${" * 150_000 + "}", "${vault" * 50_000, "${vault:" * 50_000]
+)
+def test_texts_that_only_begin_like_placeholders_stay(resolver: ConfigResolver, text: str) -> None:
+    assert resolver.resolve({"a": text}).config == {"a": text}
+    assert placeholder_providers(text) == set()
+
+
+def test_a_placeholder_may_follow_a_text_that_only_begins_like_one(
+    resolver: ConfigResolver,
+) -> None:
+    found = resolver.resolve({"a": "${b} ${vault:db:user} ${vault"}).config["a"]
+    assert found.startswith("${b} ")
+    assert "vault:db" not in found
 
 
 def test_the_shortest_time_counts(resolver: ConfigResolver) -> None:

@@ -72,7 +72,11 @@ def test_a_column_name_is_a_field_behind_value() -> None:
         ("headers=1", "name a header"),
         ("a~(", "no regular expression"),
         ("a..b=1", "no path"),
+        (" =1", "no path"),
+        ("a" + " " * 100_000, "must be <path>"),  # with re.match's attempts it would not end
+        ("a" + "`" * 100_001, "must be <path>"),
     ],
+    ids=lambda each: each[:20],
 )
 def test_what_is_no_condition_is_refused(text: str, said: str) -> None:
     if not said:  # everything after the operator is the operand
