@@ -82,6 +82,9 @@ class WorkerSettings(ServiceSettings):
             comma-separated; submodules are included. None by default.
         http_allowed_hosts: Hosts that connectors may call over HTTP, comma-separated. By default
             all except link-local addresses and cloud metadata services.
+        client_override_policy: Which settings of client libraries a connector config may set:
+            ``none`` for addresses and logins only, ``allowlist`` for the listed ones, ``all`` for
+            any that name no code, command, identity, server or forbidden file.
         exactly_once_source_support: On Kafka, ``enabled`` makes sources write records and offsets
             in one transaction; ``disabled`` and ``preparing`` give at least once. By default
             enabled, but disabled when DROVER_OFFSET_STORAGE_TOPIC names a topic: a Kafka Connect
@@ -123,6 +126,7 @@ class WorkerSettings(ServiceSettings):
     tls_client_auth: Literal["required", "none"] = "required"
     file_roots: str | None = None
     http_allowed_hosts: str | None = None
+    client_override_policy: Literal["none", "allowlist", "all"] = "allowlist"
     plugin_modules: str = ""
     exactly_once_source_support: Literal["enabled", "preparing", "disabled"] | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
@@ -273,6 +277,7 @@ class WorkerSettings(ServiceSettings):
             not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             http_allowed_hosts=self.http_allowed_hosts,
+            client_override_policy=self.client_override_policy,
             plugin_modules=self.plugin_modules,
             converters=self.converters,
             config_providers=self.config_providers,

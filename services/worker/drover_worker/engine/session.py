@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
+from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
@@ -188,8 +189,9 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
             conf["spark.python.unix.domain.socket.dir"] = str(directory)
     else:
         # remote executors call the driver at this machine's host name, which Spark resolves; local
-        # ones inherit the engine's environment, remote ones need this variable
+        # ones inherit the engine's environment, remote ones need these variables
         conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","
+        conf[f"spark.executorEnv.{POLICY_VARIABLE}"] = settings.client_override_policy
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
 

@@ -99,6 +99,8 @@ class EngineSettings:
             comma-separated.
         http_allowed_hosts: The hosts that connectors may call over HTTP, comma-separated; None
             for the default.
+        client_override_policy: Which settings of client libraries connectors may set: ``none``,
+            ``allowlist`` or ``all``.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
         limits: Limits for plugin code and batches.
@@ -114,6 +116,7 @@ class EngineSettings:
     file_roots: str = "/"
     plugin_modules: str = ""
     http_allowed_hosts: str | None = None
+    client_override_policy: str = "allowlist"
     log_level: str = "INFO"
     log_format: str = "json"
     limits: EngineLimits = field(default_factory=EngineLimits)

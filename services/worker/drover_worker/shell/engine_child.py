@@ -20,6 +20,7 @@ import drover_worker
 from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.model.status import StatusKey
+from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
 from drover_worker.engine import framing, process_tree
@@ -240,6 +241,7 @@ class EngineChild:
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
             ROOTS_VARIABLE: self._settings.file_roots,
+            POLICY_VARIABLE: self._settings.client_override_policy,
             MODULES_VARIABLE: self._settings.plugin_modules,
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),
