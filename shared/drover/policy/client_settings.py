@@ -211,11 +211,14 @@ _LIBRDKAFKA = LibraryRules(
             Danger.IDENTITY,
             (
                 *("sasl.kerberos.*", "sasl.oauthbearer.metadata.*", "ssl.ca.certificate.stores"),
-                *("group.id", "group.instance.id", "group.protocol*", "group.remote.assignor"),
+                *("group.protocol*", "group.remote.assignor"),
             ),
         ),
         (Danger.FILE, ("offset.store.*",)),
-        (Danger.RESERVED, ("transactional.id", "enable.idempotence")),
+        (
+            Danger.RESERVED,
+            ("group.id", "group.instance.id", "transactional.id", "enable.idempotence"),
+        ),
     ),
 )
 

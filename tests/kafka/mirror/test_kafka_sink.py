@@ -253,8 +253,9 @@ def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> No
     servers = "target.cluster.bootstrap.servers"
     assert faults(config) == {}
     assert "cannot be used" in faults({**config, servers: "127.0.0.1:1"})[servers]
-    assert "no.such" in faults({**config, "target.producer.no.such": "x"})[servers]
-    assert "set by the connector" in faults({**config, "target.cluster.group.id": "x"})[servers]
+    unknown, group = "target.producer.no.such", "target.cluster.group.id"
+    assert "is not among the settings" in faults({**config, unknown: "x"})[unknown]
+    assert "set by the connector" in faults({**config, group: "x"})[group]
     json = {"value.converter": "JsonConverter", "transforms": "x"}
     assert "copied as bytes" in faults({**config, **json})["value.converter"]
     assert "copies bytes" in faults({**config, **json})["transforms"]

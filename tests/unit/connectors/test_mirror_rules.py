@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from drover.connector import Password
+from drover.connector.settings import parse_config, validate_config
 from drover.connectors.kafka.cluster import client_settings
 from drover.connectors.kafka.java_settings import librdkafka_settings
-from drover.connectors.kafka.source import share_of
+from drover.connectors.kafka.sink import KafkaSink, target_of
+from drover.connectors.kafka.source import KafkaSource, consumer_of, share_of
+from drover.policy.client_settings import POLICY_VARIABLE
+from drover.policy.egress import HOSTS_VARIABLE
+from drover.policy.files import ROOTS_VARIABLE
 
 
 def test_a_login_of_java_is_understood() -> None:
@@ -182,3 +187,71 @@ def test_partitions_are_spread_over_tasks() -> None:
     shares = [share_of("topic", partition, 4) for partition in range(12)]
     assert sorted(shares) == sorted([0, 1, 2, 3] * 3)
     assert share_of("topic", 5, 1) == 0
+
+
+SOURCE = {
+    "name": "a-x",
+    "connector.class": "KafkaSource",
+    "source.cluster.bootstrap.servers": "127.0.0.1:1",
+}
+SINK = {
+    "name": "a-x",
+    "connector.class": "KafkaSink",
+    "topics": "a",
+    "target.cluster.bootstrap.servers": "127.0.0.1:1",
+}
+#: Settings of librdkafka that load code, run commands, read files or call servers.
+ATTACKS = {
+    "plugin.library.paths": "./evil",
+    "ssl.engine.location": "./evil.so",
+    "ssl.providers": "evil",
+    "sasl.kerberos.kinit.cmd": "id > pwned",
+    "ssl.certificate.location": "/certs/service.pem",
+    "ssl.keystore.location": "/certs/service.p12",
+    "sasl.oauthbearer.token.endpoint.url": "http://169.254.169.254/token",
+    "transactional.id": "drover-groups-drover-0",
+}
+
+
+@pytest.mark.parametrize("policy", ["none", "allowlist", "all"])
+@pytest.mark.parametrize("prefix", ["source.cluster.", "source.consumer."])
+def test_a_source_rejects_dangerous_client_settings_all_at_once(
+    prefix: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(POLICY_VARIABLE, policy)
+    monkeypatch.setenv(ROOTS_VARIABLE, "/files")
+    given = {**SOURCE, **{prefix + name: value for name, value in ATTACKS.items()}}
+    found = {each.key.name for each in validate_config(KafkaSource, given) if each.errors}
+    assert found == {prefix + name for name in ATTACKS}
+    with pytest.raises(ValueError, match=f"{prefix}plugin.library.paths names code"):
+        consumer_of(parse_config(KafkaSource, given).values, [])
+
+
+@pytest.mark.parametrize("prefix", ["target.cluster.", "target.producer."])
+def test_a_sink_rejects_dangerous_client_settings_all_at_once(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ROOTS_VARIABLE, "/files")
+    given = {**SINK, **{prefix + name: value for name, value in ATTACKS.items()}}
+    found = {each.key.name for each in validate_config(KafkaSink, given) if each.errors}
+    assert found == {prefix + name for name in ATTACKS}
+    with pytest.raises(ValueError, match=f"{prefix}plugin.library.paths names code"):
+        target_of(parse_config(KafkaSink, given).values, "a-x")
+
+
+def test_the_target_of_translated_groups_is_checked_as_well() -> None:
+    given = {
+        **SOURCE,
+        "sync.group.offsets.enabled": "true",
+        "target.cluster.bootstrap.servers": "127.0.0.1:1",
+        "target.cluster.plugin.library.paths": "./evil",
+    }
+    (value,) = [each for each in validate_config(KafkaSource, given) if each.errors]
+    assert value.key.name == "target.cluster.plugin.library.paths"
+
+
+def test_brokers_must_be_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS_VARIABLE, "kafka.example.com:9092")
+    (value,) = [each for each in validate_config(KafkaSource, SOURCE) if each.errors]
+    assert value.key.name == "source.cluster.bootstrap.servers"
+    assert "must not be used: 127.0.0.1:1 is not a host that connectors may call" in value.errors[0]

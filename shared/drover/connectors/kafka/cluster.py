@@ -12,8 +12,10 @@ from drover.connector import (
     NonEmpty,
     Password,
     RetriableError,
+    Violation,
 )
 from drover.connectors.kafka.java_settings import librdkafka_settings
+from drover.policy.client_settings import Library, client_setting_faults
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -93,16 +95,31 @@ def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]
     """The librdkafka settings from all settings below the prefixes; later prefixes take precedence.
 
     Raises:
-        ValueError: A setting has no counterpart.
+        ValueError: A setting has no counterpart, or connectors must not set it.
     """
+    for fault in client_faults(config, *prefixes):
+        raise ValueError(f"{fault.field} {fault.description}")
     found: dict[str, str] = {}
     for prefix in prefixes:
-        for name, value in config.items():
-            if not name.startswith(prefix) or value is None or name == f"{prefix}alias":
-                continue
-            text = value.value if isinstance(value, Password) else str(value)
-            found[name.removeprefix(prefix)] = text
+        found |= _below(config, prefix)
     return librdkafka_settings(found)
+
+
+def client_faults(config: Mapping[str, Any], *prefixes: str) -> list[Violation]:
+    """All settings below the prefixes that connectors must not set."""
+    return [
+        Violation(prefix + name, fault)
+        for prefix in prefixes
+        for name, fault in client_setting_faults(Library.LIBRDKAFKA, _below(config, prefix))
+    ]
+
+
+def _below(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value.value if isinstance(value, Password) else str(value)
+        for name, value in config.items()
+        if name.startswith(prefix) and value is not None and name != f"{prefix}alias"
+    }
 
 
 def fault_of(error: "KafkaError", doing: str) -> Exception:

@@ -21,6 +21,7 @@ from drover.connector import (
 from drover.connectors.aliases import KAFKA_SINK
 from drover.connectors.kafka.cluster import (
     ClusterError,
+    client_faults,
     client_settings,
     cluster_keys,
     noting,
@@ -33,8 +34,6 @@ PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
 FORMAT, CREATE, REPLICATION = "topic.format", "topics.create", "topics.replication.factor"
 GROUP = "offsets.group.id"
-#: Client settings that the connector sets itself.
-_RESERVED = ("transactional.id", "enable.idempotence", "group.id")
 
 
 class KafkaSinkTask(SinkTask):
@@ -73,8 +72,8 @@ class KafkaSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Records must stay bytes."""
-        return _faults_of_bytes(config)
+        """Records must stay bytes, and the client's settings must be allowed."""
+        return [*_faults_of_bytes(config), *client_faults(config, PREFIX, PRODUCER_PREFIX)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -118,12 +117,9 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
     """The target of a parsed config.
 
     Raises:
-        ValueError: A setting has no counterpart.
+        ValueError: A setting has no counterpart, or connectors must not set it.
     """
     client = client_settings(config, PREFIX, PRODUCER_PREFIX)
-    reserved = [each for each in _RESERVED if each in client]
-    if reserved:
-        raise ValueError(f"{reserved[0]} is set by the connector: remove it")
     return Target(
         tuple(sorted(client.items())),
         group=config[GROUP] or f"drover-{connector}",

@@ -26,6 +26,7 @@ from drover.connectors.aliases import KAFKA_SOURCE
 from drover.connectors.kafka.cluster import (
     TIMEOUT_S,
     ClusterError,
+    client_faults,
     client_settings,
     fault_of,
     noting,
@@ -46,6 +47,7 @@ from drover.connectors.kafka.settings import (
     SETTINGS,
     SYNC,
     SYNC_S,
+    TARGET_PREFIX,
     TASK_SHARE,
     TOPIC_PARTITIONS,
     TOPICS,
@@ -244,8 +246,9 @@ class KafkaSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other."""
-        return list(sync_faults(config))
+        """The settings must not contradict each other, and those of clients must be allowed."""
+        prefixes = (PREFIX, CONSUMER_PREFIX, *([TARGET_PREFIX] if config.get(SYNC) else ()))
+        return [*sync_faults(config), *client_faults(config, *prefixes)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
