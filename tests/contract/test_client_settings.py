@@ -1,7 +1,7 @@
 """Every setting of each client library is known: allowed, dangerous, or harmless.
 
 A new version of a library with a new setting fails these tests: add the setting to the rules in
-``drover/policy/client_settings.py``, or to ``HARMLESS`` here after reading what it does.
+``drover/policy/client_setting_lists.py``, or to ``HARMLESS`` here after reading what it does.
 """
 
 import ast
@@ -17,13 +17,8 @@ import pyiceberg
 import pymysql
 import pytest
 
-from drover.policy.client_settings import (
-    RULES,
-    Library,
-    OverridePolicy,
-    client_setting_faults,
-    danger_of,
-)
+from drover.policy.client_setting_lists import RULES, Library
+from drover.policy.client_settings import OverridePolicy, client_setting_faults, danger_of
 
 #: Unlisted settings that name no code, command, identity, server or file.
 HARMLESS: dict[Library, str] = {

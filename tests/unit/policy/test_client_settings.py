@@ -2,9 +2,9 @@
 
 import pytest
 
+from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import (
     POLICY_VARIABLE,
-    Library,
     OverridePolicy,
     client_setting_faults,
     servers_in,

@@ -15,7 +15,8 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.kafka.java_settings import librdkafka_settings
-from drover.policy.client_settings import Library, client_setting_faults
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_faults
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer

@@ -33,6 +33,8 @@ from drover.connectors.lakehouse.rows import (
     TableError,
 )
 from drover.connectors.offset_changes import refuse_renamed
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_faults
 from drover.policy.files import ForbiddenPathError, root_fault
 
 CATALOG = "iceberg.catalog"
@@ -54,7 +56,8 @@ _SECRETS = (
     *("credential", "token", "s3.secret-access-key", "s3.session-token", "gcs.oauth2.token"),
     *("adls.account-key", "adls.sas-token", "adls.connection-string", "adls.client-secret"),
 )
-_OWN = (TYPE, URI, USER, PASSWORD)
+#: Settings that the library does not receive under these names; Java's io-impl has no effect.
+_OWN = (TYPE, URI, USER, PASSWORD, "iceberg.catalog.io-impl")
 _REST, _SQL = "rest", "sql"
 
 
@@ -106,8 +109,8 @@ class IcebergSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other."""
-        return _contradictions(config)
+        """The settings must not contradict each other, and those of the library must be allowed."""
+        return [*_contradictions(config), *_property_faults(config)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -174,15 +177,34 @@ def settings_of(config: Mapping[str, Any]) -> Any:
 
 
 def catalog_properties(config: Mapping[str, Any]) -> dict[str, str]:
-    """The properties of the catalogue: all settings that start with ``iceberg.catalog.``."""
-    prefix = f"{CATALOG}."
-    found = {
-        name.removeprefix(prefix): each.value if isinstance(each, Password) else str(each)
-        for name, each in config.items()
-        if name.startswith(prefix) and name not in _OWN and each is not None
-    }
+    """The properties of the catalogue: all settings that start with ``iceberg.catalog.``.
+
+    Raises:
+        ValueError: Connectors must not set one of them, or the URI is wrong.
+    """
+    for fault in _property_faults(config):
+        raise ValueError(f"{fault.field} {fault.description}")
     kind = _SQL if config[TYPE] == "jdbc" else config[TYPE]
-    return {**found, "type": kind, "uri": _uri(config) if kind == _SQL else config[URI]}
+    uri = _uri(config) if kind == _SQL else config[URI]
+    return {**_passed_on(config), "type": kind, "uri": uri}
+
+
+def _passed_on(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of the catalogue that the library receives unchanged."""
+    return {
+        name.removeprefix(f"{CATALOG}."): each.value if isinstance(each, Password) else str(each)
+        for name, each in config.items()
+        if name.startswith(f"{CATALOG}.") and name not in _OWN and each is not None
+    }
+
+
+def _property_faults(config: Mapping[str, Any]) -> list[Violation]:
+    """The settings of the catalogue that connectors must not set."""
+    given = {**_passed_on(config), "uri": config.get(URI) or ""}
+    return [
+        Violation(f"{CATALOG}.{name}", fault)
+        for name, fault in client_setting_faults(Library.PYICEBERG, given)
+    ]
 
 
 def _uri(config: Mapping[str, Any]) -> str:

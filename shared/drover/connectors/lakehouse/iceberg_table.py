@@ -128,9 +128,9 @@ class IcebergSettings:
                 from drover.connectors.lakehouse.rest_catalog import TimedRestCatalog
 
                 return TimedRestCatalog(self.catalog, **properties)
-            from pyiceberg.catalog import load_catalog
+            from drover.connectors.lakehouse.sql_catalog import CheckedSqlCatalog
 
-            return load_catalog(self.catalog, **properties)
+            return CheckedSqlCatalog(self.catalog, **properties)
 
     def existing(self) -> "Catalog | None":
         """The catalogue; None if it is a database in which a first run creates it.
