@@ -92,6 +92,11 @@ def client_setting_faults(
     return [(name, fault) for name, fault in found if fault is not None]
 
 
+def client_setting_fault(library: Library, name: str, value: str) -> str | None:
+    """As ``client_setting_faults`` for one setting, by the worker's policy."""
+    return _fault(library, name, value, OverridePolicy.of_worker())
+
+
 def danger_of(library: Library, name: str) -> Danger | None:
     """Why a setting is rejected under every policy because of its name; None for other ones."""
     lowered = name.lower()

@@ -24,6 +24,8 @@ from drover.connector import (
 )
 from drover.connectors.jdbc import mysql_tls
 from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_faults
 from drover.policy.files import root_fault
 
 if TYPE_CHECKING:
@@ -208,9 +210,12 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
     if unknown:
         raise ValueError(f"{unknown[0]!r} is an unsupported parameter")
     options = {name: value for key, value in parameters.items() if (name := known[key]) is not None}
-    fault = mysql_tls.options_fault(options) if kind == "mysql" else None
-    if fault is not None:
-        raise ValueError(fault)
+    library = Library.PYMYSQL if kind == "mysql" else Library.LIBPQ
+    for name, fault in client_setting_faults(library, options):
+        raise ValueError(f"its parameter {name} {fault}")
+    wrong = mysql_tls.options_fault(options) if kind == "mysql" else None
+    if wrong is not None:
+        raise ValueError(wrong)
     return DatabaseAddress(
         kind,
         host=parts.hostname,

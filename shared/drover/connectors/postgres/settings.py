@@ -3,9 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import (
+    All,
     Check,
     ConfigDef,
     ConfigKey,
@@ -20,6 +22,8 @@ from drover.connector import (
     patterns_fault,
 )
 from drover.connectors.postgres.server import ServerAddress, Table
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_fault
 
 if TYPE_CHECKING:
     import psycopg
@@ -100,13 +104,27 @@ def _key_rules_fault(text: str) -> str | None:
         return str(error)
 
 
+def _host_fault(host: str) -> str | None:
+    """A path would be a socket, where the server trusts the worker's user."""
+    if re.fullmatch(r"[\w.:%-]+", host):
+        return None
+    return f"must be one host name or address, not {host[:80]!r}"
+
+
 def _operations_fault(operations: Sequence[str]) -> str | None:
     unknown = [each for each in operations if each not in ("c", "u", "d", "t", "none")]
     return f"{unknown[0]!r} must be one of c, u, d, t, none" if unknown else None
 
 
 DEFINITION = ConfigDef(
-    _text(HOST, "The server's host name or address.", "Database"),
+    ConfigKey(
+        HOST,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group="Database",
+        documentation="The server's host name or address.",
+        validator=All(NonEmpty(), Check(_host_fault)),
+    ),
     ConfigKey(
         PORT,
         ConfigType.INT,
@@ -134,6 +152,7 @@ DEFINITION = ConfigDef(
             importance=Importance.LOW,
             group="Database",
             documentation=f"libpq's {name}.",
+            validator=Check(partial(client_setting_fault, Library.LIBPQ, name)),
         )
         for key, name in SSL.items()
     ),

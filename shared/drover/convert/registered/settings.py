@@ -15,6 +15,8 @@ from drover.config.config_def import (
 )
 from drover.config.validators import Check, InRange, OneOf
 from drover.convert.registered.registry import Access, in_order, missing_modules
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_fault
 
 TOPIC_NAME, RECORD_NAME = "TopicNameStrategy", "RecordNameStrategy"
 _TOPIC_RECORD_NAME = "TopicRecordNameStrategy"
@@ -90,7 +92,20 @@ def _urls_fault(urls: list[str]) -> str | None:
             return "must be URLs like http://host:8081, with commas between them"
         if parts.username or parts.password:
             return "must not have a name or password in it: set basic.auth.user.info"
+        fault = client_setting_fault(Library.REGISTRY, "url", each)
+        if fault is not None:
+            return fault
     return None if urls else "must have at least one item"
+
+
+def _token_url_fault(url: str) -> str | None:
+    return client_setting_fault(Library.REGISTRY, "bearer.auth.issuer.endpoint.url", url)
+
+
+def _file_fault(path: str) -> str | None:
+    """The policy of files comes first: no answer shows which other files exist."""
+    fault = client_setting_fault(Library.REGISTRY, "ssl.ca.location", path)
+    return fault or (None if Path(path).is_file() else "is no file on this worker")
 
 
 def _strategy_fault(name: str) -> str | None:
@@ -145,7 +160,7 @@ def _file(name: str, documentation: str) -> ConfigKey:
         name,
         ConfigType.STRING,
         default=None,
-        validator=Check(lambda path: None if Path(path).is_file() else "is no file on this worker"),
+        validator=Check(_file_fault),
         documentation=documentation,
     )
 
@@ -190,7 +205,13 @@ _REGISTRY = ConfigDef(
         choices=("STATIC_TOKEN", "OAUTHBEARER"),
     ),
     _secret("bearer.auth.token", "The token of STATIC_TOKEN."),
-    _text("bearer.auth.issuer.endpoint.url", "Where OAUTHBEARER gets its tokens."),
+    ConfigKey(
+        "bearer.auth.issuer.endpoint.url",
+        ConfigType.STRING,
+        default=None,
+        validator=Check(_token_url_fault),
+        documentation="Where OAUTHBEARER gets its tokens.",
+    ),
     _text("bearer.auth.client.id", "The client's id for OAUTHBEARER."),
     _secret("bearer.auth.client.secret", "The client's secret for OAUTHBEARER."),
     _text("bearer.auth.scope", "The scope for OAUTHBEARER."),

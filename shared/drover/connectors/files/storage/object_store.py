@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from drover.connector import Check, ConfigDef, ConfigKey, ConfigType, Importance, RetriableError
+from drover.connector import (
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    Password,
+    RetriableError,
+)
+from drover.policy.client_setting_lists import Library
+from drover.policy.client_settings import client_setting_fault
 from drover.policy.files import directory_fault, path_fault
 
 if TYPE_CHECKING:
@@ -85,6 +95,17 @@ def url_fault(url: str) -> str | None:
 def place_fault(path: str) -> str | None:
     """The error in a path on a disk or in an object store, or None."""
     return url_fault(path) if is_object_url(path) else directory_fault(path)
+
+
+def _address_fault(url: str) -> str | None:
+    if not re.fullmatch(r"https?://[^/?#\s]+/?.*", url):
+        return f"must be a URL such as https://minio:9000, not {url[:200]!r}"
+    return client_setting_fault(Library.OBSTORE, "endpoint", url)
+
+
+def _google_login_fault(login: Password) -> str | None:
+    """The login may name the store's address (``gcs_base_url``)."""
+    return client_setting_fault(Library.OBSTORE, "service_account_key", login.value)
 
 
 def place_of(url: str, config: Mapping[str, Any]) -> ObjectPlace:
@@ -210,13 +231,7 @@ STORE_SETTINGS = ConfigDef(
     _key(
         ENDPOINT,
         "The address of an S3-compatible or other store, such as http://minio:9000.",
-        validator=Check(
-            lambda url: (
-                None
-                if re.fullmatch(r"https?://[^/?#\s]+/?.*", url)
-                else f"must be a URL such as https://minio:9000, not {url[:200]!r}"
-            )
-        ),
+        validator=Check(_address_fault),
     ),
     _key(
         PATH_STYLE,
@@ -232,7 +247,12 @@ STORE_SETTINGS = ConfigDef(
     _key(SECRET_KEY, "The S3 secret key.", ConfigType.PASSWORD),
     _key(SESSION_TOKEN, "The session token of temporary credentials.", ConfigType.PASSWORD),
     _key(GCS_FILE, "A file with Google credentials on the workers.", validator=Check(path_fault)),
-    _key(GCS_JSON, "Google credentials as JSON.", ConfigType.PASSWORD),
+    _key(
+        GCS_JSON,
+        "Google credentials as JSON.",
+        ConfigType.PASSWORD,
+        validator=Check(_google_login_fault),
+    ),
     _key(AZURE_ACCOUNT, "Azure's storage account."),
     _key(AZURE_KEY, "Azure's account key.", ConfigType.PASSWORD),
     _key(AZURE_SAS, "An Azure shared access signature.", ConfigType.PASSWORD),
