@@ -1,18 +1,21 @@
 """Rules of the mirror that need no cluster: logins, and the partitions of each task."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from drover.connector import Password
+from drover.connector import Password, RetriableError
 from drover.connector.settings import parse_config, validate_config
-from drover.connectors.kafka.cluster import client_settings
+from drover.connectors.kafka.cluster import ReservedError, client_settings
 from drover.connectors.kafka.java_settings import librdkafka_settings
 from drover.connectors.kafka.sink import KafkaSink, target_of
-from drover.connectors.kafka.source import KafkaSource, consumer_of, share_of
+from drover.connectors.kafka.source import KafkaSource, consumer_of, partitions_of, share_of
+from drover.connectors.kafka.writer import Target
 from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
+from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE, OwnCluster
 
 
 def test_a_login_of_java_is_understood() -> None:
@@ -248,6 +251,44 @@ def test_the_target_of_translated_groups_is_checked_as_well() -> None:
     }
     (value,) = [each for each in validate_config(KafkaSource, given) if each.errors]
     assert value.key.name == "target.cluster.plugin.library.paths"
+
+
+OWN = OwnCluster("own", "workers", frozenset(("drover-configs",)))
+
+
+def target(**changed: str) -> Target:
+    return target_of(parse_config(KafkaSink, {**SINK, **changed}).values, "a-x")
+
+
+def test_nothing_is_reserved_unless_drover_runs_on_that_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"topic.format": "drover-${topic}", "offsets.group.id": "connect-b"}
+    target(**given).check_topic("own", "configs")
+    monkeypatch.setenv(OWN_CLUSTER_VARIABLE, OWN.encoded())
+    found = target(**given)
+    found.check_topic("other", "configs")
+    found.check_group("other")
+    with pytest.raises(ReservedError, match="the topic drover-configs is internal"):
+        found.check_topic("own", "configs")
+    with pytest.raises(ReservedError, match="'connect-b' belongs to Drover or another connector"):
+        found.check_group("own")
+    with pytest.raises(ReservedError, match="transactional id 'connect-cluster-workers-0'"):
+        target(**{"offsets.group.id": "connect"}).check_group("own", "cluster-workers", 0)
+    target().check_topic("own", "b")
+    target().check_group("own", "b", 0)
+
+
+def test_mirrors_wait_until_the_own_cluster_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_CLUSTER_VARIABLE, replace(OWN, cluster_id="").encoded())
+    with pytest.raises(RetriableError, match="have not answered yet"):
+        target()
+    found = consumer_of(parse_config(KafkaSource, SOURCE).values, [])
+    try:
+        with pytest.raises(RetriableError, match="have not answered yet"):
+            partitions_of(found, parse_config(KafkaSource, SOURCE).values, [])
+    finally:
+        found.close()
 
 
 def test_brokers_must_be_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,15 @@ def test_connector_name_conflicts_with_worker_group() -> None:
     assert sink_group_violations("sink", {}, "drover") == []
 
 
+def test_a_sink_must_not_use_the_group_of_another_connectors_sink() -> None:
+    setting = "consumer.override.group.id"
+    for group in ("connect-other", " connect-other", "connect-a"):
+        (violation,) = sink_group_violations("a-x", {setting: group}, "drover")
+        assert violation.field == f'config["{setting}"]'
+        assert "that of another connector's sink" in violation.description
+    assert sink_group_violations("a-x", {setting: "connect-a-x"}, "drover") == []
+
+
 def test_connector_group_id_conflicts_with_worker_group() -> None:
     config = {"consumer.override.group.id": "drover"}
     (violation,) = sink_group_violations("sink", config, "drover")

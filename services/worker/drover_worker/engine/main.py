@@ -14,11 +14,14 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
+from drover.log.storage import KafkaStorage
+from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import write_whole_lines
+from drover_worker.engine.own_cluster import announce_own_cluster
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.catalogue import PluginRegistry
@@ -56,6 +59,9 @@ def run(
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
     link = HerderLink(sock)
+    os.environ.pop(OWN_CLUSTER_VARIABLE, None)
+    if isinstance(settings.storage, KafkaStorage):
+        announce_own_cluster(settings.storage, stop)
     engine = Engine(
         settings.limits,
         link.send,

@@ -17,6 +17,7 @@ from drover.connector import (
 from drover.connectors.kafka.java_settings import librdkafka_settings
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
+from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -64,6 +65,31 @@ _PASSING = (
 
 class ClusterError(Exception):
     """Another cluster refuses an operation; the message has the remedy."""
+
+
+class ReservedError(ClusterError):
+    """Topics, groups or transactional ids of Drover's own cluster."""
+
+
+def known_own_cluster() -> OwnCluster | None:
+    """Drover's own cluster; None if Drover does not run on Kafka.
+
+    Raises:
+        RetriableError: Its brokers have not answered yet, so its id is unknown.
+    """
+    own = OwnCluster.of_worker()
+    if own is not None and not own.cluster_id:
+        raise RetriableError(
+            "the brokers of Drover's own cluster have not answered yet: their cluster id is needed "
+            "to protect its internal topics"
+        )
+    return own
+
+
+def refuse(fault: str | None) -> None:
+    """Raise ``ReservedError`` for a fault of ``OwnCluster``; None is no fault."""
+    if fault is not None:
+        raise ReservedError(fault)
 
 
 def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[ConfigKey]:

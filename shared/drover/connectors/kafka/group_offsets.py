@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import any_matches
-from drover.connectors.kafka.cluster import TIMEOUT_S, translated_errors
+from drover.connectors.kafka.cluster import TIMEOUT_S, known_own_cluster, translated_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -56,9 +56,15 @@ class GroupSync:
         originals = Consumer({**self.source, **reading, "enable.partition.eof": True})
         copies = Consumer({**self.target, **reading})
         try:
+            own = known_own_cluster()
+            with translated_errors("the target's cluster"):
+                reached = copies.list_topics(timeout=TIMEOUT_S).cluster_id
             kept = self._with_kept_times(target, copies, topics)
             changed = 0
             for group in self._wanted(source):
+                if own is not None and own.cluster_id == reached and own.group_fault(group, ""):
+                    _log.debug("the group %s is reserved in Drover's own cluster", group)
+                    continue
                 with translated_errors(f"group {group}"):
                     changed += self._take_over(group, (source, originals), (target, copies), kept)
             return changed

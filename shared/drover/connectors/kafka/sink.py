@@ -21,9 +21,11 @@ from drover.connector import (
 from drover.connectors.aliases import KAFKA_SINK
 from drover.connectors.kafka.cluster import (
     ClusterError,
+    ReservedError,
     client_faults,
     client_settings,
     cluster_keys,
+    known_own_cluster,
     noting,
     topics_of,
     translated_errors,
@@ -82,18 +84,19 @@ class KafkaSink(SinkConnector):
 
         told: list[KafkaError] = []
         try:
-            client = dict(target_of(config, "").client)
+            target = target_of(config, config["name"])
+            client = dict(target.client)
             producer = Producer({**client, "log_level": 0, "error_cb": noting(told)})
-        except ValueError as error:
+        except (ValueError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
         except KafkaException as error:
             return [Violation(SERVERS, error.args[0].str())]
         try:
             with translated_errors("cannot be used", told):
-                topics_of(producer, told)
+                found = topics_of(producer, told)
         except (ClusterError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
-        return ()
+        return _reserved_faults(target, found.cluster_id, config.get("topics") or ())
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -118,6 +121,7 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
 
     Raises:
         ValueError: A setting has no counterpart, or connectors must not set it.
+        RetriableError: The id of Drover's own cluster is not known yet.
     """
     client = client_settings(config, PREFIX, PRODUCER_PREFIX)
     return Target(
@@ -126,7 +130,23 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
         topic_format=config[FORMAT],
         creates=config[CREATE],
         replication_factor=config[REPLICATION],
+        connector=connector,
+        own_cluster=known_own_cluster(),
     )
+
+
+def _reserved_faults(
+    target: Target, cluster_id: str | None, topics: Sequence[str]
+) -> list[Violation]:
+    """The first topic and group of Drover's own cluster that the config names."""
+    faults: dict[str, Violation] = {}
+    for topic in topics or ("",):
+        for setting, check in ((FORMAT, target.check_topic), (GROUP, target.check_group)):
+            try:
+                check(cluster_id, topic)
+            except ReservedError as error:
+                faults.setdefault(setting, Violation(setting, str(error)))
+    return list(faults.values())
 
 
 def _faults_of_bytes(config: Mapping[str, Any]) -> list[Violation]:

@@ -26,10 +26,13 @@ from drover.connectors.aliases import KAFKA_SOURCE
 from drover.connectors.kafka.cluster import (
     TIMEOUT_S,
     ClusterError,
+    ReservedError,
     client_faults,
     client_settings,
     fault_of,
+    known_own_cluster,
     noting,
+    refuse,
     topics_of,
     translated_errors,
 )
@@ -37,6 +40,7 @@ from drover.connectors.kafka.settings import (
     ALIAS,
     CONSUMER_PREFIX,
     EARLIEST,
+    EXCLUDE,
     FAIL,
     KEEP_PARTITIONS,
     LOST,
@@ -263,6 +267,8 @@ class KafkaSource(SourceConnector):
             with translated_errors("cannot be used", told):
                 if not partitions_of(consumer, config, told):
                     faults.append(Violation(TOPICS, "match no topic of the cluster"))
+        except ReservedError as error:
+            faults.append(Violation(TOPICS, str(error)))
         except (ClusterError, RetriableError) as error:
             faults.append(Violation(SERVERS, str(error)))
         finally:
@@ -365,12 +371,22 @@ def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consume
 def partitions_of(
     consumer: "Consumer", config: Mapping[str, Any], told: "Sequence[KafkaError]"
 ) -> dict[str, int]:
-    """The topics that the settings select, with their partition counts."""
-    return {
+    """The topics that the settings select, with their partition counts.
+
+    Raises:
+        ReservedError: Some are internal topics of Drover's own cluster.
+    """
+    own = known_own_cluster()
+    seen = topics_of(consumer, told)
+    found = {
         name: len(topic.partitions)
-        for name, topic in topics_of(consumer, told).topics.items()
+        for name, topic in seen.topics.items()
         if topic.error is None and is_wanted(name, config)
     }
+    if own is not None and own.cluster_id == seen.cluster_id:
+        fault = own.topics_fault(found)
+        refuse(fault and f"{fault}: exclude it with {EXCLUDE}")
+    return found
 
 
 def share_of(topic: str, partition: int, count: int) -> int:

@@ -21,10 +21,17 @@ from drover.connector.records import (
     TOPIC,
     VALUE,
 )
-from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, translated_errors
+from drover.connectors.kafka.cluster import (
+    TIMEOUT_S,
+    ClusterError,
+    refuse,
+    translated_errors,
+)
+from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+    from confluent_kafka.admin import ClusterMetadata
 
 TOPIC_NAME = "${topic}"
 #: A larger transaction would delay consumers of the copy, who wait for its end.
@@ -61,10 +68,38 @@ class Target:
     topic_format: str = TOPIC_NAME
     creates: bool = True
     replication_factor: int = -1
+    connector: str = ""
+    own_cluster: OwnCluster | None = None
 
     def topic_of(self, topic: str) -> str:
         """The name of a topic's copy."""
         return self.topic_format.replace(TOPIC_NAME, topic)
+
+    def transactional_id_of(self, topic: str, partition: int) -> str:
+        """The transactional id of the producer for a partition."""
+        return f"{self.group}-{topic}-{partition}"
+
+    def check_group(self, cluster_id: str | None, topic: str = "", partition: int = 0) -> None:
+        """Check the group, and the transactional id for a topic, at the cluster that was reached.
+
+        Raises:
+            ReservedError: The cluster is Drover's own, and they are not the connector's.
+        """
+        own = self.own_cluster
+        if own is not None and own.cluster_id == cluster_id:
+            refuse(own.group_fault(self.group, self.connector))
+            named = self.transactional_id_of(topic, partition)
+            refuse(own.transactional_id_fault(named, self.group, self.connector))
+
+    def check_topic(self, cluster_id: str | None, topic: str) -> None:
+        """Check the copy of a topic at the cluster that was reached.
+
+        Raises:
+            ReservedError: The cluster is Drover's own, and the copy is an internal topic.
+        """
+        own = self.own_cluster
+        if own is not None and own.cluster_id == cluster_id:
+            refuse(own.topics_fault([self.topic_of(topic)]))
 
 
 @dataclass(frozen=True)
@@ -120,12 +155,16 @@ class _Lane:
         topic, self._partition = place
         self._topic = target.topic_of(topic)
         self._where = f"{self._topic}-{self._partition} of the target cluster"
-        named = {"transactional.id": f"{target.group}-{topic}-{self._partition}"}
+        named = {"transactional.id": target.transactional_id_of(topic, self._partition)}
         client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
         with translated_errors(self._where):
             self._producer: Producer = Producer(client)
             try:
-                self._prepare_topic(target)
+                # before the transactional id is used: it fences another producer with the same id
+                seen = self._producer.list_topics(timeout=TIMEOUT_S)
+                target.check_group(seen.cluster_id, topic, self._partition)
+                target.check_topic(seen.cluster_id, topic)
+                self._prepare_topic(target, seen)
                 self._bounded(self._producer.init_transactions, _TRANSACTION_S)
                 self._offsets = _consumer_of(target)
                 (found,) = self._offsets.committed(
@@ -215,12 +254,12 @@ class _Lane:
                 self._producer.poll(0)
                 return
 
-    def _prepare_topic(self, target: Target) -> None:
+    def _prepare_topic(self, target: Target, seen: "ClusterMetadata") -> None:
         """Create the topic or partition if it is missing."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-        found = self._producer.list_topics(timeout=TIMEOUT_S).topics.get(self._topic)
+        found = seen.topics.get(self._topic)
         count = 0 if found is None else len(found.partitions)
         if count > self._partition:
             return
@@ -246,8 +285,8 @@ class _Lane:
                 raise RetriableError(f"{self._where} is being created by another task") from error
             raise
         for _ in range(_LOOKS):
-            seen = self._producer.list_topics(self._topic, timeout=TIMEOUT_S).topics[self._topic]
-            if len(seen.partitions) > self._partition:
+            now = self._producer.list_topics(self._topic, timeout=TIMEOUT_S).topics[self._topic]
+            if len(now.partitions) > self._partition:
                 return
             self._producer.poll(_LOOK_S)
         raise RetriableError(f"{self._where} was created, but no broker shows it yet")
@@ -309,6 +348,7 @@ def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
 
     admin = AdminClient(_client_of(target))
     with translated_errors("the offsets of the target cluster"):
+        target.check_group(admin.list_topics(timeout=TIMEOUT_S).cluster_id)
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(target.group)])
         found = asked[target.group].result(TIMEOUT_S).topic_partitions or []
         wanted = {

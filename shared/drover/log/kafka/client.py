@@ -220,6 +220,10 @@ class KafkaClient:
                 states[topic] = TopicState(topic, topic_id, len(described.partitions))
         return states
 
+    def cluster_id_now(self) -> str:
+        """The cluster's id, for threads; raises KafkaException."""
+        return str(self._admin.list_topics(timeout=self.timeout_s).cluster_id or "")
+
     def topic_names_now(self) -> list[str]:
         """All topics but the brokers' internal ones, for threads; raises KafkaException."""
         return sorted(self.partitions_now())

@@ -32,12 +32,19 @@ def config_size_bytes(config: ConfigMap) -> int:
 
 
 def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> list[Violation]:
-    """A violation if the sink's consumer group is the workers' own group."""
+    """A violation if the sink's consumer group is the workers' own, or another connector's."""
     override = config.get(CONSUMER_GROUP_SETTING)
+    own = f"connect-{name}"
     if override is not None:
-        field, group = f'config["{CONSUMER_GROUP_SETTING}"]', override
+        field, group = f'config["{CONSUMER_GROUP_SETTING}"]', override.strip()
+        if group.startswith("connect-") and group not in (own, worker_group):
+            text = (
+                f"the group {group[:_SHOWN_CHARS]!r} is that of another connector's sink: choose "
+                "another, or give the connector that name; no setting of the worker allows it"
+            )
+            return [Violation(field, text)]
     else:
-        field, group = "name", f"connect-{name}"
+        field, group = "name", own
     if group != worker_group:
         return []
     text = f"the sink's consumer group {group!r} is the workers' own group: choose another"

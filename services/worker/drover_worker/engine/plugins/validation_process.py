@@ -26,6 +26,7 @@ from typing import NoReturn, TextIO, cast
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
 from drover.connector.record_settings import with_worker_converters
+from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
@@ -90,6 +91,9 @@ class ValidationProcess:
         if wanted.use_systems:
             request.settings = settings.to_json()
             request.variables.extend(environment)
+            if OWN_CLUSTER_VARIABLE in os.environ:  # the engine learns it later
+                own = f"{OWN_CLUSTER_VARIABLE}={os.environ[OWN_CLUSTER_VARIABLE]}"
+                request.variables.append(own.encode())
         return self._sent(request, settings.limits.validate_ms)
 
     def _sent(
