@@ -55,6 +55,10 @@ class OwnCluster:
             }
         )
 
+    def is_at(self, cluster_id: str | None) -> bool:
+        """Whether brokers with this id are of this cluster; None for brokers without ids."""
+        return self.cluster_id == cluster_id
+
     def topics_fault(self, topics: Iterable[str]) -> str | None:
         """Why connectors must not use these topics, as a sentence."""
         found = sorted(each for each in topics if each in self.topics or each.startswith(_INTERNAL))

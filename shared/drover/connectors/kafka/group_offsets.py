@@ -62,7 +62,7 @@ class GroupSync:
             kept = self._with_kept_times(target, copies, topics)
             changed = 0
             for group in self._wanted(source):
-                if own is not None and own.cluster_id == reached and own.group_fault(group, ""):
+                if own is not None and own.is_at(reached) and own.group_fault(group, ""):
                     _log.debug("the group %s is reserved in Drover's own cluster", group)
                     continue
                 with translated_errors(f"group {group}"):

@@ -383,7 +383,7 @@ def partitions_of(
         for name, topic in seen.topics.items()
         if topic.error is None and is_wanted(name, config)
     }
-    if own is not None and own.cluster_id == seen.cluster_id:
+    if own is not None and own.is_at(seen.cluster_id):
         fault = own.topics_fault(found)
         refuse(fault and f"{fault}: exclude it with {EXCLUDE}")
     return found

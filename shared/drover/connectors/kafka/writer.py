@@ -86,7 +86,7 @@ class Target:
             ReservedError: The cluster is Drover's own, and they are not the connector's.
         """
         own = self.own_cluster
-        if own is not None and own.cluster_id == cluster_id:
+        if own is not None and own.is_at(cluster_id):
             refuse(own.group_fault(self.group, self.connector))
             named = self.transactional_id_of(topic, partition)
             refuse(own.transactional_id_fault(named, self.group, self.connector))
@@ -98,7 +98,7 @@ class Target:
             ReservedError: The cluster is Drover's own, and the copy is an internal topic.
         """
         own = self.own_cluster
-        if own is not None and own.cluster_id == cluster_id:
+        if own is not None and own.is_at(cluster_id):
             refuse(own.topics_fault([self.topic_of(topic)]))
 
 
