@@ -50,6 +50,18 @@ def test_the_jvm_of_this_machine_does_without_its_second_compiler_unless_the_use
     assert spark_conf(settings, Path("/tmp/engine"))[options] == "-XX:+UseSerialGC"
 
 
+def test_remote_executors_get_the_policies() -> None:
+    settings = EngineSettings(
+        storage=STORAGE,
+        spark_master="spark://a:1",
+        file_roots="/files",
+        client_override_policy="none",
+    )
+    conf = spark_conf(settings, Path("/tmp/engine"))
+    assert conf["spark.executorEnv.DROVER_FILE_ROOTS"] == "/files"
+    assert conf["spark.executorEnv.DROVER_CLIENT_OVERRIDE_POLICY"] == "none"
+
+
 def test_a_users_setting_wins() -> None:
     settings = EngineSettings(storage=STORAGE, spark_conf={ENABLED: "false"})
     assert spark_conf(settings, Path("/tmp/engine"))[ENABLED] == "false"

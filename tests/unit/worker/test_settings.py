@@ -73,10 +73,17 @@ def test_hosts_that_may_be_called_reach_the_engine(monkeypatch: pytest.MonkeyPat
     assert found == "a.example.com, 10.0.0.0/8"
 
 
+def test_the_policy_of_client_settings_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(WorkerSettings).engine_settings().client_override_policy == "allowlist"
+    monkeypatch.setenv("DROVER_CLIENT_OVERRIDE_POLICY", "none")
+    assert load_settings(WorkerSettings).engine_settings().client_override_policy == "none"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "fault"),
     [
         ("DROVER_WORKER_LISTEN", "nowhere", "host:port"),
+        ("DROVER_CLIENT_OVERRIDE_POLICY", "some", "'none', 'allowlist' or 'all'"),
         ("DROVER_WORKER_LISTEN", "0.0.0.0:7411", "DROVER_WORKER_ADVERTISED must be given"),
         ("DROVER_WORKER_ADVERTISED", "host:0", "must not be 0"),
         ("DROVER_WORKER_ADVERTISED", "w:7411", "DROVER_WORKER_INTERNAL_LISTEN must be given"),
