@@ -245,7 +245,7 @@ def test_a_sinks_config_is_checked_without_a_request(monkeypatch: pytest.MonkeyP
     assert "needs ${key}" in faults(HttpSink, "http://localhost/", **deletes)[next(iter(deletes))]
     headers = {"http.headers.additional": "no colon"}
     assert faults(HttpSink, "http://localhost/", **headers).keys() == headers.keys()
-    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "api.example.com")
+    monkeypatch.setenv("DROVER_ALLOWED_HOSTS", "api.example.com")
     assert (
         "is not a host that connectors may call"
         in faults(HttpSink, "http://localhost/")["http.url"]

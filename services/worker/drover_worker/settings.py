@@ -1,6 +1,7 @@
 """The worker's settings, from DROVER_… variables."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -12,8 +13,9 @@ from drover.config.providers import (
     ConfigProviderError,
     make_provider,
 )
-from drover.log.storage import KafkaTopics
+from drover.log.storage import EmbeddedStorage, KafkaTopics
 from drover.model.times import DAY_MS
+from drover.rpc.audit import STDOUT
 from drover.rpc.settings import (
     AdvertisedAddress,
     JsonObjects,
@@ -30,6 +32,13 @@ from drover_worker.core.context import HerderSettings
 from drover_worker.engine.settings import EngineLimits, EngineSettings
 
 _EVERY_INTERFACE = ("0.0.0.0", "::")
+#: Settings of DROVER_KAFKA_CONFIG that name files with the worker's identity.
+_KEY_FILES = (
+    "ssl.key.location",
+    "ssl.certificate.location",
+    "ssl.keystore.location",
+    "sasl.kerberos.keytab",
+)
 
 HmacAlgorithm = Literal["HmacSHA256", "HmacSHA384", "HmacSHA512"]
 
@@ -77,11 +86,12 @@ class WorkerSettings(ServiceSettings):
         tls_client_auth: Over TLS, ``required`` when clients must show a certificate, ``none`` when
             they need a token. Workers, coordinators and stores always need certificates.
         file_roots: Directories below which connectors may read and write files, comma-separated. By
-            default all while the worker listens on loopback only, else none.
+            default all while the worker listens on loopback only and has no access file, else none.
         plugin_modules: Modules whose classes and functions configs may name without an entry point,
             comma-separated; submodules are included. None by default.
-        http_allowed_hosts: Hosts that connectors may call over HTTP, comma-separated. By default
-            all except link-local addresses and cloud metadata services.
+        allowed_hosts: Hosts that connectors may connect to, with any protocol, comma-separated. By
+            default all except link-local addresses and cloud metadata services.
+        http_allowed_hosts: The earlier name of ``allowed_hosts``.
         client_override_policy: Which settings of client libraries a connector config may set:
             ``none`` for addresses and logins only, ``allowlist`` for the listed ones, ``all`` for
             any that name no code, command, identity, server or forbidden file.
@@ -125,6 +135,7 @@ class WorkerSettings(ServiceSettings):
     drain_timeout_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 15_000
     tls_client_auth: Literal["required", "none"] = "required"
     file_roots: str | None = None
+    allowed_hosts: str | None = None
     http_allowed_hosts: str | None = None
     client_override_policy: Literal["none", "allowlist", "all"] = "allowlist"
     plugin_modules: str = ""
@@ -229,13 +240,24 @@ class WorkerSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _hosts_named(self) -> "WorkerSettings":
-        for host in (self.http_allowed_hosts or "").split(","):
+        new, old = self.allowed_hosts, self.http_allowed_hosts
+        if new is not None and old is not None and new != old:
+            raise ValueError(
+                "DROVER_HTTP_ALLOWED_HOSTS is the earlier name of DROVER_ALLOWED_HOSTS, and they"
+                " differ: set only DROVER_ALLOWED_HOSTS"
+            )
+        for host in (self.hosts or "").split(","):
             if "://" in host or " " in host.strip():
                 raise ValueError(
-                    "DROVER_HTTP_ALLOWED_HOSTS must list hosts such as api.example.com,"
+                    "DROVER_ALLOWED_HOSTS must list hosts such as api.example.com,"
                     f" *.example.com or 10.0.0.0/8, not {host.strip()!r}"
                 )
         return self
+
+    @property
+    def hosts(self) -> str | None:
+        """The hosts that connectors may connect to, by either name of the setting."""
+        return self.http_allowed_hosts if self.allowed_hosts is None else self.allowed_hosts
 
     def advertised(self) -> Mapping[str, str]:
         """The advertised addresses for clients and for other workers, by setting."""
@@ -269,14 +291,16 @@ class WorkerSettings(ServiceSettings):
 
     def engine_settings(self) -> EngineSettings:
         """The settings of each engine."""
-        default_roots = "/" if is_loopback(self.worker_listen) else ""
+        is_open = is_loopback(self.worker_listen) and not self.access_file
+        default_roots = "/" if is_open else ""
         return EngineSettings(
             storage=self.storage(),
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
             not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
-            http_allowed_hosts=self.http_allowed_hosts,
+            denied_files=self._own_files(),
+            allowed_hosts=self.hosts,
             client_override_policy=self.client_override_policy,
             plugin_modules=self.plugin_modules,
             converters=self.converters,
@@ -291,6 +315,16 @@ class WorkerSettings(ServiceSettings):
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
         )
+
+    def _own_files(self) -> tuple[str, ...]:
+        """Files and directories that no connector may access, whatever the roots."""
+        files = [self.tls_cert, self.tls_key, self.tls_ca, self.access_file, self.audit_log]
+        files += [] if "://" in self.jwks else [self.jwks]
+        files += [self.kafka_config.get(each, "") for each in _KEY_FILES]
+        storage = self.storage()
+        if isinstance(storage, EmbeddedStorage):
+            files.append(str(storage.directory))
+        return tuple(str(Path(each).absolute()) for each in files if each and each != STDOUT)
 
     @property
     def _not_exactly_once(self) -> str:

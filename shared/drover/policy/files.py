@@ -2,21 +2,28 @@
 
 Connectors run with the worker's rights on behalf of every user who may create them, so a worker
 restricts them to some directories. The check applies to the target of a path: links are resolved
-first.
+first. Messages do not tell whether a file outside of the directories exists.
 """
 
 import glob
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 #: The environment variable of engine and executors with the directories, comma-separated.
 ROOTS_VARIABLE = "DROVER_FILE_ROOTS"
+#: The environment variable of engine and executors with the files and directories of the worker
+#: that connectors must not access, as a JSON list.
+DENIED_VARIABLE = "DROVER_DENIED_FILES"
+#: The kernel's files, of which some show or change processes; except files in memory, and nothing.
+_SYSTEM = ("/proc", "/sys", "/dev")
+_PLAIN = ("/dev/shm", "/dev/null")
 _SHOWN_MAX_CHARS = 200
 
 
 class ForbiddenPathError(PermissionError):
-    """A path outside of the directories that connectors may access."""
+    """A path that connectors may not access."""
 
 
 def path_fault(path: str) -> str | None:
@@ -39,6 +46,11 @@ def directory_fault(path: str) -> str | None:
     return root_fault(_fixed_part(path))
 
 
+def existing_file_fault(path: str) -> str | None:
+    """The error in the path of a file that must exist, such as a certificate, or None."""
+    return directory_fault(path) or (None if Path(path).is_file() else "is no file on this worker")
+
+
 def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Why a file must not be accessed, as the end of a sentence that starts with its path."""
     roots = environment.get(ROOTS_VARIABLE)
@@ -47,21 +59,33 @@ def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | 
     allowed = [each.strip() for each in roots.split(",") if each.strip()]
     if not allowed:
         return (
-            "must not be used: connectors of this worker may access no files, because it listens "
-            f"on a network: set the allowed directories in its {ROOTS_VARIABLE}"
+            "must not be used: connectors of this worker may access no files: an operator of the "
+            f"worker can set the allowed directories in {ROOTS_VARIABLE}"
         )
-    real = os.path.realpath(path)
-    if any(_is_below(real, os.path.realpath(root)) for root in allowed):
-        return None
+    try:
+        real = os.path.realpath(path)
+    except ValueError:
+        return "must not contain a NUL character"
     must = f"must be below {', '.join(allowed)} ({ROOTS_VARIABLE} of the worker)"
-    return must if real == path else f"leads to {real[:_SHOWN_MAX_CHARS]!r}, which {must}"
+    if not any(_is_below(real, os.path.realpath(root)) for root in allowed):
+        named = os.path.normpath(path)
+        if any(_is_below(named, os.path.normpath(root)) for root in allowed):
+            return f"leads out of the allowed directories: it {must}"
+        return must
+    if any(_is_below(real, each) for each in _SYSTEM) and not any(
+        _is_below(real, each) for each in _PLAIN
+    ):
+        return f"must not be used: connectors never access {', '.join(_SYSTEM)}"
+    if any(_is_below(real, os.path.realpath(each)) for each in _denied(environment)):
+        return "must not be used: it belongs to the worker, and connectors never access its files"
+    return None
 
 
 def check_root(path: str) -> None:
-    """Check that a path is within the roots.
+    """Check that connectors may access a path.
 
     Raises:
-        ForbiddenPathError: It is not.
+        ForbiddenPathError: They may not.
     """
     fault = root_fault(path)
     if fault is not None:
@@ -69,10 +93,10 @@ def check_root(path: str) -> None:
 
 
 def check_opened(descriptor: int, path: str) -> None:
-    """Check that an opened file is within the roots; no link can be swapped in after opening.
+    """Check that connectors may access an opened file; no link can be swapped in after opening.
 
     Raises:
-        ForbiddenPathError: It is not.
+        ForbiddenPathError: They may not.
     """
     if ROOTS_VARIABLE not in os.environ:
         return
@@ -80,6 +104,24 @@ def check_opened(descriptor: int, path: str) -> None:
     fault = root_fault(str(opened.readlink()) if opened.exists() else path)
     if fault is not None:
         raise ForbiddenPathError(f"{path} {fault}")
+
+
+def in_allowed_directories(paths: Iterable[str]) -> list[str]:
+    """The paths whose directories connectors may access, as links may lead a glob elsewhere."""
+    known: dict[str, bool] = {}
+    found = []
+    for each in paths:
+        parent = os.path.dirname(each)  # noqa: PTH120 - ten times faster, for many files
+        if parent not in known:
+            known[parent] = root_fault(parent) is None
+        if known[parent]:
+            found.append(each)
+    return found
+
+
+def _denied(environment: Mapping[str, str]) -> list[str]:
+    text = environment.get(DENIED_VARIABLE)
+    return [] if text is None else [str(each) for each in json.loads(text)]
 
 
 def _fixed_part(pattern: str) -> str:

@@ -54,11 +54,11 @@ from drover.policy.egress import AllowedHosts, ForbiddenHostError
 def test_hosts_that_connectors_may_call(
     text: str | None, host: str, address: str, allowed: bool
 ) -> None:
-    hosts = AllowedHosts.of_worker({} if text is None else {"DROVER_HTTP_ALLOWED_HOSTS": text})
+    hosts = AllowedHosts.of_worker({} if text is None else {"DROVER_ALLOWED_HOSTS": text})
     if allowed:
         hosts.check(host, 443, address)
     else:
-        with pytest.raises(ForbiddenHostError, match="DROVER_HTTP_ALLOWED_HOSTS"):
+        with pytest.raises(ForbiddenHostError, match="DROVER_ALLOWED_HOSTS"):
             hosts.check(host, 443, address)
 
 

@@ -77,3 +77,17 @@ def test_executors_elsewhere_call_the_driver_where_spark_finds_it_to_be() -> Non
         storage=STORAGE, spark_master="spark://m:7077", spark_conf={host: "w.example.com"}
     )
     assert spark_conf(told, Path("/tmp/engine"))[host] == "w.example.com"
+
+
+def test_executors_elsewhere_have_the_policies_of_files_and_hosts() -> None:
+    settings = EngineSettings(
+        storage=STORAGE,
+        spark_master="spark://m:7077",
+        file_roots="/files",
+        denied_files=("/files/key",),
+        allowed_hosts="a",
+    )
+    conf = spark_conf(settings, Path("/tmp/engine"))
+    assert conf["spark.executorEnv.DROVER_FILE_ROOTS"] == "/files"
+    assert conf["spark.executorEnv.DROVER_DENIED_FILES"] == '["/files/key"]'
+    assert conf["spark.executorEnv.DROVER_ALLOWED_HOSTS"] == "a"

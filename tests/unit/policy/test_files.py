@@ -1,5 +1,6 @@
 """Files outside of the worker's roots: refused in settings and when they are opened."""
 
+import json
 import os
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from drover.connectors.files.lines.tailed_files import TailedFile
 from drover.connectors.files.storage.file_identity import FileError, open_file
 from drover.model.ids import Term
 from drover.policy.files import (
+    DENIED_VARIABLE,
     ROOTS_VARIABLE,
     ForbiddenPathError,
     check_opened,
     directory_fault,
+    existing_file_fault,
+    in_allowed_directories,
     path_fault,
     root_fault,
 )
@@ -89,3 +93,43 @@ def test_a_file_is_not_written_through_a_link(roots: Path) -> None:
     with pytest.raises(ForbiddenPathError, match="must be below"):
         OutputFile(str(roots / "out"), connector="c", term=Term(1, 1)).open(0)
     assert not (roots.parent / "out").exists()
+
+
+@pytest.mark.parametrize("path", ["/proc/self/environ", "/proc", "/sys/kernel", "/dev/mem"])
+def test_files_of_the_kernel_are_refused_whatever_the_roots(path: str) -> None:
+    assert "never access" in (root_fault(path, {ROOTS_VARIABLE: "/"}) or "")
+    assert root_fault("/dev/null", {ROOTS_VARIABLE: "/"}) is None
+    assert root_fault("/procedures", {ROOTS_VARIABLE: "/"}) is None
+
+
+def test_files_of_the_worker_are_refused_whatever_the_roots(roots: Path) -> None:
+    (roots / "data").mkdir()
+    (roots / "key.pem").write_text("key")
+    (roots / "alias").symlink_to(roots / "data")
+    denied = json.dumps([str(roots / "alias"), str(roots / "key.pem")])
+    environment = {ROOTS_VARIABLE: str(roots), DENIED_VARIABLE: denied}
+    for path in ("data", "data/config.db", "alias/config.db", "key.pem", "x/../key.pem"):
+        assert "belongs to the worker" in (root_fault(f"{roots}/{path}", environment) or "")
+    for path in ("data2", "key.pem.old", "key"):
+        assert root_fault(f"{roots}/{path}", environment) is None
+
+
+def test_a_message_does_not_tell_whether_a_file_outside_exists(roots: Path) -> None:
+    outside = roots.parent / "outside"
+    (roots.parent / "target").write_text("x")
+    before = [root_fault(str(outside)), existing_file_fault(str(outside))]
+    through = [root_fault(f"{roots}/up/outside"), existing_file_fault(f"{roots}/up/outside")]
+    outside.symlink_to(roots.parent / "target")
+    assert [root_fault(str(outside)), existing_file_fault(str(outside))] == before
+    assert [
+        root_fault(f"{roots}/up/outside"),
+        existing_file_fault(f"{roots}/up/outside"),
+    ] == through
+    assert "leads out of the allowed directories" in (through[0] or "")
+    assert "target" not in "".join(each or "" for each in through)
+    assert existing_file_fault(f"{roots}/missing") == "is no file on this worker"
+
+
+def test_paths_through_links_that_lead_outside_are_left_out(roots: Path) -> None:
+    paths = [f"{roots}/a", f"{roots}/up/secret", f"{roots}/up/root/b"]
+    assert in_allowed_directories(paths) == [f"{roots}/a", f"{roots}/up/root/b"]

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from drover.errors import InvalidArgumentError
@@ -66,11 +68,48 @@ def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
     assert load_settings(WorkerSettings).engine_settings().file_roots == given
 
 
-def test_hosts_that_may_be_called_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings(WorkerSettings).engine_settings().http_allowed_hosts is None
-    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com, 10.0.0.0/8")
-    found = load_settings(WorkerSettings).engine_settings().http_allowed_hosts
-    assert found == "a.example.com, 10.0.0.0/8"
+@pytest.mark.parametrize("variable", ["DROVER_ALLOWED_HOSTS", "DROVER_HTTP_ALLOWED_HOSTS"])
+def test_hosts_that_may_be_called_reach_the_engine(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    assert load_settings(WorkerSettings).engine_settings().allowed_hosts is None
+    monkeypatch.setenv(variable, "a.example.com, 10.0.0.0/8")
+    settings = load_settings(WorkerSettings).engine_settings()
+    assert settings.allowed_hosts == "a.example.com, 10.0.0.0/8"
+    assert settings.policy_variables()["DROVER_ALLOWED_HOSTS"] == settings.allowed_hosts
+
+
+def test_both_names_of_the_allowed_hosts_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_ALLOWED_HOSTS", "a.example.com")
+    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com")
+    assert load_settings(WorkerSettings).hosts == "a.example.com"
+    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "b.example.com")
+    with pytest.raises(InvalidArgumentError, match="set only DROVER_ALLOWED_HOSTS"):
+        load_settings(WorkerSettings)
+
+
+def test_a_secure_worker_gives_connectors_no_files_unless_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TLS_CERT", "TLS_KEY", "TLS_CA", "ACCESS_FILE"):
+        monkeypatch.setenv(f"DROVER_{name}", f"/certs/{name.lower()}")
+    assert load_settings(WorkerSettings).engine_settings().file_roots == ""
+    monkeypatch.setenv("DROVER_FILE_ROOTS", "/")
+    settings = load_settings(WorkerSettings).engine_settings()
+    assert settings.file_roots == "/"
+    assert set(settings.denied_files) == {
+        *("/certs/tls_cert", "/certs/tls_key", "/certs/tls_ca", "/certs/access_file"),
+        "/var/drover",
+    }
+
+
+def test_files_with_the_workers_identity_are_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_STORAGE_URL", "kafka://b:9092")
+    monkeypatch.setenv("DROVER_AUDIT_LOG", "logs/audit.log")
+    keys = '{"ssl.key.location": "/keys/a.pem", "ssl.ca.location": "/etc/ssl/ca.pem"}'
+    monkeypatch.setenv("DROVER_KAFKA_CONFIG", keys)
+    found = load_settings(WorkerSettings).engine_settings().denied_files
+    assert found == (f"{Path.cwd()}/logs/audit.log", "/keys/a.pem")
 
 
 def test_the_policy_of_client_settings_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +136,7 @@ def test_the_policy_of_client_settings_reaches_the_engine(monkeypatch: pytest.Mo
         ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
         ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
         ("DROVER_FILE_ROOTS", "/files,data", "absolute paths, not 'data'"),
+        ("DROVER_ALLOWED_HOSTS", "a.example.com,http://b", "not 'http://b'"),
         ("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com,http://b", "not 'http://b'"),
         ("DROVER_PLUGIN_MODULES", "mine,its-other", "modules: 'its-other' is not a module name"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": {}}', "file: allowed.paths is required"),

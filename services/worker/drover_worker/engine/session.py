@@ -18,8 +18,6 @@ from pyspark.sql import SparkSession
 
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
-from drover.policy.client_settings import POLICY_VARIABLE
-from drover.policy.files import ROOTS_VARIABLE
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
@@ -190,8 +188,8 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     else:
         # remote executors call the driver at this machine's host name, which Spark resolves; local
         # ones inherit the engine's environment, remote ones need these variables
-        conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","
-        conf[f"spark.executorEnv.{POLICY_VARIABLE}"] = settings.client_override_policy
+        for name, value in settings.policy_variables().items():
+            conf[f"spark.executorEnv.{name}"] = value
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
 

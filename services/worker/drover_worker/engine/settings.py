@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
+from drover.policy.client_settings import POLICY_VARIABLE
+from drover.policy.egress import HOSTS_VARIABLE
+from drover.policy.files import DENIED_VARIABLE, ROOTS_VARIABLE
 
 #: Marks every process of an engine's tree: the herder kills processes that the guard missed.
 TREE_VARIABLE = "DROVER_ENGINE_TREE"
@@ -97,8 +100,10 @@ class EngineSettings:
             empty.
         plugin_modules: Modules that configs may name in addition to entry points,
             comma-separated.
-        http_allowed_hosts: The hosts that connectors may call over HTTP, comma-separated; None
-            for the default.
+        denied_files: Files and directories that connectors must not access, although they may be
+            below ``file_roots``.
+        allowed_hosts: The hosts that connectors may connect to, comma-separated; None for the
+            default.
         client_override_policy: Which settings of client libraries connectors may set: ``none``,
             ``allowlist`` or ``all``.
         log_level: DEBUG, INFO, WARNING or ERROR.
@@ -115,7 +120,8 @@ class EngineSettings:
     not_exactly_once: str = "the engine's settings do not enable it"
     file_roots: str = "/"
     plugin_modules: str = ""
-    http_allowed_hosts: str | None = None
+    denied_files: tuple[str, ...] = ()
+    allowed_hosts: str | None = None
     client_override_policy: str = "allowlist"
     log_level: str = "INFO"
     log_format: str = "json"
@@ -125,6 +131,17 @@ class EngineSettings:
     def source_limitation(self) -> str:
         """The reason why sources deliver at least once; empty for exactly once."""
         return "" if isinstance(self.storage, EmbeddedStorage) else self.not_exactly_once
+
+    def policy_variables(self) -> dict[str, str]:
+        """The environment of the engine and executors with the policies of files, hosts and clients."""
+        hosts = {} if self.allowed_hosts is None else {HOSTS_VARIABLE: self.allowed_hosts}
+        return {
+            # Spark drops a variable without a value
+            ROOTS_VARIABLE: self.file_roots or ",",
+            DENIED_VARIABLE: json.dumps(self.denied_files),
+            POLICY_VARIABLE: self.client_override_policy,
+            **hosts,
+        }
 
     def to_json(self) -> str:
         """The settings as JSON text for ``from_json``; may contain passwords."""
@@ -139,6 +156,7 @@ class EngineSettings:
             **{
                 **values,
                 "storage": _decode_storage(values["storage"]),
+                "denied_files": tuple(values["denied_files"]),
                 "limits": EngineLimits(**values["limits"]),
             }
         )

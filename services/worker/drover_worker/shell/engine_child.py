@@ -20,9 +20,7 @@ import drover_worker
 from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.model.status import StatusKey
-from drover.policy.client_settings import POLICY_VARIABLE
-from drover.policy.egress import HOSTS_VARIABLE
-from drover.policy.files import ROOTS_VARIABLE
+from drover.policy.egress import PROXY_VARIABLES
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.in_flight import new_table, read_table
 from drover_worker.engine.settings import (
@@ -230,29 +228,29 @@ class EngineChild:
         roots = [str(Path(str(module.__file__)).parents[1]) for module in (drover, drover_worker)]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = dict.fromkeys(part for part in (*roots, *inherited) if part)
-        hosts = self._settings.http_allowed_hosts
         return {
             **{
                 name: value
                 for name, value in os.environ.items()
                 if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
             },
-            **({} if hosts is None else {HOSTS_VARIABLE: hosts}),
+            **self._settings.policy_variables(),
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
-            ROOTS_VARIABLE: self._settings.file_roots,
-            POLICY_VARIABLE: self._settings.client_override_policy,
             MODULES_VARIABLE: self._settings.plugin_modules,
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),
         }
 
     def _start_command(self, environment: Mapping[str, str]) -> engine_pb2.EngineCommand:
-        """The first message, with the variables that are not in ``environment``."""
+        """The first message, with the variables that are not in ``environment``.
+
+        Variables for proxies are left out: a proxy would connect without a check of hosts.
+        """
         others = [
             name + b"=" + value
             for name, value in os.environb.items()
-            if os.fsdecode(name) not in environment
+            if os.fsdecode(name) not in environment.keys() | PROXY_VARIABLES
         ]
         start = engine_pb2.StartEngine(variables=others, settings=self._settings.to_json())
         return engine_pb2.EngineCommand(start_engine=start)
