@@ -1,5 +1,10 @@
 """Requests to a real HTTP server: authentication, retries, rejections."""
 
+import gzip
+import re
+import socket
+import threading
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,6 +31,15 @@ def send(api: Api, settings: HttpSettings = PLAIN, path: str = "/a", **more: Any
         return client.send("GET", f"{api.url}{path}", **more).body
     finally:
         client.close()
+
+
+def logged(error: BaseException | None) -> str:
+    """What a log with the traceback shows of an error and its causes."""
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(texts)
 
 
 @pytest.mark.parametrize(
@@ -116,21 +130,92 @@ def test_a_host_that_is_not_allowed_is_not_called() -> None:
 @pytest.mark.parametrize(
     ("reply", "kind", "told"),
     [
-        (Reply(b"busy", 503, {"retry-after": "7"}), PassingHttpError, "answers 503: busy"),
+        (Reply(b"busy", 503, {"retry-after": "7"}), PassingHttpError, r"answers 503 \(.*4 bytes"),
         (Reply(b"", 429), PassingHttpError, "answers 429"),
         (Reply(status=0), PassingHttpError, "disconnected"),
-        (Reply(b"wrong field", 422), RefusedError, "answers 422: wrong field"),
+        (Reply(b"wrong field", 422), RefusedError, r"answers 422 \(.*11 bytes"),
         (Reply(b"", 401), RefusedError, "check http.authorization.type"),
         (Reply(b"x" * 2_000), HttpError, "exceeds 1000 bytes"),
+        (Reply(b"CANARY", 200, {"content-encoding": "zstd"}), HttpError, "other than by gzip"),
+        (Reply(b"CANARY", 200, {"content-encoding": "gzip"}), HttpError, "not compressed by gzip"),
+        (Reply(b"", 301, {"location": "http://a:CANARY/"}), PassingHttpError, "speak HTTP"),
     ],
 )
 def test_failures_are_told(reply: Reply, kind: type[HttpError], told: str) -> None:
     with running_api(lambda _: reply) as api, pytest.raises(kind, match=told) as caught:
         send(api, path="/a?token=hidden", max_bytes=1_000)
-    assert "hidden" not in str(caught.value)
-    if reply.headers:
+    assert not re.search("hidden|busy|wrong field|CANARY", logged(caught.value))
+    if "retry-after" in reply.headers:
         assert isinstance(caught.value, PassingHttpError)
         assert caught.value.wait_s == 7
+
+
+def test_what_answers_without_http_is_not_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-CANARY\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = HttpClient(PLAIN, "http://127.0.0.1")
+        with pytest.raises(PassingHttpError, match="does not speak HTTP") as caught:
+            client.send("GET", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+    assert "CANARY" not in logged(caught.value)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_compressed_response_is_unpacked(parts: int) -> None:
+    packed = gzip.compress(b"x" * 400) * parts
+    headers = {"content-encoding": "gzip"}
+    with running_api(lambda _: Reply(packed, headers=headers)) as api:
+        assert send(api, max_bytes=1_000) == b"x" * 400 * parts
+        assert api.requests[0].headers["accept-encoding"] == "gzip, identity"
+    with (
+        running_api(lambda _: Reply(packed[:-9], headers=headers)) as api,
+        pytest.raises(PassingHttpError, match="is incomplete"),
+    ):
+        send(api)
+
+
+def test_a_response_is_unpacked_only_up_to_its_limit() -> None:
+    bomb = gzip.compress(bytes(256 * 1024 * 1024), 1)
+    tracemalloc.start()
+    try:
+        with (
+            running_api(lambda _: Reply(bomb, headers={"content-encoding": "gzip"})) as api,
+            pytest.raises(HttpError, match="exceeds 1000000 bytes"),
+        ):
+            send(api, max_bytes=1_000_000)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 32 * 1024 * 1024
+
+
+def test_the_configured_headers_go_to_the_first_origin_only() -> None:
+    settings = replace(PLAIN, headers=(("x-api-key", "hidden"),))
+    with running_api(lambda _: Reply(b"there")) as other:
+
+        def answer(request: Request) -> Reply:
+            target = {"/a": "/b", "/b": f"{other.url}/c"}
+            return Reply(status=302, headers={"location": target[request.path]})
+
+        with running_api(answer) as api:
+            assert send(api, settings) == b"there"
+            assert [each.headers.get("x-api-key") for each in api.requests] == ["hidden"] * 2
+    assert "x-api-key" not in other.requests[0].headers
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_api(lambda _: Reply()) as proxy, running_api(lambda _: Reply(b"ok")) as api:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert send(api) == b"ok"
+    assert not proxy.requests
 
 
 def test_a_server_that_does_not_answer_is_told() -> None:
@@ -189,7 +274,8 @@ def test_refused_records_are_found_one_by_one() -> None:
         rows = records([{"id": n} for n in range(6)])
         (refused,) = write(layout(api, size=4), rows)
     assert (refused["topic"], refused["partition"], refused["offset"]) == ("orders", 0, 3)
-    assert "answers 422: no three" in refused["reason"]
+    assert "answers 422" in refused["reason"]
+    assert "no three" not in refused["reason"]
     taken = [each.body for each in api.requests if b'"id":3' not in each.body]
     assert b"".join(taken) == b'{"id":0}{"id":1}{"id":2}{"id":4}\n{"id":5}'
 

@@ -21,8 +21,9 @@ from drover.connectors.http.paging import (
     parameters_of,
     resolved,
 )
-from drover.connectors.http.settings import HttpSettings, shown
+from drover.connectors.http.settings import HttpSettings
 from drover.policy.egress import AllowedHosts, ForbiddenHostError
+from drover.policy.foreign_errors import shown_url
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,6 @@ def test_the_greatest_value() -> None:
 
 
 def test_urls_are_shown_without_what_may_be_secret() -> None:
-    assert shown("https://user:pass@a.example.com:8443/b?token=x#y") == (
+    assert shown_url("https://user:pass@a.example.com:8443/b?token=x#y") == (
         "https://a.example.com:8443/b"
     )

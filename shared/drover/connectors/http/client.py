@@ -4,29 +4,32 @@ import base64
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import httpcore
 import httpx
 
-from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings, shown
-from drover.policy.egress import AllowedHosts, ForbiddenHostError
+from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
+from drover.policy.checked_http import restrict_client
+from drover.policy.egress import ForbiddenHostError
+from drover.policy.foreign_errors import connection_text, response_text, shown_url
 
 _REDIRECTS_MAX = 5
 _RETRIED = frozenset({408, 425, 429})
 _WAIT_MAX_S = 300.0
-_BODY_SHOWN_CHARS = 200
+_GZIP = 16 + zlib.MAX_WBITS
 #: A token is renewed this long before it expires.
 _TOKEN_MARGIN_S = 30.0
 _TOKEN_S = 300.0
 
 
-# httpx logs each request with its query, which may contain secrets
-logging.getLogger("httpx").setLevel(logging.WARNING)
+# they log each request with its query and headers, which may contain secrets
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class HttpError(Exception):
@@ -56,47 +59,11 @@ class Answer:
     next_link: str | None = None
 
 
-class _CheckedBackend(httpcore.SyncBackend):
-    """Connects to checked addresses, so that a name cannot resolve to another one later."""
-
-    def __init__(self, allowed: AllowedHosts) -> None:
-        super().__init__()
-        self._allowed = allowed
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        try:
-            addresses = self._allowed.addresses(host, port)
-        except ForbiddenHostError:
-            raise
-        except OSError as error:
-            raise httpcore.ConnectError(f"the host name cannot be resolved: {error}") from error
-        for each in addresses[:-1]:
-            try:
-                return super().connect_tcp(each, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return super().connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
-
-
-class _CheckedTransport(httpx.HTTPTransport):
-    """A transport with a checked backend; httpx has no setting for it, so its pool is replaced."""
-
-    def __init__(self, allowed: AllowedHosts) -> None:
-        super().__init__(trust_env=False)
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=ssl.create_default_context(), network_backend=_CheckedBackend(allowed)
-        )
-
-
 class HttpClient:
-    """Sends requests of one task, one at a time; credentials go only to the host of ``home``."""
+    """Sends requests of one task, one at a time.
+
+    Credentials and the configured headers go only to the origin of ``home``.
+    """
 
     def __init__(
         self, settings: HttpSettings, home: str, now_s: Callable[[], float] = time.monotonic
@@ -106,11 +73,12 @@ class HttpClient:
         self._now_s = now_s
         self._token: tuple[str, float] | None = None
         self._client = httpx.Client(
-            transport=_CheckedTransport(settings.allowed),
             timeout=settings.timeout_s,
             trust_env=False,
-            headers={"user-agent": "drover", **dict(settings.headers)},
+            verify=ssl.create_default_context(),
+            headers={"user-agent": "drover", "accept-encoding": "gzip, identity"},
         )
+        restrict_client(self._client, settings.allowed)
 
     def close(self) -> None:
         """Close its connections."""
@@ -152,7 +120,7 @@ class HttpClient:
     ) -> Answer:
         target = httpx.URL(url)
         for _ in range(_REDIRECTS_MAX + 1):
-            own = {**headers}
+            own = {**self._own_headers(target), **headers}
             if _origin(target) == self._home:
                 own |= self._authorization()
             answer = self._once(method, str(target), content, own, max_bytes)
@@ -161,11 +129,11 @@ class HttpClient:
                 return answer
             if method not in ("GET", "HEAD") and answer.status not in (307, 308):
                 raise HttpError(
-                    f"{method} {shown(url)} is redirected with status {answer.status}: use "
-                    f"{shown(str(target.join(location)))} instead"
+                    f"{method} {shown_url(url)} is redirected with status {answer.status}: use "
+                    f"{shown_url(str(target.join(location)))} instead"
                 )
             target = target.join(location)
-        raise HttpError(f"{method} {shown(url)} is redirected more than {_REDIRECTS_MAX} times")
+        raise HttpError(f"{method} {shown_url(url)} is redirected more than {_REDIRECTS_MAX} times")
 
     def _once(
         self,
@@ -175,20 +143,16 @@ class HttpClient:
         headers: Mapping[str, str],
         max_bytes: int,
     ) -> Answer:
-        what = f"{method} {shown(url)}"
+        what = f"{method} {shown_url(url)}"
         try:
             with self._client.stream(method, url, content=content, headers=headers) as response:
-                body = bytearray()
-                for chunk in response.iter_bytes():
-                    body += chunk
-                    if len(body) > max_bytes:
-                        raise HttpError(f"{what}: the response exceeds {max_bytes} bytes")
+                body = _body(what, response, max_bytes)
                 link = response.links.get("next", {}).get("url")
                 answer = Answer(
                     url,
                     response.status_code,
                     {name.lower(): value for name, value in response.headers.items()},
-                    bytes(body),
+                    body,
                     str(response.url.join(link)) if link else None,
                 )
         except ForbiddenHostError as error:
@@ -197,13 +161,17 @@ class HttpClient:
             text = f"{what}: no response within {self._settings.timeout_s} s"
             raise PassingHttpError(text) from error
         except httpx.TransportError as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise HttpError(f"{what}: {error}") from error
-            raise PassingHttpError(f"{what}: {error}") from error
-        except (httpx.InvalidURL, httpx.DecodingError) as error:
-            raise HttpError(f"{what}: {error}") from error
+            text = f"{what}: {connection_text(error)}"
+            kind = HttpError if "CERTIFICATE_VERIFY_FAILED" in text else PassingHttpError
+            raise kind(text) from None  # the cause may have parts of the response
+        except httpx.InvalidURL:
+            raise HttpError(f"{what}: the URL is invalid") from None
         _raise_for(what, answer)
         return answer
+
+    def _own_headers(self, target: httpx.URL) -> dict[str, str]:
+        """The configured headers, which may have keys of the API."""
+        return dict(self._settings.headers) if _origin(target) == self._home else {}
 
     def _authorization(self) -> dict[str, str]:
         settings = self._settings
@@ -231,6 +199,7 @@ class HttpClient:
         else:
             headers["authorization"] = _basic(settings.client_id, settings.client_secret)
         url = settings.token_url or ""
+        headers = {**self._own_headers(httpx.URL(url)), **headers}
         body = str(httpx.QueryParams(form)).encode()
         try:
             answer = self._once("POST", url, body, headers, 1024 * 1024)
@@ -241,7 +210,7 @@ class HttpClient:
                 f"no access token: {error}: check oauth2.client.id and .secret"
             ) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise HttpError(f"POST {shown(url)} returned no access_token") from error
+            raise HttpError(f"POST {shown_url(url)} returned no access_token") from error
         self._token = token, self._now_s() + max(0.0, seconds - _TOKEN_MARGIN_S)
         return token
 
@@ -250,12 +219,40 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
+def _body(what: str, response: httpx.Response, max_bytes: int) -> bytes:
+    """The body, unpacked within the limit; the library would unpack each chunk as a whole."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise HttpError(f"{what}: the response is encoded other than by gzip, which was asked for")
+    body = bytearray()
+    unpacking = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
+    try:
+        for chunk in response.iter_raw():
+            rest = chunk
+            while rest:
+                if unpacking is None:
+                    body += rest
+                    rest = b""
+                else:
+                    body += unpacking.decompress(rest, max_bytes + 1 - len(body))
+                    rest = unpacking.unconsumed_tail or unpacking.unused_data
+                    if unpacking.eof and rest:
+                        unpacking = zlib.decompressobj(_GZIP)
+                if len(body) > max_bytes:
+                    raise HttpError(f"{what}: the response exceeds {max_bytes} bytes")
+    except zlib.error:
+        raise HttpError(f"{what}: the response is not compressed by gzip, as it claims") from None
+    if body and unpacking is not None and not unpacking.eof:
+        raise PassingHttpError(f"{what}: the compressed response is incomplete")
+    return bytes(body)
+
+
 def _raise_for(what: str, answer: Answer) -> None:
     status = answer.status
     if status < 400:
         return
-    told = " ".join(answer.body[:1_000].decode(errors="replace").split())[:_BODY_SHOWN_CHARS]
-    text = f"{what} answers {status}{': ' + told if told else ''}"
+    told = response_text(status, answer.headers.get("content-type"), len(answer.body))
+    text = f"{what} answers {told}"
     if status in _RETRIED or status >= 500:
         raise PassingHttpError(text, wait_of(answer.headers.get("retry-after")))
     if status in (401, 403):

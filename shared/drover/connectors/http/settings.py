@@ -19,6 +19,7 @@ from drover.connector import (
     visible_when,
 )
 from drover.policy.egress import AllowedHosts
+from drover.policy.foreign_errors import shown_url
 
 URL = "http.url"
 AUTHORIZATION = "http.authorization.type"
@@ -86,13 +87,6 @@ class HttpSettings:
         )
 
 
-def shown(url: str) -> str:
-    """The URL without its query and user info, which may contain secrets."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def contradictions(config: Mapping[str, Any]) -> list[Violation]:
     """Missing settings of an authorization type."""
     kind = config.get(AUTHORIZATION, NONE)
@@ -111,7 +105,7 @@ def url_fault(url: str) -> str | None:
     except ValueError:
         usable = False
     if not usable:
-        return f"must be a URL such as https://api.example.com/orders, not {shown(url)[:200]!r}"
+        return f"must be a URL such as https://api.example.com/orders, not {shown_url(url)[:200]!r}"
     if parts.password or parts.username:
         return f"must not contain a password: set {AUTHORIZATION}={BASIC}"
     return None

@@ -41,9 +41,9 @@ from drover.connectors.http.settings import (
     URL,
     HttpSettings,
     contradictions,
-    shown,
 )
 from drover.policy.egress import AllowedHosts
+from drover.policy.foreign_errors import shown_url
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"
@@ -318,7 +318,7 @@ def host_faults(url: str) -> list[Violation]:
     except PermissionError as error:
         return [Violation(URL, str(error))]
     except OSError as error:
-        return [Violation(URL, f"{shown(url)}: the host name cannot be resolved: {error}")]
+        return [Violation(URL, f"{shown_url(url)}: the host name cannot be resolved: {error}")]
     return []
 
 

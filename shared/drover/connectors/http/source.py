@@ -53,11 +53,11 @@ from drover.connectors.http.settings import (
     URL,
     HttpSettings,
     contradictions,
-    shown,
 )
 from drover.connectors.http.sink import host_faults
 from drover.connectors.key_columns import key_columns
 from drover.connectors.offset_changes import refuse_misshapen
+from drover.policy.foreign_errors import shown_url
 
 TOPIC, KEY, SCHEMA = "topic", "key", "schema"
 METHOD, BODY = "http.request.method", "http.request.body"
@@ -153,7 +153,7 @@ class HttpSourceTask(SourceTask):
         document = _document(answer.body, answer.url)
         items = items_of(document, config[ITEMS])
         self._advance(run, document, items, answer)
-        return self._batch(items, run, shown(answer.url))
+        return self._batch(items, run, shown_url(answer.url))
 
     def _advance(self, run: _Run, document: Any, items: list[Any], answer: Any) -> None:
         """Compute the next position from a response."""
@@ -270,9 +270,9 @@ def request_url(config: Mapping[str, Any], paging: Paging, place: Place, since: 
 def _document(body: bytes, url: str) -> Any:
     try:
         return json.loads(body)
-    except ValueError as error:
-        text = body[:200].decode(errors="replace")
-        raise PagingError(f"{shown(url)} does not return JSON: {text!r}") from error
+    except ValueError:
+        # neither the message nor its cause has parts of the response
+        raise PagingError(f"{shown_url(url)} does not return JSON") from None
 
 
 def _api_faults(config: Mapping[str, Any]) -> list[Violation]:

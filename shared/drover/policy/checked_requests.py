@@ -1,0 +1,82 @@
+"""Makes sessions of requests connect to checked addresses only, without proxies."""
+
+import os
+from typing import Any
+
+from requests import PreparedRequest, Response, Session
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import NameResolutionError, NewConnectionError
+
+from drover.policy.egress import AllowedHosts, ForbiddenHostError
+from drover.policy.foreign_errors import shown_url
+
+_CA_VARIABLES = ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
+
+
+class _Checked:
+    """Connects to the checked addresses of a host; TLS still verifies the host's name."""
+
+    _dns_host: str
+    port: int
+
+    def _new_conn(self) -> Any:
+        host = self._dns_host
+        try:
+            addresses = AllowedHosts.of_worker().addresses(host, self.port)
+        except ForbiddenHostError:
+            raise
+        except OSError as error:
+            raise NameResolutionError(host, self, error) from error  # type: ignore[arg-type]
+        try:
+            for each in addresses[:-1]:
+                self._dns_host = each
+                try:
+                    return super()._new_conn()  # type: ignore[misc]
+                except NewConnectionError:
+                    continue
+            self._dns_host = addresses[-1]
+            return super()._new_conn()  # type: ignore[misc]
+        finally:
+            self._dns_host = host
+
+
+class _CheckedHttp(_Checked, HTTPConnection):
+    pass
+
+
+class _CheckedHttps(_Checked, HTTPSConnection):
+    pass
+
+
+class _HttpPool(HTTPConnectionPool):
+    ConnectionCls = _CheckedHttp
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    ConnectionCls = _CheckedHttps
+
+
+def restrict_session(session: Session) -> None:
+    """Restrict a session and its adapters, also those that sign requests.
+
+    Redirects to another host are rejected, because its headers and body have credentials. A
+    rejected host is the cause of the session's error (``egress.forbidden_host``).
+    """
+    session.trust_env = False
+    for name in _CA_VARIABLES:  # the session reads them only with trust_env
+        session.verify = os.environ.get(name) or session.verify
+
+    def same_host(request: PreparedRequest, response: Response) -> None:
+        if session.should_strip_auth(response.request.url or "", request.url or ""):
+            raise ForbiddenHostError(
+                f"the server redirects to another host ({shown_url(request.url or '')}): name the "
+                "final address"
+            )
+
+    session.rebuild_auth = same_host  # type: ignore[method-assign]
+    for each in session.adapters.values():
+        each.poolmanager.pool_classes_by_scheme = {  # type: ignore[attr-defined]
+            "http": _HttpPool,
+            "https": _HttpsPool,
+        }
