@@ -53,3 +53,15 @@ def restrict_client(client: Any, allowed: AllowedHosts | None = None) -> None:
     core = sys.modules[type(pool).__module__.partition(".")[0]]
     pool._network_backend = CheckedBackend(core, allowed)
     client._mounts.clear()  # proxies
+
+
+def refuse_encoded(client: Any) -> None:
+    """Make a client reject compressed responses, which it would unpack without a limit."""
+    client.headers["accept-encoding"] = "identity"
+    client.event_hooks["response"].append(_refuse_encoded)
+
+
+def _refuse_encoded(response: Any) -> None:
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        response.close()
+        raise ConnectionError("the response is compressed although that was not asked for")

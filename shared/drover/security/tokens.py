@@ -1,14 +1,16 @@
 """Verifies JSON Web Tokens with the keys of a JWKS."""
 
 import asyncio
+import http.client
 import json
+import socket
 import threading
 import time
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
-from typing import Protocol
+from http.client import HTTPException
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import jwt
@@ -274,19 +276,68 @@ def _parse_keys(place: str, text: str) -> jwt.PyJWKSet:
         raise _unusable(f"{place} is not a JWKS with a usable key") from None
 
 
+class _SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https only, so the keys cannot be replaced in transit."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """See the base class."""
+        if urlsplit(newurl).scheme != "https":
+            raise OSError("it redirects to a URL that is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections that ``end`` can end, as a socket's timeout counts for each part only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: list[http.client.HTTPConnection] = []
+
+    def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+        """See the base class."""
+
+        def opened(*given: Any, **more: Any) -> http.client.HTTPConnection:
+            connection: http.client.HTTPConnection = http_class(*given, **more)
+            self._opened.append(connection)
+            return connection
+
+        return super().do_open(opened, req, **arguments)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """End all connections; who reads from them finds their end."""
+        for each in self._opened:
+            with suppress(OSError):
+                if each.sock is not None:
+                    socket.socket.shutdown(each.sock, socket.SHUT_RDWR)
+
+
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as response:
-        return _read_in_time(response).decode()
-
-
-def _read_in_time(response: HTTPResponse) -> bytes:
-    """The body; a server that sends it slowly must not hold the thread."""
-    deadline_s, data = time.monotonic() + FETCH_TIMEOUT_S, b""
-    while part := response.read1(KEYS_MAX_BYTES - len(data)):
-        data += part
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("the answer takes too long")
-    return data
+    """The body of a response that is complete within FETCH_TIMEOUT_S; uses no proxies."""
+    deadline_s = time.monotonic() + FETCH_TIMEOUT_S
+    connections = _Connections()
+    handlers = (urllib.request.ProxyHandler({}), _SecureRedirects(), connections)
+    timer = threading.Timer(FETCH_TIMEOUT_S, connections.end)
+    timer.daemon = True
+    timer.start()
+    data = bytearray()
+    try:
+        with urllib.request.build_opener(*handlers).open(url, timeout=FETCH_TIMEOUT_S) as response:
+            # read1 returns what has arrived
+            part = b"first"
+            while part:
+                part = response.read1(KEYS_MAX_BYTES + 1 - len(data))
+                data += part
+                if len(data) > KEYS_MAX_BYTES:
+                    raise OSError(f"it has more than {KEYS_MAX_BYTES} bytes")
+                if time.monotonic() >= deadline_s:
+                    raise OSError(f"it is not complete after {FETCH_TIMEOUT_S:.0f} s")
+    except HTTPException as error:
+        raise OSError(f"the response is not HTTP, or incomplete: {type(error).__name__}") from None
+    finally:
+        timer.cancel()
+    return data.decode()
 
 
 def _unusable(text: str) -> InvalidArgumentError:

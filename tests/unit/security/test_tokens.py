@@ -26,6 +26,7 @@ from drover.security.tokens import (
     TokenVerifier,
     key_source,
 )
+from tests.support.http_api import Reply, running_api
 from tests.support.waiting import wait_until_async
 from tests.support.web_tokens import KEY, claims, jwks, unsigned
 from tests.support.web_tokens import signed as token
@@ -253,3 +254,51 @@ def test_what_is_no_jwks_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "jwks.json").write_text(text)
     with pytest.raises(InvalidArgumentError, match="is not a JWKS with a usable key"):
         key_source(str(tmp_path / "jwks.json"))
+
+
+def test_keys_of_a_url_come_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_api(lambda _: Reply()) as proxy, running_api(lambda _: Reply(b"{}")) as api:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert tokens._get(api.url) == "{}"
+    assert not proxy.requests
+
+
+def test_a_redirect_that_is_not_secure_is_refused() -> None:
+    with running_api(lambda _: Reply(b"{}")) as other:
+        away = Reply(status=302, headers={"location": other.url})
+        with running_api(lambda _: away) as api, pytest.raises(OSError, match="not https"):
+            tokens._get(api.url)
+    assert not other.requests
+
+
+@pytest.mark.parametrize("dripped", [b"HTTP/1.1 200 OK\r\nx: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_issuer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, dripped: bytes) -> None:
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.5)
+    ended = threading.Event()
+
+    def drip() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(dripped)
+            while not ended.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(OSError, match=r"complete|closed|timed out"):
+                tokens._get(f"http://127.0.0.1:{server.getsockname()[1]}/keys")
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_too_many_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "KEYS_MAX_BYTES", 100)
+    with (
+        running_api(lambda _: Reply(b"x" * 101)) as api,
+        pytest.raises(OSError, match="more than 100 bytes"),
+    ):
+        tokens._get(api.url)

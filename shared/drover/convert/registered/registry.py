@@ -10,19 +10,35 @@ from importlib.util import find_spec
 from ssl import SSLCertVerificationError
 from typing import Any
 
+from drover.policy.checked_http import refuse_encoded, restrict_client
+from drover.policy.egress import ForbiddenHostError, forbidden_host
+from drover.policy.foreign_errors import causes_of, connection_text
 from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
 
 #: Packages that the client needs; they are an optional dependency.
 _MODULES = ("authlib", "cachetools", "httpx2")
 _REGISTRIES_MAX = 32
 _REFERENCES_MAX = 1000
-_CAUSES_MAX = 10
-_MESSAGE_MAX_LENGTH = 500
 #: The registry's error codes for an unknown subject, version or schema.
 _UNKNOWN = range(40400, 40500)
+#: The registry's error codes; its messages are not shown, as anything may have sent them.
+_MEANINGS = {
+    40401: "the subject does not exist",
+    40402: "the version does not exist",
+    40403: "the schema does not exist",
+    409: "incompatible schema",
+    42201: "invalid schema",
+    42202: "invalid version",
+    42203: "invalid compatibility level",
+    42205: "the subject is read-only",
+    50001: "its storage failed",
+    50002: "it timed out",
+    50003: "it cannot forward to its leader",
+}
 
-# it logs each request
-logging.getLogger("httpx2").setLevel(logging.WARNING)
+# they log each request, with its headers
+for _name in ("httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,11 @@ class Registry:
                     **dict(access.settings),
                 }
             )
+            rest = self._client._rest_client
+            tokens = getattr(rest.bearer_field_provider, "client", None)
+            for each in (rest.session, *([] if tokens is None else [tokens])):
+                restrict_client(each)
+                refuse_encoded(each)
         self.schema_of_id = lru_cache(maxsize=access.schemas_max)(self._schema_of_id)
         self.id_of = lru_cache(maxsize=access.schemas_max)(self._id_of)
 
@@ -133,17 +154,21 @@ class Registry:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
+        """Convert the client's errors; no message or cause has parts of a response."""
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
         from httpx2 import HTTPError, InvalidURL
 
         try:
             yield
         except SchemaRegistryError as error:
-            raise self._told(
-                error.http_status_code, error.error_code, error.error_message, what
-            ) from None
+            raise self._told(error.http_status_code, error.error_code, what) from None
         except (HTTPError, OAuthTokenError) as error:
-            told = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_LENGTH]
+            forbidden = forbidden_host(error)
+            if forbidden is not None:
+                raise PassError(str(forbidden)) from None
+            told = connection_text(error)
+            if isinstance(error, OAuthTokenError):
+                told = f"no token of bearer.auth.issuer.endpoint.url ({told})"
             if _is_mistrusted(error):
                 raise PassError(
                     f"the schema registry at {self._place} is not who it should be: {told}. "
@@ -158,14 +183,20 @@ class Registry:
             ) from None
         except (InvalidURL, OSError, TypeError) as error:
             raise PassError(
-                f"the schema registry at {self._place} cannot be asked: "
-                f"{type(error).__name__}: {error}"
+                f"the schema registry at {self._place} cannot be asked: {self._local_text(error)}"
             ) from None
 
-    def _told(self, status: int, code: Any, message: Any, what: str) -> Exception:
+    @staticmethod
+    def _local_text(error: Exception) -> str:
+        if isinstance(error, ForbiddenHostError | ConnectionError):
+            return str(error)
+        return connection_text(error)
+
+    def _told(self, status: int, code: Any, what: str) -> Exception:
+        meaning = _MEANINGS.get(code) if isinstance(code, int) else None
         told = (
-            f"the schema registry at {self._place} was asked for {what} and answered {status}: "
-            f"{str(message)[:_MESSAGE_MAX_LENGTH]}"
+            f"the schema registry at {self._place} was asked for {what} and answered {status}"
+            f"{'' if meaning is None else f' ({code}: {meaning})'}"
         )
         if status in (401, 403, 407):
             return PassError(f"{told}. Check basic.auth.* or bearer.auth.*, and what they may do")
@@ -183,12 +214,7 @@ class Registry:
 
 def _is_mistrusted(error: BaseException) -> bool:
     """Whether a failed certificate verification caused the error."""
-    cause: BaseException | None = error
-    for _ in range(_CAUSES_MAX):
-        if cause is None or isinstance(cause, SSLCertVerificationError):
-            break
-        cause = cause.__cause__ or cause.__context__
-    return isinstance(cause, SSLCertVerificationError)
+    return any(isinstance(each, SSLCertVerificationError) for each in causes_of(error))
 
 
 def in_order(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -1,7 +1,6 @@
 """The settings of converters with a schema registry, as Confluent's have them."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +14,8 @@ from drover.config.config_def import (
 )
 from drover.config.validators import Check, InRange, OneOf
 from drover.convert.registered.registry import Access, in_order, missing_modules
-from drover.policy.client_setting_lists import Library
-from drover.policy.client_settings import client_setting_fault
+from drover.policy.egress import url_fault
+from drover.policy.files import existing_file_fault
 
 TOPIC_NAME, RECORD_NAME = "TopicNameStrategy", "RecordNameStrategy"
 _TOPIC_RECORD_NAME = "TopicRecordNameStrategy"
@@ -92,20 +91,10 @@ def _urls_fault(urls: list[str]) -> str | None:
             return "must be URLs like http://host:8081, with commas between them"
         if parts.username or parts.password:
             return "must not have a name or password in it: set basic.auth.user.info"
-        fault = client_setting_fault(Library.REGISTRY, "url", each)
+        fault = url_fault(each)
         if fault is not None:
             return fault
     return None if urls else "must have at least one item"
-
-
-def _token_url_fault(url: str) -> str | None:
-    return client_setting_fault(Library.REGISTRY, "bearer.auth.issuer.endpoint.url", url)
-
-
-def _file_fault(path: str) -> str | None:
-    """The policy of files comes first: no answer shows which other files exist."""
-    fault = client_setting_fault(Library.REGISTRY, "ssl.ca.location", path)
-    return fault or (None if Path(path).is_file() else "is no file on this worker")
 
 
 def _strategy_fault(name: str) -> str | None:
@@ -160,7 +149,7 @@ def _file(name: str, documentation: str) -> ConfigKey:
         name,
         ConfigType.STRING,
         default=None,
-        validator=Check(_file_fault),
+        validator=Check(existing_file_fault),
         documentation=documentation,
     )
 
@@ -209,7 +198,7 @@ _REGISTRY = ConfigDef(
         "bearer.auth.issuer.endpoint.url",
         ConfigType.STRING,
         default=None,
-        validator=Check(_token_url_fault),
+        validator=Check(url_fault),
         documentation="Where OAUTHBEARER gets its tokens.",
     ),
     _text("bearer.auth.client.id", "The client's id for OAUTHBEARER."),
