@@ -90,22 +90,22 @@ class AllowedHosts:
             ForbiddenHostError: The host is not allowed.
         """
         found = _parsed(address)
-        if found is None:
-            raise ForbiddenHostError(f"{host} is {address[:80]!r}, which is no internet address")
-        same = [found, *(each for each in embedded_addresses(found) if _is_same_host(found))]
+        if found is None:  # a name, which is checked by itself
+            if not self._allows_name(host, port):
+                raise ForbiddenHostError(self._not_listed(host, port))
+            return
+        inner = embedded_addresses(found)
+        same = [found, *(inner if _is_same_host(found) else ())]
         networks = self._networks()
-        for never in _NEVER_BY_DEFAULT:
-            if not any(each in never for each in (found, *embedded_addresses(found))):
-                continue
+        is_listed = any(each in listed for each in same for listed in networks)
+        if any(each in never for each in (found, *inner) for never in _NEVER_BY_DEFAULT):
             if any(each in listed for each in same for listed in networks if _within(listed)):
                 return
             raise ForbiddenHostError(
                 f"{host} is {address}, which connectors must not call: an operator of the worker "
                 f"can name this address in {HOSTS_VARIABLE}"
             )
-        if any(each in listed for each in same for listed in networks):
-            return
-        if not self._allows_name(host, port):
+        if not is_listed and not self._allows_name(host, port):
             raise ForbiddenHostError(self._not_listed(host, port))
 
     def addresses(self, host: str, port: int) -> Sequence[str]:

@@ -24,8 +24,10 @@ from drover.connector import (
 )
 from drover.connectors.jdbc import mysql_tls
 from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
+from drover.policy.checked_databases import restrict_engine
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
+from drover.policy.egress import AllowedHosts
 from drover.policy.files import root_fault
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ _DRIVERS = {
     "mariadb": "mysql+pymysql",
     "sqlite": "sqlite",
 }
+_PORTS = {"postgresql": 5432, "mysql": 3306}
 #: Parameters of JDBC URLs and the drivers' names for them; None for parameters without effect.
 _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     "postgresql": {
@@ -151,9 +154,11 @@ class DatabaseAddress:
                 arguments |= mysql_tls.driver_arguments(dict(self.options))
             except ValueError as error:
                 raise sa.exc.ArgumentError(str(error)) from None
-        return sa.create_engine(
+        engine = sa.create_engine(
             self.url(), poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
+        restrict_engine(engine)
+        return engine
 
     @contextmanager
     def connected(self) -> "Iterator[sa.Connection]":
@@ -203,6 +208,9 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
         raise ValueError("its port must be a number up to 65535") from None
     if "," in parts.netloc or not parts.hostname or not parts.path.strip("/"):
         raise ValueError("must have the form jdbc:postgresql://host:5432/database")
+    fault = AllowedHosts.of_worker().fault(parts.hostname, port or _PORTS[kind])
+    if fault is not None:
+        raise ValueError(fault)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = _PARAMETERS[kind]
     own_user, own_password = parameters.pop("user", None), parameters.pop("password", None)

@@ -4,6 +4,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from drover.policy.files import directory_fault
+
 _MODE, _USE, _CA, _CERT, _KEY = "sslMode", "useSSL", "ssl_ca", "ssl_cert", "ssl_key"
 #: TLS parameters of URLs, with their names here; one is from MariaDB's own JDBC driver.
 PARAMETERS: Mapping[str, str] = {
@@ -43,6 +45,10 @@ def driver_arguments(options: Mapping[str, str]) -> dict[str, Any]:
         return {"ssl_disabled": True}
     if mode == _PREFERRED:
         return {}
+    for path in (options[each] for each in (_CA, _CERT, _KEY) if each in options):
+        fault = directory_fault(path)
+        if fault is not None:
+            raise ValueError(f"the TLS files cannot be used: {path} {fault}")
     try:
         context = ssl.create_default_context(cafile=options.get(_CA))
         if _CERT in options:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from drover.connector import (
     REQUIRED,
+    All,
+    Check,
     ConfigKey,
     ConfigType,
     Importance,
@@ -17,6 +19,13 @@ from drover.connector import (
 from drover.connectors.kafka.java_settings import librdkafka_settings
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
+from drover.policy.egress import (
+    AllowedHosts,
+    ForbiddenHostError,
+    host_of,
+    hosts_fault,
+    split_hosts,
+)
 from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
@@ -30,6 +39,9 @@ _TRIES_S = (1, 2, 4, 8)
 _AWAY_TRIES = 2
 #: Lets the client deliver its error callbacks.
 _POLL_S = 0.1
+_SERVERS = ("bootstrap.servers", "metadata.broker.list")
+_PORT = 9092
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 _MORE = {
     "sasl.jaas.config": ": the login module with its options, of PlainLoginModule, "
     "ScramLoginModule or OAuthBearerLoginModule"
@@ -102,7 +114,7 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
             importance=Importance.HIGH,
             group="Cluster",
             documentation=f"Brokers of {which} cluster, as host:port, comma-separated.",
-            validator=NonEmpty(),
+            validator=All(NonEmpty(), Check(lambda text: hosts_fault(text, _PORT))),
         ),
         *(
             ConfigKey(
@@ -129,7 +141,25 @@ def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]
     found: dict[str, str] = {}
     for prefix in prefixes:
         found |= _below(config, prefix)
-    return librdkafka_settings(found)
+    return _with_checked_servers(librdkafka_settings(found))
+
+
+def _with_checked_servers(client: dict[str, str]) -> dict[str, str]:
+    """The settings; raises ValueError for a server that connectors must not connect to.
+
+    The client resolves the names again, and connects to the brokers that the servers name.
+    """
+    hosts = AllowedHosts.of_worker()
+    url = client.get(_TOKEN_URL)
+    pairs = [pair for name in _SERVERS for pair in split_hosts(client.get(name, ""), _PORT)]
+    for host, port in [*pairs, *([] if url is None else [host_of(url)])]:
+        try:
+            hosts.addresses(host, port)
+        except ForbiddenHostError as error:
+            raise ValueError(str(error)) from None
+        except OSError:
+            continue  # the client reports a name that cannot be resolved
+    return client
 
 
 def client_faults(config: Mapping[str, Any], *prefixes: str) -> list[Violation]:

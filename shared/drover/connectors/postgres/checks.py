@@ -15,6 +15,7 @@ from drover.connectors.postgres.settings import (
     INITIAL_ONLY,
     KEY_COLUMNS,
     PASSWORD,
+    PORT,
     PUBLICATION,
     SLOT,
     SNAPSHOT_MODE,
@@ -28,6 +29,7 @@ from drover.connectors.postgres.settings import (
     slot_name,
     wanted_tables,
 )
+from drover.policy.egress import AllowedHosts
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,6 +39,10 @@ def contradictions(config: Mapping[str, Any]) -> list[Violation]:
     """Contradicting settings."""
     if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
         return [Violation(COLUMN_EXCLUDE, f"must not be set together with {COLUMN_INCLUDE}")]
+    if HOST in config and PORT in config:
+        fault = AllowedHosts.of_worker().fault(config[HOST], config[PORT])
+        if fault is not None:
+            return [Violation(HOST, fault)]
     return []
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from drover.connector import RetriableError
 from drover.connectors.postgres.pgoutput import Relation, RelationColumn
+from drover.policy.checked_databases import libpq_parameters
 
 if TYPE_CHECKING:
     import psycopg
@@ -89,8 +90,12 @@ class ServerAddress:
             connection.close()
 
     def parameters(self, name: str) -> dict[str, Any]:
-        """The connection parameters for libpq."""
-        return {
+        """The connection parameters for libpq, with checked addresses.
+
+        Raises:
+            psycopg.Error: The host cannot be resolved, or must not be connected to.
+        """
+        parameters = {
             "host": self.host,
             "port": self.port,
             "user": self.user,
@@ -106,6 +111,7 @@ class ServerAddress:
             "tcp_user_timeout": 60_000,
             **self.ssl,
         }
+        return libpq_parameters(parameters)
 
     def __str__(self) -> str:
         return f"postgresql://{self.host}:{self.port}/{self.database}"

@@ -70,14 +70,14 @@ CONNECT, ADAPTIVE, ADAPTIVE_TIME = "connect", "adaptive", "adaptive_time_microse
 TIME_MODES = (CONNECT, ADAPTIVE, ADAPTIVE_TIME)
 
 
-def _text(name: str, documentation: str, group: str) -> ConfigKey:
+def _text(name: str, documentation: str, group: str, *checks: Check) -> ConfigKey:
     return ConfigKey(
         name,
         ConfigType.STRING,
         importance=Importance.HIGH,
         group=group,
         documentation=documentation,
-        validator=NonEmpty(),
+        validator=All(NonEmpty(), *checks),
     )
 
 
