@@ -17,7 +17,7 @@ _SHOWN_MAX_CHARS = 300
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,40}")
 #: Names of libraries' errors, or parts of them, with their meaning.
 _MEANINGS = (
-    ("Timeout", "no response in time"),
+    ("Timeout", "the request timed out"),
     ("UnsupportedProtocol", "the URL is not one of http or https"),
     ("Protocol", "the server disconnected, or does not speak HTTP"),
     ("IncompleteRead", "the server disconnected within the response"),
@@ -60,7 +60,7 @@ def connection_text(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):  # its texts are those of the local library
             return str(cause)[:_SHOWN_MAX_CHARS]
         if isinstance(cause, TimeoutError):
-            return "no response in time"
+            return "the request timed out"
         if isinstance(cause, OSError) and isinstance(cause.errno, int):
             return cause.strerror or type(cause).__name__
     for cause in causes_of(error):

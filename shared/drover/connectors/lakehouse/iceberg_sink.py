@@ -35,6 +35,7 @@ from drover.connectors.lakehouse.rows import (
 from drover.connectors.offset_changes import refuse_renamed
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
+from drover.policy.egress import url_fault
 from drover.policy.files import ForbiddenPathError, root_fault
 
 CATALOG = "iceberg.catalog"
@@ -249,6 +250,9 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     if config.get(TYPE) == _REST and not re.match("https?://[^/]", config.get(URI) or "http://x"):
         text = "must be the address of the REST catalogue, such as https://catalogue:8181"
         faults.append(Violation(URI, text))
+    elif config.get(TYPE) == _REST and config.get(URI):
+        fault = url_fault(config[URI])
+        faults += [] if fault is None else [Violation(URI, fault)]
     keyed, mode = config.get(UPSERT), config.get(PK_MODE)
     for each in config.get(TABLES) or () if keyed and ID_COLUMNS in config else ():
         columns = _listed(config, each, "id-columns", ID_COLUMNS)

@@ -26,7 +26,9 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
+from drover.policy.egress import forbidden_host
 from drover.policy.files import ForbiddenPathError, check_root
+from drover.policy.foreign_errors import causes_of, connection_text, response_text
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -53,6 +55,13 @@ _AWAY = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING|"
     r"REQUEST_TIMEOUT|UNKNOWN \(HTTP status (429|5\d\d)\))"
 )
+#: The part of an object store's error that the local library wrote.
+_STORE = re.compile(
+    r".{0,300}AWS Error \w+(?: \(HTTP status \d+\))? during \w+ operation"
+    r"|google::cloud::Status\(\w+"
+)
+#: Packages whose errors contain responses.
+_OF_CLIENTS = ("requests", "urllib3", "azure", "adlfs", "gcsfs", "s3fs", "aiohttp", "fsspec")
 _log = logging.getLogger(__name__)
 
 
@@ -128,6 +137,7 @@ class IcebergSettings:
                 from drover.connectors.lakehouse.rest_catalog import TimedRestCatalog
 
                 return TimedRestCatalog(self.catalog, **properties)
+            # not load_catalog, which adds settings of the worker's environment and home directory
             from drover.connectors.lakehouse.sql_catalog import CheckedSqlCatalog
 
             return CheckedSqlCatalog(self.catalog, **properties)
@@ -198,7 +208,8 @@ class IcebergWriter:
                     continue  # another writer may have changed it
                 count = self._commit(table, topic, found, changes)
             except (CommitFailedException, TableAlreadyExistsError) as error:
-                _log.info("table %s: another writer was first: %s", identifier, error)
+                kind = type(error).__name__  # the message may be the server's
+                _log.info("table %s: another writer was first: %s", identifier, kind)
                 continue
             self._expire(catalog, identifier)
             return count
@@ -274,7 +285,9 @@ class IcebergWriter:
         try:
             table.maintenance.expire_snapshots().older_than(before).commit()
         except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does) - noqa: BLE001 (the library raises all errors of its catalogue)
-            _log.warning("snapshots of table %s were not expired: %s", identifier, error)
+            _log.warning(
+                "snapshots of table %s were not expired: %s", identifier, _safe_text(error)
+            )
 
 
 def opened(catalog: "Catalog", identifier: str) -> "Table | None":
@@ -351,18 +364,14 @@ def translated_errors(what: str) -> Iterator[None]:
         raise
     except (ModuleNotFoundError, known.NotInstalledError) as error:
         raise TableError(EXTRA) from error
-    except requests.exceptions.SSLError as error:
-        raise TableError(f"{what}: {_first_line(error)}") from error
-    except passing as error:
-        raise RetriableError(f"{what}: {_first_line(error)}") from error
-    except Exception as error:
-        # catalogues and file systems raise their own exceptions
-        if _waiting_helps(error):
-            raise RetriableError(f"{what}: {_first_line(error)}") from error
-        text = f"{type(error).__name__}: {_first_line(error)}"
-        if isinstance(error, ModuleNotFoundError):
-            text = f"a library is missing on the workers: pip install {error.name}"
-        raise TableError(f"{what}: {text}") from error
+    except Exception as error:  # noqa: BLE001 (catalogues and file systems raise their own)
+        # no cause, as it may have parts of responses
+        text = f"{what}: {_safe_text(error)}"
+        if forbidden_host(error) is not None or isinstance(error, requests.exceptions.SSLError):
+            raise TableError(text) from None
+        if isinstance(error, passing) or _waiting_helps(error):
+            raise RetriableError(text) from None
+        raise TableError(text) from None
 
 
 def _waiting_helps(error: Exception) -> bool:
@@ -406,5 +415,28 @@ def _encoded(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:500]
+def _safe_text(error: Exception) -> str:
+    """An error in one line, without text that a server sent."""
+    forbidden = forbidden_host(error)
+    if forbidden is not None:
+        return str(forbidden)
+    name = type(error).__name__
+    for cause in causes_of(error):
+        response = getattr(cause, "response", None)
+        status = getattr(response, "status_code", None)
+        if response is not None and isinstance(status, int):
+            length = len(getattr(response, "content", b"") or b"")
+            return f"{name}: answered {response_text(status, _media_type(response), length)}"
+    store = _STORE.search(str(error))
+    if store is not None:
+        return f"{name}: {store[0]}"
+    kind = type(error).__module__.partition(".")[0]
+    if kind in _OF_CLIENTS or "Azure" in str(error):  # pyarrow's errors of Azure are OSErrors
+        return connection_text(error)
+    return f"{name}: {str(error).strip().partition(chr(10))[0][:500]}"
+
+
+def _media_type(response: Any) -> str | None:
+    headers = getattr(response, "headers", None) or {}
+    found = headers.get("content-type")
+    return found if isinstance(found, str) else None
