@@ -1,6 +1,7 @@
 """Writes records into tables of Delta Lake, in one commit per table with the offsets."""
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drover.connector import RetriableError
-from drover.connectors.files.storage.object_store import FINAL_STATUS
+from drover.connectors.files.storage.object_store import (
+    FINAL_STATUS,
+    ObjectPlace,
+    ObjectStoreError,
+    check_place,
+    is_object_url,
+)
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
@@ -22,6 +29,7 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
+from drover.policy.files import ForbiddenPathError, check_root
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -31,6 +39,11 @@ _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
 _WRITTEN = pa.schema([("rows", pa.int64())])
 _PASSING = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "timed out")
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_KIND = re.compile(r"Generic \w+ error")
+_STATUS = re.compile(r"(status code)(?::|\s+↳) (\d{3})")
+_NO_RESPONSE = re.compile(r"(HTTP error)(?::|\s+↳) ([a-z ,]+)")
+_INVALID = re.compile(r"(Got invalid) ([a-z]+) response")
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +67,23 @@ class DeltaSettings:
     def uri_of(self, topic: str) -> str:
         """The URI of a topic's table."""
         return self.uri.replace("${topic}", topic)
+
+    def check(self, topic: str) -> None:
+        """Check the path of a topic's table, or the addresses of its store.
+
+        Raises:
+            ForbiddenPathError: Connectors may not access the path.
+            TableError: Connectors may not connect to the store.
+            RetriableError: A host name cannot be resolved.
+        """
+        uri = self.uri_of(topic)
+        if not is_object_url(uri):
+            check_root(uri)
+            return
+        try:
+            check_place(ObjectPlace(uri, self.storage_options))
+        except ObjectStoreError as error:
+            raise TableError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -92,7 +122,8 @@ class DeltaWriter:
             try:
                 self._commit(table, origin, changes)
             except CommitFailedError as error:
-                _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), error)
+                why = type(error).__name__  # the message may have a response
+                _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), why)
                 continue
             self._tidy(topic)
             return int(changes.rows.num_rows + changes.deleted.num_rows)
@@ -191,7 +222,7 @@ class DeltaWriter:
                 enforce_retention_duration=False,
             )
         except (DeltaError, OSError) as error:
-            _log.warning("%s was not compacted: %s", settings.uri_of(topic), error)
+            _log.warning("%s was not compacted: %s", settings.uri_of(topic), _store_text(error))
             return
         _log.info(
             "%s: compacted %d files to %d, removed %d old files",
@@ -226,6 +257,7 @@ def opened(settings: DeltaSettings, topic: str) -> "DeltaTable | None":
     from deltalake.exceptions import TableNotFoundError
 
     try:
+        settings.check(topic)
         return DeltaTable(
             settings.uri_of(topic), storage_options=dict(settings.storage_options) or None
         )
@@ -259,14 +291,25 @@ def translated_errors(uri: str) -> Iterator[None]:
         yield
     except TableError as error:
         raise TableError(f"{uri}: {error}") from error
-    except RetriableError:
+    except (RetriableError, ForbiddenPathError):
         raise
-    except Exception as error:
-        # the library raises some as plain Exception
-        text = f"{uri}: {str(error).partition(chr(10))[0][:500]}"
-        if any(each in text for each in _PASSING) and not FINAL_STATUS.search(text):
-            raise RetriableError(text) from error
-        raise TableError(text) from error
+    except Exception as error:  # noqa: BLE001
+        # the library raises some as plain Exception; they have parts of files and responses
+        line = str(error).partition("\n")[0][:500]
+        text = f"{uri}: {_store_text(error) if is_object_url(uri) else line}"
+        if any(each in line for each in _PASSING) and not FINAL_STATUS.search(text):
+            raise RetriableError(text) from None
+        raise TableError(text) from None
+
+
+def _store_text(error: Exception) -> str:
+    """An error of a store in one line, without text that the store sent."""
+    text = _COLOUR.sub("", str(error))  # a tree of causes, of which the last may be a response
+    kind = _KIND.search(text)
+    details = (each.search(text) for each in (_STATUS, _NO_RESPONSE, _INVALID))
+    detail = next((f"{each[1]}: {each[2]}" for each in details if each is not None), None)
+    found = [each for each in (kind and kind[0], detail) if each]
+    return ": ".join(found) or type(error).__name__
 
 
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -193,8 +193,8 @@ class ObjectFile:
             try:
                 options: Any = {"range": (start, end), "if_match": self._tag}
                 return bytes(obstore.get(self._place.store(), self._name, options=options).bytes())
-            except (FileNotFoundError, PreconditionError) as error:
-                raise FileError("was removed or replaced while it was read") from error
+            except (FileNotFoundError, PreconditionError):
+                raise FileError("was removed or replaced while it was read") from None
 
 
 class _Stream(io.RawIOBase):

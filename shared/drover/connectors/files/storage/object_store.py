@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from drover.connector import (
     Check,
@@ -18,7 +19,9 @@ from drover.connector import (
 )
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_fault
-from drover.policy.files import directory_fault, path_fault
+from drover.policy.egress import AllowedHosts, host_of
+from drover.policy.files import check_root, directory_fault, path_fault
+from drover.policy.foreign_errors import connection_text
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -46,7 +49,13 @@ EXTRA = (
 FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
 _REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CODE = re.compile(r"<Code>(\w{1,40})</Code>")
+#: The start of the library's message, up to the first text that the store may have sent.
+_SAFE = re.compile(
+    r".*?(status code: \d{3}|Got invalid [a-z]+(?: [a-z]+)? response|HTTP error: [a-z ,]+)"
+)
+_QUERY = re.compile(r"\?\S+")
+_URLS = re.compile(r"https?://[^\s\"',;]+")
 
 
 class ObjectStoreError(Exception):
@@ -152,6 +161,7 @@ def _store(place: ObjectPlace) -> "ObjectStore":
         raise ObjectStoreError(EXTRA) from error
     from datetime import timedelta
 
+    check_place(place)
     options: dict[str, Any] = dict(place.options)
     address = options.get("endpoint") or options.get("base_url") or ""
     try:
@@ -169,7 +179,51 @@ def _store(place: ObjectPlace) -> "ObjectStore":
             **options,
         )
     except (BaseError, ValueError, TypeError) as error:
-        raise ObjectStoreError(f"{place.url} cannot be used: {_first_line(error)}") from error
+        line = str(error).partition("\n")[0]  # about the settings: nothing was sent yet
+        raise ObjectStoreError(f"{place.url} cannot be used: {line[:500]}") from error
+
+
+def check_place(place: ObjectPlace) -> None:
+    """Check the addresses of a store and the files of its credentials.
+
+    Stores without an address have the provider's, which needs to be listed if hosts are listed.
+
+    Raises:
+        ObjectStoreError: Connectors may not use them.
+        RetriableError: A host name cannot be resolved.
+    """
+    hosts = AllowedHosts.of_worker()
+    options = dict(place.options)
+    named = [options.get("endpoint") or options.get("base_url") or ""]
+    named += _URLS.findall(options.get("service_account_key", ""))
+    if not named[0] and hosts.patterns is not None:
+        named[0] = f"https://{_default_host(place.url, options)}"
+    try:
+        for each in filter(None, named):
+            hosts.addresses(*host_of(each))
+        if options.get("service_account_path"):
+            check_root(options["service_account_path"])
+    except (PermissionError, ValueError) as error:
+        raise ObjectStoreError(f"{place.url} cannot be used: {error}") from None
+    except OSError as error:
+        raise RetriableError(f"{place.url}: {connection_text(error)}") from None
+
+
+def _default_host(url: str, options: Mapping[str, str]) -> str:
+    parts = urlsplit(url)
+    if parts.scheme in ("s3", "s3a"):
+        region = options.get("region")
+        return f"s3.{region}.amazonaws.com" if region else "s3.amazonaws.com"
+    if parts.scheme == "gs":
+        return "storage.googleapis.com"
+    account = options.get("account_name") or (parts.hostname or "").partition(".")[0]
+    return f"{account}.blob.core.windows.net"
+
+
+def safe_text(error: BaseException) -> str:
+    """An error of a store in one line, without text that the store sent."""
+    found = _SAFE.match(str(error).partition("\n")[0])
+    return _QUERY.sub("", found[0])[:500] if found else type(error).__name__
 
 
 @contextmanager
@@ -188,7 +242,8 @@ def translated_errors(place: ObjectPlace, doing: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError) as error:
-        text = f"{place.url}, {doing}: {_first_line(error)}"
+        # no cause, as it has the response
+        text = f"{place.url}, {doing}: {safe_text(error)}"
         refused = (PermissionDeniedError, UnauthenticatedError)
         if isinstance(error, refused) or _REFUSED_STATUS.search(text):
             text = (
@@ -198,18 +253,13 @@ def translated_errors(place: ObjectPlace, doing: str) -> Iterator[None]:
         elif any(each in str(error) for each in _NO_BUCKET):
             text = f"{place.url}, {doing}: the bucket does not exist: create it, or correct the URL"
         elif isinstance(error, GenericError) and not FINAL_STATUS.search(text):
-            raise RetriableError(text) from error
-        raise ObjectStoreError(text) from error
+            raise RetriableError(text) from None
+        raise ObjectStoreError(text) from None
 
 
 def _code(error: BaseException) -> str:
     found = _CODE.search(str(error))
     return found[1] if found else "no right"
-
-
-def _first_line(error: BaseException) -> str:
-    line = str(error).partition("\n")[0]
-    return line.partition(": <?xml")[0][:500]
 
 
 def _key(
