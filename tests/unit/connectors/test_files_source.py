@@ -20,6 +20,8 @@ import pytest
 from drover.connector import ConnectorContext
 from drover.connector.settings import parse_config
 from drover.connectors.files.files_source import FilesSource
+from drover.connectors.files.lines.file_stream_source import matching_files
+from drover.connectors.files.storage.readable_files import matching_paths
 from drover.policy.files import ROOTS_VARIABLE
 from tests.unit.connectors.files_harness import FilesRun
 
@@ -532,6 +534,22 @@ def test_a_link_out_of_the_roots_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     found = run(root).drain()
     assert found.rows == [{"line": "b"}]
     assert ["must be below" in error for _, _, error in found.bad] == [True, True]
+
+
+def test_a_glob_lists_no_files_outside_of_the_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root" / "in").mkdir(parents=True)
+    (tmp_path / "secret.txt").write_text("secret\n")
+    (tmp_path / "root" / "up").symlink_to(tmp_path)
+    (tmp_path / "root" / "in" / "b.txt").write_text("b\n")
+    monkeypatch.setenv(ROOTS_VARIABLE, str(tmp_path / "root"))
+    pattern = str(tmp_path / "root" / "*" / "*.txt")
+    found = run(Path(pattern)).drain()
+    assert (found.rows, found.bad) == ([{"line": "b"}], [])
+    assert matching_paths(pattern) == [str(tmp_path / "root" / "in" / "b.txt")]
+    assert matching_files(pattern) == [str(tmp_path / "root" / "in" / "b.txt")]
+    assert matching_paths(str(tmp_path)) == []
 
 
 def test_a_name_without_a_format_is_left_out_of_a_directory(

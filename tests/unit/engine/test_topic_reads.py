@@ -13,6 +13,7 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover_worker.engine.topics import reads as topic_reads
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
+from tests.support.http_api import Reply, running_api
 from tests.support.stored_topics import store_records
 
 
@@ -212,3 +213,27 @@ def test_a_value_that_is_too_large_for_an_answer_is_cut(plane: EmbeddedPlane) ->
     (record,) = read(plane).records
     assert record.truncated
     assert len(record.value) == 64 * 1024
+
+
+def test_a_query_cannot_change_the_converter_settings_of_a_connector(plane: EmbeddedPlane) -> None:
+    """Its passwords would be sent to the URL of the query."""
+    store_records(plane.store, "t", numbered(1))
+    registry = "value.converter.schema.registry.url"
+    own = {
+        "value.converter": "AvroConverter",
+        registry: "http://127.0.0.1:1",
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+        "value.converter.basic.auth.user.info": "me:hidden",
+    }
+    with running_api(lambda _: Reply()) as stranger:
+        for name, value in ((registry, stranger.url), ("key.converter.x", "y")):
+            with pytest.raises(InvalidArgumentError) as caught:
+                read(plane, query(config={name: value}), own)
+            (fault,) = caught.value.violations
+            assert fault.field == f'query.config["{name}"]'
+            assert "must not be set together with connector" in fault.description
+        assert values(read(plane, query(value_converter="json"), own)) == [{"n": 1}]
+        assert values(read(plane, query(config={"value.converter": "hex"}), own)) == [
+            "0x7b226e223a317d"
+        ]
+    assert not stranger.requests

@@ -31,6 +31,7 @@ _SCHEMAS_ENABLE = "schemas.enable"
 #: The limit for a key, a value or a header in a response.
 _PART_MAX_CHARS = 64 * 1024
 _MESSAGE_MAX_CHARS = 500
+_NAME_MAX_CHARS = 100
 
 
 class RecordQuery:
@@ -43,12 +44,22 @@ class RecordQuery:
     def __init__(
         self, query: topics_pb2.RecordQuery, connector_config: Mapping[str, str] | None = None
     ) -> None:
-        """``connector_config`` sets converters that the query does not name.
+        """``connector_config`` sets converters that the query does not name, and their settings.
+
+        It has the connector's passwords, so the query must not set, for example, another URL.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST with every fault. Runs plugin code.
         """
-        faults: list[Violation] = []
+        faults = [
+            Violation(
+                f'query.config["{name[:_NAME_MAX_CHARS]}"]',
+                "must not be set together with connector, whose converter settings are used: "
+                "leave out connector, or this setting; a query may name other converters",
+            )
+            for name in (query.config if connector_config else ())
+            if name not in (KEY_CONVERTER, VALUE_CONVERTER)
+        ]
         settings = {**(connector_config or {}), **query.config}
         key = _converter(KEY_CONVERTER, query.key_converter, settings, faults)
         value = _converter(VALUE_CONVERTER, query.value_converter, settings, faults)

@@ -36,7 +36,7 @@ from drover.connectors.files.lines.line_reader import LINES_DDL, LineReader
 from drover.connectors.files.lines.tailed_files import ByteRange, TailedFile
 from drover.connectors.files.storage.file_identity import FileVanishedError
 from drover.connectors.offset_changes import refuse_misshapen
-from drover.policy.files import path_fault
+from drover.policy.files import in_allowed_directories, path_fault
 
 FILE = "file"
 TOPIC = "topic"
@@ -241,7 +241,9 @@ def matching_files(pattern: str) -> list[str]:
     """The regular files that match a glob, sorted; a path without wildcards is returned as is."""
     if not glob.has_magic(pattern):
         return [pattern]  # unchanged, because committed offsets contain it
-    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern) - noqa: PTH207 (Path.glob takes no absolute pattern)
+    found = in_allowed_directories(
+        glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+    )
     return sorted(path for path in found if _is_regular(path))
 
 

@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from drover.policy.files import check_opened
+from drover.policy.files import check_opened, check_root
 
 #: How many of a file's first bytes the checksum covers.
 HEAD_BYTES = 1024
@@ -84,6 +84,7 @@ def open_if_same(path: str, identity: FileIdentity) -> int | None:
     descriptor = -1
     matches = False
     try:
+        check_root(path)  # before its existence shows
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         check_opened(descriptor, path)
         matches = identity.matches(descriptor)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from drover.connectors.files.storage.file_identity import FileError, FileIdentity, open_file
-from drover.policy.files import check_opened
+from drover.policy.files import check_opened, check_root, in_allowed_directories, root_fault
 
 _TAIL_BYTES = 1024
 
@@ -207,6 +207,7 @@ def open_checked(path: str) -> LocalFile:
         FileError: The file cannot be opened; the message has the reason.
     """
     try:
+        check_root(path)  # before its existence shows
         file = LocalFile(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
@@ -221,8 +222,10 @@ def open_checked(path: str) -> LocalFile:
 def matching_paths(pattern: str) -> list[str]:
     """The files of a path, directory or glob, without directories."""
     if glob.has_magic(pattern):
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern) - noqa: PTH207 (Path.glob takes no absolute pattern)
-        return [path for path in found if not Path(path).is_dir()]
+        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        return [path for path in in_allowed_directories(found) if not Path(path).is_dir()]
+    if root_fault(pattern) is not None:  # a link was swapped in since validation
+        return []
     try:
         with os.scandir(pattern) as entries:
             return [
