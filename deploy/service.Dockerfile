@@ -31,6 +31,6 @@ RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-d
     /wheels/drover_coordinator-*.whl /wheels/drover_config_store-*.whl /wheels/drover_status_store-*.whl
 WORKDIR /app
 USER drover
-ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1
 # the module to run: drover_coordinator, drover_config_store or drover_status_store
 CMD ["sh", "-c", "exec python -m \"${DROVER_SERVICE:?is to name the module of a service}\""]

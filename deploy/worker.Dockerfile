@@ -35,5 +35,5 @@ RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-d
 WORKDIR /app
 USER drover
 # the directories in which connectors may read and write files
-ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 DROVER_FILE_ROOTS=/files
+ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 DROVER_FILE_ROOTS=/files
 CMD ["python", "-m", "drover_worker"]

@@ -36,6 +36,10 @@ BY_NAME = ("cluster", "mysql")
 _ARCHIVE_PAYS_FROM_TESTS = 100
 
 _HERE = Path(__file__).parent
+# engines load connectors of tests, and the working directory is not on their import path
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([str(_HERE.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
+)
 _DEPTH = len(_HERE.parts)
 #: Long tests run first, so the processes finish at about the same time.
 _ORDER = (

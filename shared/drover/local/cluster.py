@@ -1,7 +1,6 @@
 """The processes of a cluster: coordinators, config stores, status stores and workers."""
 
 import importlib.util
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -10,6 +9,7 @@ from pathlib import Path
 from drover.local import ports
 from drover.local.process import ProcessSpec
 from drover.local.state import DATA_DIRECTORY, ClusterError
+from drover.python_process import python_command
 from drover.security.development_ca import ACCESS_FILE, SERVICE, files_of
 
 _STORES = ("config-store", "status-store")
@@ -212,7 +212,7 @@ def _variable(name: str) -> str:
 
 
 def _module(name: str) -> list[str]:
-    return [sys.executable, "-m", _package(name)]
+    return python_command(_package(name))
 
 
 def _package(service: str) -> str:

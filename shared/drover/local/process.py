@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from drover.backoff import Backoff
 from drover.errors import InvalidArgumentError
 from drover.local import health
 from drover.local.state import ClusterError
+from drover.python_process import python_environment, script_command
 from drover.security.certificates import Certificate
 
 _LAUNCHER = Path(__file__).with_name("launch.py")
@@ -192,16 +192,14 @@ class SupervisedProcess:
             output.write(f"--- {stamp} start of {self.spec.name}, log {size_kib} KiB\n".encode())
             output.flush()
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-S",
-                str(_LAUNCHER),
-                str(os.getpid()),
-                *self.spec.argv,
+                *script_command(_LAUNCHER, str(os.getpid()), *self.spec.argv),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **self.spec.env, "PYTHONUNBUFFERED": "1"},
+                env={
+                    **python_environment({**os.environ, **self.spec.env}),
+                    "PYTHONUNBUFFERED": "1",
+                },
                 # keeps Ctrl-C from the children: the supervisor stops them in order
                 start_new_session=True,
             )

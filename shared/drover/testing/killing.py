@@ -21,6 +21,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import PublishResult, StagedBlob
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.python_process import python_command
 from drover.testing.running import Hooks
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def killed(
         path = Path(place) / "job"
         path.write_bytes(cloudpickle.dumps(job))  # type: ignore[no-untyped-call]
         ended = subprocess.run(
-            [sys.executable, "-m", "drover.testing.killing", str(path)],
+            python_command("drover.testing.killing", str(path)),
             env=environment,
             capture_output=True,
             text=True,

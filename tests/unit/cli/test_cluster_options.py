@@ -44,10 +44,10 @@ def test_processes_are_the_services_modules(tmp_path: Path) -> None:
     stores, workers = cluster_stages(ClusterOptions(tmp_path))
     modules = [list(spec.argv[1:]) for spec in [*stores, workers[0]]]
     assert modules == [
-        ["-m", "drover_coordinator"],
-        ["-m", "drover_config_store"],
-        ["-m", "drover_status_store"],
-        ["-m", "drover_worker"],
+        ["-P", "-m", "drover_coordinator"],
+        ["-P", "-m", "drover_config_store"],
+        ["-P", "-m", "drover_status_store"],
+        ["-P", "-m", "drover_worker"],
     ]
 
 
@@ -142,7 +142,7 @@ def test_on_kafka_stores_stand_in_for_each_other(tmp_path: Path) -> None:
         *("status-store", "status-store-2", "status-store-3"),
     ]
     second = by_name["config-store-2"]
-    assert list(second.argv[1:]) == ["-m", "drover_config_store"]
+    assert list(second.argv[1:]) == ["-P", "-m", "drover_config_store"]
     assert second.env["DROVER_CONFIG_STORE_LISTEN"] == second.address
     assert workers[0].env["DROVER_CONFIG_STORE_ADDRESS"] == ",".join(
         by_name[name].address for name in ("config-store", "config-store-2")

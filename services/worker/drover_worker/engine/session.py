@@ -3,7 +3,6 @@
 import os
 import secrets
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
+from drover.python_process import SAFE_PATH_VARIABLE, python_command
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
@@ -190,6 +190,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         # ones inherit the engine's environment, remote ones need these variables
         for name, value in settings.policy_variables().items():
             conf[f"spark.executorEnv.{name}"] = value
+        conf[f"spark.executorEnv.{SAFE_PATH_VARIABLE}"] = "1"
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
 
@@ -209,7 +210,7 @@ def _launch_gateway(
         f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
         f"-XX:-UsePerfData {java_options}".strip()
     )
-    command = [sys.executable, "-m", "drover_worker.engine.bound_exec", str(os.getpid())]
+    command = python_command("drover_worker.engine.bound_exec", str(os.getpid()))
     command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
     # in a file: command lines are public, and the settings may contain credentials
     properties = directory / "spark.properties"

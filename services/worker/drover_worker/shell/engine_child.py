@@ -21,6 +21,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.model.status import StatusKey
 from drover.policy.egress import PROXY_VARIABLES
+from drover.python_process import python_command, python_environment
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.in_flight import new_table, read_table
 from drover_worker.engine.settings import (
@@ -76,8 +77,10 @@ class EngineChild:
         self._settings = settings
         self._on_report = on_report
         self._on_log_line = on_log_line
-        self._guard_command = guard_command or (python, "-m", "drover_worker.engine")
-        self._engine_command = engine_command or (python, "-m", "drover_worker.engine.process")
+        self._guard_command = guard_command or python_command("drover_worker.engine", python=python)
+        self._engine_command = engine_command or python_command(
+            "drover_worker.engine.process", python=python
+        )
         self._tree_id = uuid.uuid4().hex
         self._directory = Path(tempfile.gettempdir()) / f"{DIRECTORY_PREFIX}{self._tree_id}"
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -231,7 +234,7 @@ class EngineChild:
         return {
             **{
                 name: value
-                for name, value in os.environ.items()
+                for name, value in python_environment(os.environ).items()
                 if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
             },
             **self._settings.policy_variables(),

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -15,6 +14,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
+from drover.python_process import python_command
 from drover.record.errors import PassError, SchemaError
 
 #: What reads schemas, which not every installation has.
@@ -119,7 +119,7 @@ def _compiled(
 
 def _run_protoc(root: Path, name: str) -> None:
     command = [
-        *(sys.executable, "-m", "grpc_tools.protoc"),
+        *python_command("grpc_tools.protoc"),
         *(f"-I{each}" for each in (root / "files", *_places())),
         *(f"--descriptor_set_in={root / 'known'}", "--include_imports"),
         *(f"--descriptor_set_out={root / 'made'}", name),
