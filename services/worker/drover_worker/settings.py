@@ -29,7 +29,8 @@ from drover.rpc.settings import (
 )
 from drover.security.signatures import ALGORITHMS
 from drover_worker.core.context import HerderSettings
-from drover_worker.engine.settings import EngineLimits, EngineSettings
+from drover_worker.engine.settings import EngineLimits, EngineSettings, is_local_master
+from drover_worker.spark_security import spark_faults
 
 _EVERY_INTERFACE = ("0.0.0.0", "::")
 #: Settings of DROVER_KAFKA_CONFIG that name files with the worker's identity.
@@ -101,7 +102,8 @@ class WorkerSettings(ServiceSettings):
             that shares it reads it without regard for transactions, unless its own
             exactly.once.source.support is enabled.
         spark_master: As spark.master.
-        spark_conf: Further Spark settings, as a JSON object.
+        spark_conf: Further Spark settings, as a JSON object. With an access file they must not
+            turn off Spark's authentication or encryption, or turn on its UI.
         converters: Default converters for connectors that set none, with their settings, as a JSON
             object in the form of a connector's config: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
@@ -231,6 +233,18 @@ class WorkerSettings(ServiceSettings):
         return self
 
     @model_validator(mode="after")
+    def _spark_is_protected(self) -> "WorkerSettings":
+        faults = spark_faults(
+            self.spark_conf,
+            self.spark_master,
+            secure=bool(self.access_file),
+            plaintext_allowed=self.allow_plaintext,
+        )
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @model_validator(mode="after")
     def _modules_named(self) -> "WorkerSettings":
         try:
             module_names(self.plugin_modules)
@@ -338,7 +352,7 @@ class WorkerSettings(ServiceSettings):
             )
         if support not in (None, "enabled"):
             return f"{setting} is {support} on this worker"
-        if not self.spark_master.startswith("local"):
+        if not is_local_master(self.spark_master):
             return (
                 "staged batches are files on the engine's machine, which executors of "
                 f"DROVER_SPARK_MASTER ({self.spark_master}) cannot reach"

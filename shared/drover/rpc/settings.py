@@ -166,7 +166,7 @@ class ServiceSettings(BaseSettings):
         tls_client_ca: The authorities that sign the certificates of users, a PEM file. They have no
             role internal. If empty, the authorities in ``tls_ca`` sign them.
         allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
-            can reach.
+            can reach, and a remote Spark master without authentication.
         access_file: The roles of certificates, tokens and users; required with TLS.
         jwks: The keys that verify JSON Web Tokens, a file or an https URL; if empty, no such tokens
             are accepted.

@@ -17,6 +17,7 @@ def local_spark() -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("drover-tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.authenticate", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -5,9 +5,12 @@ import tempfile
 import uuid
 from pathlib import Path
 
+import pytest
+
 from drover.log.storage import EmbeddedStorage
 from drover_worker.engine.session import spark_conf
-from drover_worker.engine.settings import EngineSettings
+from drover_worker.engine.settings import AUTHENTICATE, EngineSettings
+from drover_worker.spark_security import spark_faults
 
 ENABLED = "spark.python.unix.domain.socket.enabled"
 FOLDER = "spark.python.unix.domain.socket.dir"
@@ -91,3 +94,55 @@ def test_executors_elsewhere_have_the_policies_of_files_and_hosts() -> None:
     assert conf["spark.executorEnv.DROVER_FILE_ROOTS"] == "/files"
     assert conf["spark.executorEnv.DROVER_DENIED_FILES"] == '["/files/key"]'
     assert conf["spark.executorEnv.DROVER_ALLOWED_HOSTS"] == "a"
+
+
+def test_spark_authenticates_clients_of_its_ports_on_this_machine() -> None:
+    assert spark_conf(EngineSettings(storage=STORAGE), Path("/tmp/engine"))[AUTHENTICATE] == "true"
+    elsewhere = EngineSettings(storage=STORAGE, spark_master="spark://m:7077")
+    assert AUTHENTICATE not in spark_conf(elsewhere, Path("/tmp/engine"))
+
+
+def test_executors_import_nothing_from_their_working_directory() -> None:
+    elsewhere = EngineSettings(storage=STORAGE, spark_master="spark://m:7077")
+    assert spark_conf(elsewhere, Path("/tmp/engine"))["spark.executorEnv.PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (AUTHENTICATE, "false"),
+        (AUTHENTICATE, " False "),
+        (AUTHENTICATE, "no"),
+        ("spark.ui.enabled", "true"),
+        ("spark.ui.enabled", "TRUE"),
+        ("spark.network.crypto.enabled", "false"),
+        ("spark.authenticate.enableSaslEncryption", "false"),
+        ("spark.network.sasl.serverAlwaysEncrypt", "false"),
+        ("spark.io.encryption.enabled", "false"),
+    ],
+)
+def test_a_secure_worker_refuses_settings_that_open_spark(name: str, value: str) -> None:
+    (fault,) = spark_faults({name: value}, "local[*]", secure=True, plaintext_allowed=True)
+    assert f"DROVER_SPARK_CONF must not set {name}={value}" in fault
+    assert "DROVER_ACCESS_FILE" in fault
+    assert not spark_faults({name: value}, "local[*]", secure=False, plaintext_allowed=False)
+
+
+def test_a_secure_worker_takes_settings_that_do_not() -> None:
+    conf = {
+        AUTHENTICATE: "True",
+        "spark.ui.enabled": "false",
+        "spark.network.crypto.enabled": "true",
+        "spark.driver.memory": "4g",
+    }
+    assert not spark_faults(conf, "local[*]", secure=True, plaintext_allowed=False)
+
+
+@pytest.mark.parametrize("master", ["spark://m:7077", "yarn", "k8s://m", "local-cluster[2,1,512]"])
+def test_a_remote_master_needs_authentication_or_a_trusted_network(master: str) -> None:
+    (fault,) = spark_faults({}, master, secure=False, plaintext_allowed=False)
+    for part in ("spark.authenticate=true", master, "DROVER_ALLOW_PLAINTEXT=true"):
+        assert part in fault
+    assert not spark_faults({}, master, secure=True, plaintext_allowed=True)
+    conf = {AUTHENTICATE: "true"}
+    assert not spark_faults(conf, master, secure=True, plaintext_allowed=False)

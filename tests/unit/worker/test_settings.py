@@ -206,3 +206,19 @@ def test_sources_are_exactly_once_unless_somebody_may_read_around_it(
     told = load_settings(WorkerSettings).engine_settings().not_exactly_once
     assert reason in told
     assert bool(reason) == bool(told)
+
+
+def test_spark_settings_that_open_its_ports_are_refused_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TLS_CERT", "TLS_KEY", "TLS_CA", "ACCESS_FILE"):
+        monkeypatch.setenv(f"DROVER_{name}", "/certs/file")
+    monkeypatch.setenv("DROVER_ALLOW_PLAINTEXT", "false")
+    monkeypatch.setenv("DROVER_SPARK_MASTER", "spark://m:7077")
+    conf = '{"spark.authenticate": "false", "spark.ui.enabled": "true"}'
+    monkeypatch.setenv("DROVER_SPARK_CONF", conf)
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings(WorkerSettings)
+    (violation,) = caught.value.violations
+    for part in ("must not set spark.authenticate=false", "spark.ui.enabled=true", "must set"):
+        assert part in violation.description

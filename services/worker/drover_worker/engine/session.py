@@ -19,10 +19,12 @@ from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
 from drover.python_process import SAFE_PATH_VARIABLE, python_command
 from drover_worker.engine.settings import (
+    AUTHENTICATE,
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
     EngineSettings,
     ExitCode,
+    is_local_master,
 )
 
 #: The JVM beside local executors mostly plans and waits: GC threads would take cores from batches,
@@ -90,11 +92,6 @@ def spark_runs(session: SparkSession) -> bool:
         return not context._jsc.sc().isStopped()
     except Exception:  # noqa: BLE001 - py4j raises various errors for a dead gateway
         return False
-
-
-def is_local_master(master: str) -> bool:
-    """Whether executors run on this machine and share its file system."""
-    return master == "local" or master.startswith("local[")
 
 
 def check_settings(settings: EngineSettings) -> None:
@@ -180,6 +177,8 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     }
     if is_local_master(settings.spark_master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+        # other users of this machine can connect; Spark generates the secret
+        conf[AUTHENTICATE] = "true"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
         conf["spark.driver.extraJavaOptions"] = LOCAL_JVM_OPTIONS
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:

@@ -49,8 +49,15 @@ class ExitCode(IntEnum):
 #: The heap size of Spark's JVM, and its default.
 DRIVER_MEMORY = "spark.driver.memory"
 DEFAULT_DRIVER_MEMORY = "1g"
+#: Whether clients of Spark's ports need the application's secret.
+AUTHENTICATE = "spark.authenticate"
 #: A restart cannot succeed until an operator changes the machine or the settings.
 LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
+
+
+def is_local_master(master: str) -> bool:
+    """Whether executors run on this machine and share its file system."""
+    return master == "local" or master.startswith("local[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
