@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError
+from drover.private_files import make_private
 
 WAL_SIZE_LIMIT_BYTES = 64 << 20
 
@@ -79,6 +80,7 @@ class SqliteFile:
         """
         with self.errors():
             connection = self.connect(create=True)
+            make_private(self.path)  # before SQLite creates the -wal and -shm files in its mode
             try:
                 version = self.read_version(connection)
                 if check_pages:
@@ -108,6 +110,7 @@ class SqliteFile:
             with suppress(FileNotFoundError):
                 unfinished.unlink()
             connection = sqlite3.connect(unfinished, isolation_level=None)
+            make_private(unfinished)
             try:
                 self._update_schema(connection)
             finally:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,10 @@ def other(path: Path, opened: sqlite3.Connection) -> Iterator[sqlite3.Connection
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
     return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def modes_in(directory: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.stat().st_mode) for each in directory.iterdir()}
 
 
 def execute(path: Path, *statements: str) -> None:
@@ -454,3 +459,19 @@ def test_only_the_files_that_are_asked_for_count(
     another = tmp_path / "another.db"
     assert write_lock_holders(another) == {}
     assert write_lock_holders(another, path) == {os.getpid(): path}
+
+
+def test_a_file_and_its_log_are_for_its_user_only(file: SqliteFile, path: Path) -> None:
+    with closing(file.open_or_create()) as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+        modes = modes_in(path.parent)
+        assert set(modes) == {"file.db", "file.db-wal", "file.db-shm"}
+        assert set(modes.values()) == {0o600}
+    path.chmod(0o644)  # of an older version
+    file.open_or_create().close()
+    assert modes_in(path.parent)["file.db"] == 0o600
+
+
+def test_a_file_that_is_created_at_once_is_for_its_user_only(file: SqliteFile, path: Path) -> None:
+    file.create()
+    assert modes_in(path.parent) == {"file.db": 0o600}

@@ -36,7 +36,7 @@ def spark_faults(
     if not is_local_master(master) and not authenticates and not plaintext_allowed:
         faults.append(
             f"{_CONF} must set {AUTHENTICATE}=true and {AUTHENTICATE}.secret for"
-            f" DROVER_SPARK_MASTER={master}: otherwise whoever reaches Spark's ports runs code on"
+            f" DROVER_SPARK_MASTER={master}: otherwise any client of Spark's ports can run code on"
             " the executors and on this worker; or declare the network trusted with"
             " DROVER_ALLOW_PLAINTEXT=true"
         )

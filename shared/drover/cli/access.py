@@ -10,7 +10,7 @@ import grpc.aio
 
 from drover.client.calls import channel
 from drover.client.secure import channel_credentials
-from drover.local.state import DEFAULT_DIRECTORY, read_state
+from drover.local.state import DEFAULT_DIRECTORY, ClusterError, read_state
 from drover.security.certificates import TlsFiles, read_certificate
 from drover.security.development_ca import files_of
 
@@ -67,7 +67,10 @@ def access_to(address: str, directory: Path = DEFAULT_DIRECTORY) -> Access:
     """The access to a server: the running command's, else that of the cluster in ``directory``."""
     access = present_access()
     if access.tls is None:
-        state = read_state(directory)
+        try:
+            state = read_state(directory)
+        except ClusterError:  # another user's: it must not stop calls to a given address
+            return access
         if state and state.certificates and address in state.addresses(""):
             return Access(files_of(Path(state.certificates), "admin"))
     return access

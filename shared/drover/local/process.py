@@ -16,6 +16,7 @@ from drover.backoff import Backoff
 from drover.errors import InvalidArgumentError
 from drover.local import health
 from drover.local.state import ClusterError
+from drover.private_files import open_private
 from drover.python_process import python_environment, script_command
 from drover.security.certificates import Certificate
 
@@ -185,8 +186,8 @@ class SupervisedProcess:
             await self._may_start.wait()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
+        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_private(self.log) as output:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             size_kib = output.tell() // 1024
             output.write(f"--- {stamp} start of {self.spec.name}, log {size_kib} KiB\n".encode())

@@ -3,13 +3,22 @@
 import fcntl
 import json
 import os
+import shlex
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 import psutil
+
+from drover.private_files import (
+    SharedDirectoryError,
+    open_private,
+    private_directory,
+    user_name,
+)
 
 #: The default directory of `drover up`, relative to the working directory.
 DEFAULT_DIRECTORY = Path(".drover") / "up"
@@ -17,6 +26,7 @@ DEFAULT_DIRECTORY = Path(".drover") / "up"
 DATA_DIRECTORY = "data"
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "supervisor.lock"
+_WRITABLE_BY_OTHERS = 0o022
 #: The metrics addresses, in the format of Prometheus's file_sd_configs.
 TARGETS_FILE = "prometheus-targets.json"
 
@@ -92,8 +102,42 @@ def remove_state(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
+def check_trusted(directory: Path) -> None:
+    """Check that only the current user can have written what is in a cluster's directory.
+
+    Another user's state file would name the server that receives this user's calls, and the
+    process that `drover down` ends.
+
+    Raises:
+        ClusterError: The directory or its state file belongs to another user, or others may write
+            to it.
+    """
+    for path in (directory, directory / _STATE_FILE):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        here = "choose another --dir or --address, or work in another folder"
+        if status.st_uid != os.geteuid():
+            raise ClusterError(
+                f"{path} belongs to {user_name(status.st_uid)}, and commands of"
+                f" {user_name(os.geteuid())} trust only clusters of the same user: {here}"
+            )
+        if status.st_mode & _WRITABLE_BY_OTHERS:
+            raise ClusterError(
+                f"other users may write to {path} (mode {stat.S_IMODE(status.st_mode):04o}), so it"
+                f" is not trusted: run `chmod go-w {shlex.quote(str(path))}` if you know its"
+                f" content, or {here}"
+            )
+
+
 def read_state(directory: Path) -> ClusterState | None:
-    """The state of the cluster in ``directory``; None if the file is missing or malformed."""
+    """The state of the cluster in ``directory``; None if the file is missing or malformed.
+
+    Raises:
+        ClusterError: Another user can have written it.
+    """
+    check_trusted(directory)
     try:
         raw = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
         return ClusterState(
@@ -106,18 +150,44 @@ def read_state(directory: Path) -> ClusterState | None:
         return None
 
 
+def prepare_directory(directory: Path, on_event: Callable[[str, str], None]) -> None:
+    """Create a cluster's directory, or take the rights of other users from it.
+
+    Args:
+        directory: The cluster's directory.
+        on_event: Called with "cluster" and a description if rights were taken.
+
+    Raises:
+        ClusterError: The directory belongs to another user, or cannot be created.
+    """
+    try:
+        previous_mode = private_directory(directory)
+    except SharedDirectoryError as error:
+        raise ClusterError(f"cannot use {directory}: {error}") from error
+    except OSError as error:
+        raise ClusterError(f"cannot use {directory}: {error.strerror}") from error
+    if previous_mode is not None:
+        on_event(
+            "cluster",
+            f"{directory} was open to other users (mode {previous_mode:04o}): its mode is now 0700",
+        )
+
+
 class DirectoryLock:
     """Locks a cluster's directory for one supervisor; use as a context manager or close it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Create the directory and take its lock.
+    def __init__(
+        self, directory: Path, on_event: Callable[[str, str], None] = lambda _name, _text: None
+    ) -> None:
+        """Create the directory as in ``prepare_directory`` and take its lock.
 
         Raises:
-            ClusterError: Another supervisor holds the lock, or the directory cannot be written.
+            ClusterError: Another supervisor holds the lock, the directory belongs to another user,
+                or it cannot be written.
         """
+        prepare_directory(directory, on_event)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = (directory / _LOCK_FILE).open("a+", encoding="utf-8")
+            self._file = open_private(directory / _LOCK_FILE)
         except OSError as error:
             raise ClusterError(f"cannot use {directory}: {error.strerror}") from error
         try:
@@ -149,12 +219,13 @@ class DirectoryLock:
 
 def is_held(directory: Path) -> bool:
     """Whether a supervisor holds the lock of ``directory``."""
-    if not (directory / _LOCK_FILE).exists():
+    if not is_cluster_directory(directory):
         return False
-    try:
-        DirectoryLock(directory).close()
-    except ClusterError:
-        return True
+    with (directory / _LOCK_FILE).open(encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
 
 

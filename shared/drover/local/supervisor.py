@@ -74,7 +74,7 @@ class Supervisor:
         Raises:
             ClusterError: The directory is locked or cannot be written, or a process did not serve.
         """
-        self._lock = DirectoryLock(self.directory)
+        self._lock = DirectoryLock(self.directory, self._on_event)
         writers = SuspendedWriters(self.directory / DATA_DIRECTORY, self._names, self._on_event)
         self._freeing = asyncio.create_task(writers.run())
         try:

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
+import structlog
+
 from drover.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -16,8 +18,11 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from drover.private_files import SharedDirectoryError, private_directory
 
 _SETTING = "DROVER_STORAGE_URL"
+
+_log = structlog.get_logger(__name__)
 
 
 def storage_directory(storage_url: str) -> Path:
@@ -88,19 +93,33 @@ class DataDirectory:
         self.path = path
 
     def prepare(self) -> None:
-        """Create the directory if it is missing, and check that it is writable.
+        """Create the directory if it is missing, and check that only this user can open it.
+
+        The rights of other users are removed.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE; the message has the remedy.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            previous_mode = private_directory(self.path)
             with tempfile.TemporaryFile(dir=self.path) as probe:
                 probe.write(b"drover")
                 probe.flush()
                 os.fsync(probe.fileno())
+        except SharedDirectoryError as error:
+            raise UnavailableError(
+                Reason.STORAGE_UNAVAILABLE,
+                f"cannot use the data directory {self.path} ({_SETTING}): {error}",
+                metadata={"path": str(self.path)},
+            ) from error
         except OSError as error:
             raise self._unusable(error) from error
+        if previous_mode is not None:
+            _log.warning(
+                "the data directory was open to other users: its mode is now 0700",
+                path=str(self.path),
+                previous_mode=f"{previous_mode:04o}",
+            )
 
     def lock(self, service_name: str, *, shared: bool = False) -> DirectoryLock:
         """Lock ``<directory>/<service_name>.lock`` for this process.
@@ -115,7 +134,7 @@ class DataDirectory:
         """
         try:
             descriptor = os.open(
-                self.path / f"{service_name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+                self.path / f"{service_name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
         except OSError as error:
             raise self._unusable(error) from error

@@ -53,7 +53,7 @@ class EndMark:
 
     def __init__(self, log: Path) -> None:
         self._path = mark_path(log)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, end: End) -> None:
         """Write a durable end. If the write fails the mark lags, which is harmless."""

@@ -1,14 +1,20 @@
 """Where an embedded cluster keeps its files, and who owns them."""
 
+import os
+import shlex
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from drover.errors import InvalidArgumentError, Reason
 from drover.log.directory import DataDirectory, storage_directory
+from drover.private_files import user_name
 from drover.testing import raises_reason
+from tests.support.other_user import OTHER_ID
 
 
 @pytest.mark.parametrize(
@@ -67,6 +73,48 @@ def test_prepare_reports_a_directory_that_cannot_be_written() -> None:
         DataDirectory(Path("/proc/drover")).prepare()
     with raises_reason(Reason.STORAGE_UNAVAILABLE, "/proc", "DROVER_STORAGE_URL"):
         DataDirectory(Path("/proc")).prepare()
+
+
+def test_prepare_takes_the_rights_of_other_users(tmp_path: Path) -> None:
+    fresh, open_one = DataDirectory(tmp_path / "fresh"), DataDirectory(tmp_path / "open")
+    open_one.path.mkdir()
+    open_one.path.chmod(0o775)
+    with capture_logs() as events:
+        fresh.prepare()
+        open_one.prepare()
+        open_one.prepare()
+    for directory in (fresh, open_one):
+        assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+    (event,) = events
+    assert (event["path"], event["previous_mode"]) == (str(open_one.path), "0775")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to another user")
+def test_prepare_refuses_a_directory_of_another_user(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "it's")
+    directory.path.mkdir()
+    os.chown(directory.path, OTHER_ID, OTHER_ID)
+    with raises_reason(
+        *(Reason.STORAGE_UNAVAILABLE, str(directory.path), "DROVER_STORAGE_URL"),
+        f"it belongs to {user_name(OTHER_ID)}",
+        f"sudo chown root {shlex.quote(str(directory.path))}",
+        f"sudo chmod 700 {shlex.quote(str(directory.path))}",
+    ):
+        directory.prepare()
+    assert list(directory.path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+def test_prepare_refuses_a_directory_that_users_share(tmp_path: Path) -> None:
+    """Such as /tmp: it must stay usable."""
+    directory = DataDirectory(tmp_path / "tmp")
+    directory.path.mkdir()
+    directory.path.chmod(0o1777)
+    (directory.path / "file").write_text("")
+    os.chown(directory.path / "file", OTHER_ID, OTHER_ID)
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, "mode 1777", "a directory below it"):
+        directory.prepare()
+    assert stat.S_IMODE(directory.path.stat().st_mode) == 0o1777
 
 
 def test_a_second_owner_in_this_process_is_refused(tmp_path: Path) -> None:

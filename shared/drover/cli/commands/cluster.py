@@ -42,8 +42,10 @@ from drover.local.state import (
     DEFAULT_DIRECTORY,
     TARGETS_FILE,
     ClusterError,
+    check_trusted,
     is_cluster_directory,
     is_held,
+    prepare_directory,
     read_state,
 )
 from drover.local.supervisor import Supervisor, run_until_signal
@@ -137,6 +139,7 @@ def up(
     )
     counted = _counted_addresses(options, port_base)
     asyncio.run(refuse_beside_another(counted))
+    prepare_directory(directory, partial(_print_event, output))
     options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
     if port_base is not None:
         options = replace(options, listen={**counted, **options.listen})
@@ -221,6 +224,7 @@ def down(
     for path in directories:
         if not is_cluster_directory(path):
             continue
+        check_trusted(path)
         if asyncio.run(_stop(path)):
             stopped.append(str(path))
         if not keep_data:

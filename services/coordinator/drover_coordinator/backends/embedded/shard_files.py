@@ -16,6 +16,7 @@ from drover.log import sqlite_file
 from drover.log.directory import DataDirectory
 from drover.log.log import Log
 from drover.log.sqlite import SqliteLog
+from drover.private_files import open_private
 from drover_coordinator.backends.embedded.lease_file import FILE_NAME, LeaseFile
 
 _SHARD_LOG = re.compile(r"groups-(\d+)\.db")
@@ -63,7 +64,7 @@ def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
 @contextlib.contextmanager
 def _setup_lock(path: Path) -> Iterator[None]:
     """Lock the setup; waits while another process holds the lock."""
-    with (path / "coordinator-setup.lock").open("a") as file:
+    with open_private(path / "coordinator-setup.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
