@@ -1,7 +1,7 @@
 """The processes of a cluster: coordinators, config stores, status stores and workers."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -45,6 +45,8 @@ class ClusterOptions:
             free ports.
         metrics: Whether each process serves metrics on a loopback port.
         listen: Fixed addresses by process name ("coordinator", "worker-1").
+        file_roots: The directories below which connectors may access files; empty for the workers'
+            default.
         env: Added to the environment of every process.
     """
 
@@ -59,6 +61,7 @@ class ClusterOptions:
     port_base: int = 0
     metrics: bool = True
     listen: Mapping[str, str] = field(default_factory=dict)
+    file_roots: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -123,6 +126,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
             for kind, names in _store_names(options).items()
         },
     }
+    roots = {"DROVER_FILE_ROOTS": ",".join(map(str, options.file_roots))}
     # a single coordinator needs no list of coordinators
     shared = {"DROVER_COORDINATORS": coordinators} if options.coordinator_count > 1 else {}
     services = [
@@ -162,6 +166,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
             address=addresses[name],
             env={
                 **common,
+                **(roots if options.file_roots else {}),
                 "DROVER_WORKER_LISTEN": addresses[name],
                 "DROVER_WORKER_ADVERTISED": addresses[name],
                 "DROVER_WORKER_INTERNAL_LISTEN": _internal_listen(addresses[name]),

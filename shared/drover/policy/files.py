@@ -59,14 +59,18 @@ def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | 
     allowed = [each.strip() for each in roots.split(",") if each.strip()]
     if not allowed:
         return (
-            "must not be used: connectors of this worker may access no files: an operator of the "
-            f"worker can set the allowed directories in {ROOTS_VARIABLE}"
+            "must not be used: connectors of this worker may access no files, because it listens "
+            "on a network or has an access file: its operator sets the allowed directories in "
+            f"{ROOTS_VARIABLE} (drover up --file-roots)"
         )
     try:
         real = os.path.realpath(path)
     except ValueError:
         return "must not contain a NUL character"
-    must = f"must be below {', '.join(allowed)} ({ROOTS_VARIABLE} of the worker)"
+    must = (
+        f"must be below {', '.join(allowed)} ({ROOTS_VARIABLE} of the worker, or drover up "
+        "--file-roots)"
+    )
     if not any(_is_below(real, os.path.realpath(root)) for root in allowed):
         named = os.path.normpath(path)
         if any(_is_below(named, os.path.normpath(root)) for root in allowed):

@@ -208,3 +208,12 @@ def test_without_metrics_nobody_serves_any(tmp_path: Path) -> None:
     for spec in (spec for stage in cluster_stages(options) for spec in stage):
         # the setting overrides this process's own environment
         assert spec.env["DROVER_METRICS_LISTEN"] == spec.metrics_address == ""
+
+
+def test_workers_get_the_file_roots_that_are_given(tmp_path: Path) -> None:
+    roots = (tmp_path / "a", tmp_path / "b")
+    services, workers = cluster_stages(ClusterOptions(tmp_path, file_roots=roots))
+    for worker in workers:
+        assert worker.env["DROVER_FILE_ROOTS"] == f"{tmp_path}/a,{tmp_path}/b"
+    for spec in (*services, *cluster_stages(ClusterOptions(tmp_path))[1]):
+        assert "DROVER_FILE_ROOTS" not in spec.env

@@ -540,6 +540,17 @@ def test_down_without_a_cluster_says_so(
     assert json.loads(drover("down", "-o", "json")[1]) == {"stopped": [], "removed": []}
 
 
+def test_up_refuses_file_roots_that_do_not_exist(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    code, out, err = drover("up", "--file-roots", "a, b")
+    assert (code, out) == (2, "")
+    assert err == f"drover: --file-roots: {tmp_path}/b is not a directory: create it\n"
+    assert not (tmp_path / ".drover").exists()
+
+
 def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     assert drover("down", "--dir", str(tmp_path))[0] == 0

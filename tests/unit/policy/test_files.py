@@ -51,7 +51,10 @@ def test_a_path_that_leads_out_of_the_roots_is_refused(roots: Path, path: str) -
 
 
 def test_a_worker_without_roots_refuses_every_path(roots: Path) -> None:
-    assert "DROVER_FILE_ROOTS" in (root_fault(str(roots), {ROOTS_VARIABLE: " "}) or "")
+    for environment in ({ROOTS_VARIABLE: " "}, {ROOTS_VARIABLE: "/no/such/root"}):
+        fault = root_fault(str(roots), environment) or ""
+        assert "DROVER_FILE_ROOTS" in fault
+        assert "drover up --file-roots" in fault
     assert root_fault("/etc/passwd", {ROOTS_VARIABLE: "/"}) is None
     assert root_fault("/etc/passwd", {}) is None
 

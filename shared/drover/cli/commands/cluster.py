@@ -14,6 +14,7 @@ import typer
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.commands.worker import state_of, worker_document
 from drover.cli.console import (
+    EXIT_USAGE,
     AddressOption,
     CliError,
     Output,
@@ -115,6 +116,15 @@ def up(
             help="Use TLS with the certificates in this directory, created by `drover certs init`.",
         ),
     ] = None,
+    file_roots: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR[,DIR]",
+            show_default=False,
+            help="The directories below which connectors may read and write files; by default "
+            "DROVER_FILE_ROOTS, else every directory, or none with --tls or --certs.",
+        ),
+    ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C, with embedded storage or on Kafka."""
@@ -136,10 +146,13 @@ def up(
         port_base=DEFAULT_PORT_BASE if port_base is None else 0,
         metrics=metrics,
         listen=listen_from_environment(os.environ),
+        file_roots=_file_roots(file_roots),
     )
     counted = _counted_addresses(options, port_base)
     asyncio.run(refuse_beside_another(counted))
-    prepare_directory(directory, partial(_print_event, output))
+    if tls:
+        # before keys are created in it
+        prepare_directory(directory, partial(_print_event, output))
     options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
     if port_base is not None:
         options = replace(options, listen={**counted, **options.listen})
@@ -177,6 +190,14 @@ def _counted_addresses(options: ClusterOptions, port_base: int | None) -> dict[s
     base = options.port_base if port_base is None else port_base
     addresses = addresses_above(options, base) if base else {}
     return {name: at for name, at in addresses.items() if name not in options.listen}
+
+
+def _file_roots(given: str) -> tuple[Path, ...]:
+    roots = [Path(root.strip()).absolute() for root in given.split(",") if root.strip()]
+    for root in roots:
+        if not root.is_dir():
+            raise CliError(f"--file-roots: {root} is not a directory: create it", EXIT_USAGE)
+    return tuple(roots)
 
 
 def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | None:
