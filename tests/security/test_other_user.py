@@ -2,19 +2,28 @@
 
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from drover.local.supervisor import Supervisor
+from drover.security.development_ca import init_certificates
+from drover_worker.engine.settings import DIRECTORY_VARIABLE
 from tests.spark.engine.harness import Harness
-from tests.support.other_user import answers
+from tests.support.idle_worker import idle_stages
+from tests.support.other_user import answers, readable_files
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
 
 _LENGTH_BYTES = 8
 _RPC_REQUEST, _RPC_FAILURE = 3, 5
 _OPEN_BLOCKS = 0
+_TLS_ALERT = 0x15
+#: The start of a gRPC connection: the preface and an empty SETTINGS frame.
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
 def open_blocks() -> bytes:
@@ -29,12 +38,72 @@ def open_blocks() -> bytes:
     return struct.pack(">q", len(message) + 8) + message
 
 
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
 def listening_ports(process: psutil.Process) -> Iterator[int]:
     """The TCP ports on which a process and its descendants listen."""
     for each in (process, *process.children(recursive=True)):
         for connection in each.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN:
                 yield connection.laddr.port
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that every user of the machine can enter; pytest's own are private."""
+    umask = os.umask(0o022)
+    with tempfile.TemporaryDirectory(prefix="drover-test-") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        (folder / "public").write_text("every user can read this")
+        yield folder
+    os.umask(umask)
+
+
+def below(directory: Path) -> list[Path]:
+    return [directory, *directory.rglob("*")]
+
+
+@pytest.mark.e2e
+async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: Path) -> None:
+    directory = shared_folder / "cluster"
+    directory.mkdir()
+    init_certificates(directory / "certs")
+    stages = idle_stages(directory, workers=1, certificates=directory / "certs")
+    supervisor = Supervisor(directory, stages, certificates=directory / "certs")
+    await supervisor.start()
+    try:
+        files = below(directory)
+        names = {str(path.relative_to(directory)) for path in files}
+        assert names >= {
+            *("cluster.json", "supervisor.lock", "certs/service-key.pem", "logs/worker-1.log"),
+            *("data/config.db", "data/config.db-wal", "data/data.db", "data/status.db"),
+            *("data/groups-0.db", "data/coordinator.lock"),
+        }
+        public = shared_folder / "public"
+        assert readable_files([public, *files]) == [str(public)]
+        # also if somebody opens the directory later
+        for path in (*below(directory / "data"), *below(directory / "logs")):
+            assert path.stat().st_mode & 0o077 == 0, path
+        metrics = {port_of(p.spec.metrics_address) for p in supervisor.processes.values()}
+        ports = set(listening_ports(psutil.Process())) - metrics
+        assert ports >= {port_of(p.spec.address) for p in supervisor.processes.values()}
+        requests = dict.fromkeys(ports, HTTP2_PREFACE)
+        assert set(answers(requests, tls=True).values()) == {b""}
+        for port, answer in answers(requests).items():
+            assert answer == b"" or answer[0] == _TLS_ALERT, (port, answer)
+    finally:
+        await supervisor.stop()
+
+
+def engine_directory() -> Path:
+    """The temporary directory of the engine that this process started."""
+    for process in psutil.Process().children(recursive=True):
+        if directory := process.environ().get(DIRECTORY_VARIABLE):
+            return Path(directory)
+    raise AssertionError("no engine runs")
 
 
 @pytest.mark.spark
@@ -48,6 +117,7 @@ async def test_the_ports_of_spark_reject_clients_without_its_secret(
         await harness.start()
         ports = set(listening_ports(psutil.Process()))
         found = answers(dict.fromkeys(ports, open_blocks()))
+        assert readable_files(below(engine_directory())) == []
     finally:
         await harness.close()
     of_spark = [answer for answer in found.values() if answer]

@@ -18,6 +18,7 @@ from pathlib import Path
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.local.cluster import ClusterOptions, cluster_stages
 from drover.local.process import ProcessSpec
+from drover.python_process import python_command
 from drover.rpc.service import run_service
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_supervisor import ExitHandler, ReportHandler
@@ -96,8 +97,9 @@ def idle_stages(
         env={**TEST_ENVIRONMENT, **(env or {})},
     )
     services, real = cluster_stages(options)
-    extra = {STORY_VARIABLE: str(directory / _STORY), "PYTHONPATH": str(_ROOT)}
-    argv = [real[0].argv[0], "-m", "tests.support.idle_worker"]
+    path = filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))
+    extra = {STORY_VARIABLE: str(directory / _STORY), "PYTHONPATH": os.pathsep.join(path)}
+    argv = python_command("tests.support.idle_worker")
     return services, [replace(spec, argv=argv, env={**spec.env, **extra}) for spec in real]
 
 

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures.thread import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,10 @@ def _main() -> None:
     if "paths" in task:
         result: Any = [path for path in task["paths"] if _opens(path)]
     else:
-        result = {
-            port: _answer(int(port), bytes.fromhex(request), tls=task["tls"]).hex()
-            for port, request in task["requests"].items()
-        }
+        requests = task["requests"]
+        with ThreadPoolExecutor(len(requests)) as pool:
+            found = pool.map(lambda port: _answer(int(port), requests[port], task["tls"]), requests)
+            result = dict(zip(requests, found, strict=True))
     json.dump(result, sys.stdout)
 
 
@@ -76,7 +77,7 @@ def _opens(path: str) -> bool:
         return True
 
 
-def _answer(port: int, request: bytes, *, tls: bool) -> bytes:
+def _answer(port: int, request: str, tls: bool) -> str:
     answer = b""
     try:
         # create_connection would import a codec, which this user cannot read
@@ -84,12 +85,12 @@ def _answer(port: int, request: bytes, *, tls: bool) -> bytes:
             plain.settimeout(_ANSWER_TIMEOUT_S)
             plain.connect(("127.0.0.1", port))
             stream = _over_tls(plain) if tls else plain
-            stream.sendall(request)
+            stream.sendall(bytes.fromhex(request))
             while len(answer) < _ANSWER_MAX_BYTES and (part := stream.recv(_ANSWER_MAX_BYTES)):
                 answer += part
     except OSError:  # closed, or no further answer
         pass
-    return answer
+    return answer.hex()
 
 
 def _over_tls(plain: socket.socket) -> ssl.SSLSocket:
