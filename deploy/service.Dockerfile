@@ -24,7 +24,7 @@ RUN python needed.py pyproject.toml > needed.txt \
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 1000 --create-home drover \
- && install -d -o drover /var/drover /certs /clients && install -d -o drover -m 0700 /authority
+ && install -d -o drover /certs /clients && install -d -o drover -m 0700 /authority /var/drover
 COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
 RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \

@@ -26,7 +26,8 @@ FROM ${PYTHON_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/*
-RUN useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /certs /files
+RUN useradd --uid 1000 --create-home drover \
+ && install -d -o drover /certs /files && install -d -o drover -m 0700 /var/drover
 COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
 RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \

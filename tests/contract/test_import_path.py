@@ -26,10 +26,9 @@ PLANTED = "import pathlib\npathlib.Path({mark!r}).touch()\n"
 def interpreters_in(path: Path) -> Iterator[str]:
     """Where a file names the interpreter, or an option that runs a module."""
     for node in ast.walk(ast.parse((REPOSITORY / path).read_text())):
-        names = isinstance(node, ast.Attribute) and node.attr == "executable"
-        runs = isinstance(node, ast.Constant) and node.value == "-m"
-        if names or runs:
-            yield f"{path}:{node.lineno}"
+        match node:
+            case ast.Attribute(attr="executable") | ast.Constant(value="-m"):
+                yield f"{path}:{node.lineno}"
 
 
 def test_only_one_module_makes_commands_of_child_processes() -> None:

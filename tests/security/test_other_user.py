@@ -84,7 +84,7 @@ async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: P
         }
         public = shared_folder / "public"
         assert readable_files([public, *files]) == [str(public)]
-        # also if somebody opens the directory later
+        # the files stay closed if the directory is opened later
         for path in (*below(directory / "data"), *below(directory / "logs")):
             assert path.stat().st_mode & 0o077 == 0, path
         metrics = {port_of(p.spec.metrics_address) for p in supervisor.processes.values()}
