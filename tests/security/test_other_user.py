@@ -4,6 +4,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -98,12 +99,13 @@ async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: P
         await supervisor.stop()
 
 
-def engine_directory() -> Path:
-    """The temporary directory of the engine that this process started."""
+def engine_environments() -> list[dict[str, str]]:
+    """The environments of the processes of the engine that this process started."""
+    found = []
     for process in psutil.Process().children(recursive=True):
-        if directory := process.environ().get(DIRECTORY_VARIABLE):
-            return Path(directory)
-    raise AssertionError("no engine runs")
+        with suppress(psutil.Error):  # it may have ended
+            found.append(process.environ())
+    return [each for each in found if DIRECTORY_VARIABLE in each]
 
 
 @pytest.mark.spark
@@ -117,7 +119,12 @@ async def test_the_ports_of_spark_reject_clients_without_its_secret(
         await harness.start()
         ports = set(listening_ports(psutil.Process()))
         found = answers(dict.fromkeys(ports, open_blocks()))
-        assert readable_files(below(engine_directory())) == []
+        environments = engine_environments()
+        directory = Path(environments[0][DIRECTORY_VARIABLE])
+        assert (directory / "spark.properties").exists()
+        assert readable_files(below(directory)) == []
+        safe = {each.get("PYTHONSAFEPATH") for each in environments}
+        assert safe == {"1"}, "no module is imported from the working directory"
     finally:
         await harness.close()
     of_spark = [answer for answer in found.values() if answer]
