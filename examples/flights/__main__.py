@@ -68,7 +68,7 @@ def new_run_directory(root: Path) -> Path:
     for number in range(1, _RUNS_MAX):
         directory = root / f"run-{number}"
         try:
-            directory.mkdir()
+            directory.mkdir(mode=0o700)
         except FileExistsError:
             continue
         return directory

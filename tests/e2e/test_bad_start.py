@@ -23,7 +23,6 @@ from tests.support.addresses import free_address, free_addresses
 from tests.support.child_process import ChildProcess
 from tests.support.cluster import run_drover
 from tests.support.idle_worker import STORY_VARIABLE
-from tests.support.repository import REPOSITORY
 from tests.support.service_process import (
     SERVICES,
     ServiceProcess,
@@ -93,7 +92,6 @@ async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is
             **environment,
             "DROVER_WORKER_LISTEN": at,
             STORY_VARIABLE: str(tmp_path / "story.txt"),
-            "PYTHONPATH": str(REPOSITORY),
         },
     )
     with ExitStack() as stack:
