@@ -10,6 +10,8 @@ from tests.support.repository import python_files, text_of
 
 #: The modules of Drover that authors may import, besides their own package's.
 PUBLIC = ("drover.connector", "drover.connector.records")
+#: The worker's policies, which hold for connectors of all authors.
+POLICIES = "drover.policy."
 CONNECTORS = [
     path
     for path in python_files("shared", "examples")
@@ -31,7 +33,7 @@ def private_imports(program: str) -> Iterator[str]:
         for name in found:
             if name in PUBLIC or name.split(".")[0] not in ("drover", "drover_worker"):
                 continue
-            if not name.startswith("drover.connectors"):
+            if not f"{name}.".startswith(("drover.connectors.", POLICIES)):
                 yield name
 
 

@@ -58,7 +58,7 @@ class _HttpsPool(HTTPSConnectionPool):
 
 
 def restrict_session(session: Session) -> None:
-    """Restrict a session and its adapters, also those that sign requests.
+    """Restrict a session and its adapters, including adapters that sign requests.
 
     Redirects to another host are rejected, because its headers and body have credentials. A
     rejected host is the cause of the session's error (``egress.forbidden_host``).
@@ -67,11 +67,12 @@ def restrict_session(session: Session) -> None:
     for name in _CA_VARIABLES:  # the session reads them only with trust_env
         session.verify = os.environ.get(name) or session.verify
 
-    def same_host(request: PreparedRequest, response: Response) -> None:
-        if session.should_strip_auth(response.request.url or "", request.url or ""):
+    def same_host(prepared_request: PreparedRequest, response: Response) -> None:
+        target = prepared_request.url or ""
+        if session.should_strip_auth(response.request.url or "", target):
             raise ForbiddenHostError(
-                f"the server redirects to another host ({shown_url(request.url or '')}): name the "
-                "final address"
+                f"the server redirects to another host ({shown_url(target)}): name the final "
+                "address"
             )
 
     session.rebuild_auth = same_host  # type: ignore[method-assign]

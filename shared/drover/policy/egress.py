@@ -90,7 +90,7 @@ class AllowedHosts:
             ForbiddenHostError: The host is not allowed.
         """
         found = _parsed(address)
-        if found is None:  # a name, which is checked by itself
+        if found is None:  # a name
             if not self._allows_name(host, port):
                 raise ForbiddenHostError(self._not_listed(host, port))
             return

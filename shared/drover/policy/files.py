@@ -2,7 +2,7 @@
 
 Connectors run with the worker's rights on behalf of every user who may create them, so a worker
 restricts them to some directories. The check applies to the target of a path: links are resolved
-first. Messages do not tell whether a file outside of the directories exists.
+first. Messages do not reveal whether a file outside of the directories exists.
 """
 
 import glob

@@ -57,7 +57,7 @@ def connection_text(error: BaseException) -> str:
     for cause in causes_of(error):
         if isinstance(cause, gaierror):
             return f"the host name cannot be resolved: {cause.strerror}"
-        if isinstance(cause, ssl.SSLError):  # its texts are those of the local library
+        if isinstance(cause, ssl.SSLError):  # the local library wrote its text
             return str(cause)[:_SHOWN_MAX_CHARS]
         if isinstance(cause, TimeoutError):
             return "the request timed out"

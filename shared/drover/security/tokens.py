@@ -303,7 +303,7 @@ class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
             self._opened.append(connection)
             return connection
 
-        return super().do_open(opened, req, **arguments)  # type: ignore[arg-type]
+        return super().do_open(opened, req, **arguments)
 
     def end(self) -> None:
         """End all connections; who reads from them finds their end."""
