@@ -203,14 +203,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # requests are decoded here: gRPC reports a decoding error as an internal error
         decode = _decoder(handler.request_deserializer, method)
         if handler.response_streaming:
-            wrap = self._wrap_foreign_stream if foreign else self._wrap_stream
+            wrap_stream = self._wrap_foreign_stream if foreign else self._wrap_stream
             return grpc.stream_stream_rpc_method_handler(
-                wrap(handler.unary_stream, decode, method),
+                wrap_stream(handler.unary_stream, decode, method),
                 response_serializer=handler.response_serializer,
             )
-        wrap = self._wrap_foreign_unary if foreign else self._wrap_unary
+        wrap_unary = self._wrap_foreign_unary if foreign else self._wrap_unary
         return grpc.stream_unary_rpc_method_handler(
-            wrap(handler.unary_unary, decode, method),
+            wrap_unary(handler.unary_unary, decode, method),
             response_serializer=handler.response_serializer,
         )
 

@@ -193,9 +193,8 @@ class RpcServer:
             ListenError: As ``bind``.
         """
         # `enable_server_reflection` would add the servicer that holds a thread per stream
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(self._names), self._handlers
-        )
+        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+        add_reflection(reflection.aio.ReflectionServicer(self._names), self._handlers)
         await self.set_serving(False)
         address = self._address or self.bind()
         await self._server.start()

@@ -44,6 +44,10 @@ def connect(running: Running, files: TlsFiles, *, certificate: bool = True) -> g
     return channel(running.address, credentials)
 
 
+def reflection_stub(connection: Any) -> Any:
+    return reflection_pb2_grpc.ServerReflectionStub(connection)
+
+
 async def code_of(call: Any) -> grpc.StatusCode:
     code: grpc.StatusCode = await call.code()
     return code
@@ -67,9 +71,11 @@ async def test_watches_of_an_unknown_caller_leave_the_others_served(
 ) -> None:
     files = issue(tmp_path / "s", authority, name=NAME)
     stranger = issue(tmp_path / "x", authority, name="stranger", hosts=())
-    options = {"internal": False, "bounds": FEW, "client_certificates": certificate}
+    options: dict[str, Any] = {"internal": False, "bounds": FEW}
     async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(serving(tmp_path, files, **options))
+        running = await stack.enter_async_context(
+            serving(tmp_path, files, client_certificates=certificate, **options)
+        )
         unknown = connect(running, stranger, certificate=certificate)
         await stack.enter_async_context(unknown)
         flood = await watches(unknown, 20)
@@ -106,7 +112,7 @@ async def test_a_certificate_without_a_grant_watches_nothing_at_a_port_of_servic
             assert "Watch needs a role at this port, and 'stranger' has none" in str(
                 await watch.details()
             )
-            reflect: Any = reflection_pb2_grpc.ServerReflectionStub(unknown)
+            reflect = reflection_stub(unknown)
             assert await code_of(reflect.ServerReflectionInfo()) is Code.PERMISSION_DENIED
             stub: Any = health_pb2_grpc.HealthStub(unknown)
             assert (await stub.Check(CHECK, timeout=20)).status == SERVING
@@ -169,7 +175,7 @@ async def test_a_request_with_a_deadline_ends_by_it() -> None:
 async def test_health_watches_and_reflection_streams_end_at_their_maximum_age() -> None:
     async with plaintext(watch_max_age_s=0.05) as running:
         (watch,) = await watches(running.channel, 1)
-        reflect: Any = reflection_pb2_grpc.ServerReflectionStub(running.channel)
+        reflect = reflection_stub(running.channel)
         for call in (watch, reflect.ServerReflectionInfo()):
             assert await code_of(call) is Code.UNAVAILABLE
             assert "open the stream again" in str(await call.details())
@@ -177,7 +183,7 @@ async def test_health_watches_and_reflection_streams_end_at_their_maximum_age() 
 
 async def test_reflection_streams_hold_no_threads() -> None:
     async with plaintext() as running:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(running.channel)
+        stub = reflection_stub(running.channel)
         calls = [stub.ServerReflectionInfo() for _ in range(50)]
         for call in calls:
             await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))

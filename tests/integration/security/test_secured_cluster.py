@@ -216,7 +216,8 @@ async def test_validations_reads_of_records_and_rejected_calls_are_audited(
             ),
         ):
             async with as_role(certs, "viewer", address) as connection:
-                call: Any = connection.stream_unary(f"/drover.api.{path}")(iter([b""]), timeout=20)
+                start: Any = connection.stream_unary(f"/drover.api.{path}")
+                call = start(iter([b""]), timeout=20)
                 assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
         unguarded = await cluster.add_worker(tls_client_auth="none")
         async with with_token(certs, "no-token", unguarded.address) as connection:
