@@ -182,14 +182,15 @@ async def test_a_silent_issuer_delays_no_token_with_a_known_key(
     verifier = TokenVerifier(key_source(issuer.url), RULES)
     await verifier.user(token())
     issuer.answers.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
+        await verifier.user(token())  # keys that are too old are fetched in the background
     unknown = token(OTHER_KEY, "two", "RS256")
     waiting = [asyncio.ensure_future(verifier.user(unknown)) for _ in range(2)]
     await wait_until_async(lambda: issuer.asked == 2)
     await verifier.user(token())
     with pytest.raises(KeysUnavailableError):
         await verifier.user(unknown)  # enough calls wait
-    monkeypatch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
-    await verifier.user(token())  # keys that are too old are fetched in the background
     assert not any(each.done() for each in waiting)
     assert issuer.asked == 2, "one fetch at a time"
     issuer.text = jwks(one=KEY, two=OTHER_KEY)
