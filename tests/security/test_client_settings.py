@@ -40,7 +40,7 @@ def faults(connector: type[Any], **config: str) -> dict[str, str]:
     "url",
     [
         f"{PG}service=admin",
-        f"{PG}passfile=/root/.pgpass",
+        f"{PG}passfile=/certs/pgpass",
         f"{PG}servicefile=/files/pg_service.conf",
         f"{PG}hostaddr=169.254.169.254",
         f"{PG}host=/var/run/postgresql",

@@ -62,7 +62,6 @@ class ServerProperties:
 def _note(catalog: str, name: str) -> None:
     """Log a dropped property, once per process."""
     _log.info(
-        "catalogue %r: the property %r from the server is ignored: it is not among those that "
-        "servers may set",
+        "catalogue %r: the property %r from the server is ignored: servers may not set it",
         *(catalog, name),
     )
