@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Generic, Protocol, TypeVar
+
+from drover.config.plugin_imports import PLUGIN_IMPORTS
 
 
 class Named(Protocol):
@@ -20,7 +21,8 @@ ClassT = TypeVar("ClassT", bound=Named)
 class ClassRegistry(Generic[ClassT]):
     """Finds classes of one kind by their simple name, full name or alias.
 
-    A plugin that fails to import is omitted; ``find`` reports its error.
+    A plugin that fails to import is omitted, and retried on the next use; ``find`` reports its
+    error.
 
     Args:
         what: The kind, for messages, such as "converter".
@@ -34,6 +36,8 @@ class ClassRegistry(Generic[ClassT]):
         self._what = what
         self._group = group
         self._built_in = built_in
+        self._classes: dict[str, type[ClassT]] = {}
+        self._pending: list[EntryPoint] | None = None
 
     def find(self, name: str) -> type[ClassT]:
         """The class with this name.
@@ -43,12 +47,15 @@ class ClassRegistry(Generic[ClassT]):
                 similar name.
         """
         name = name.strip()
-        found = self._by_name.get(name)
+        found = self._classes.get(name)
         if found is not None:
             return found
-        if name in self._broken:
-            raise ValueError(f"{self._what} {name!r} cannot be imported: {self._broken[name]}")
-        near = get_close_matches(name, self._by_name, n=1)
+        broken = self._load()
+        if name in self._classes:
+            return self._classes[name]
+        if name in broken:
+            raise ValueError(f"{self._what} {name!r} cannot be imported: {broken[name]}")
+        near = get_close_matches(name, list(self._classes), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names())}"
         raise ValueError(f"no {self._what} is called {name!r}: {hint}")
 
@@ -57,28 +64,29 @@ class ClassRegistry(Generic[ClassT]):
         return sorted({each.__name__ for each in self})
 
     def __iter__(self) -> Iterator[type[ClassT]]:
-        return iter(dict.fromkeys(self._by_name.values()))
+        self._load()
+        return iter(dict.fromkeys(list(self._classes.values())))
 
-    @cached_property
-    def _by_name(self) -> dict[str, type[ClassT]]:
-        return self._found[0]
+    def _load(self) -> dict[str, str]:
+        """Import what is not imported yet, and return the errors of plugins by their names.
 
-    @cached_property
-    def _broken(self) -> dict[str, str]:
-        return self._found[1]
-
-    @cached_property
-    def _found(self) -> tuple[dict[str, type[ClassT]], dict[str, str]]:
-        classes = list(self._built_in())
+        A thread may see the classes of another thread's import before it has ended; it then
+        imports the rest itself.
+        """
+        if self._pending is None:
+            self._add(PLUGIN_IMPORTS.run(f"every {self._what} of Drover", self._built_in))
+            self._pending = list(entry_points(group=self._group))
         broken: dict[str, str] = {}
-        for entry in entry_points(group=self._group):
+        for entry in self._pending:
             try:
-                classes.append(entry.load())
+                self._add([PLUGIN_IMPORTS.run(f"{entry.name} = {entry.value}", entry.load)])
+                self._pending = [each for each in self._pending if each != entry]
             except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
                 broken[entry.name] = broken[entry.value] = f"{type(error).__name__}: {error}"
-        by_name: dict[str, type[ClassT]] = {}
+        return broken
+
+    def _add(self, classes: Sequence[type[ClassT]]) -> None:
         for each in classes:
             full_name = f"{each.__module__}.{each.__qualname__}"
             for name in (each.__name__, full_name, *each.aliases):
-                by_name.setdefault(name, each)
-        return by_name, broken
+                self._classes.setdefault(name, each)

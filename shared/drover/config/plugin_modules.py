@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
+from drover.config.plugin_imports import PLUGIN_IMPORTS
+
 #: The environment variable with the allowed modules, for engines and executors; separated by
 #: commas.
 MODULES_VARIABLE = "DROVER_PLUGIN_MODULES"
@@ -67,7 +69,7 @@ def load_plugin(group: str, name: str) -> Any:
     """
     module_name, attribute = _split(group, name.strip())
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = PLUGIN_IMPORTS.run(name, lambda: importlib.import_module(module_name))
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:

@@ -3,11 +3,11 @@
 import importlib
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from drover.config.plugin_imports import PLUGIN_IMPORTS
 from drover.config.plugin_modules import module_fault
 from drover.connector import Connector, SinkConnector, SourceConnector
 from drover_worker.engine.plugins.threads import error_text
@@ -55,8 +55,9 @@ def describe_error(error: BaseException) -> str:
 class PluginRegistry:
     """The installed connectors; thread-safe.
 
-    Each entry point is loaded separately on first use, so an import that fails or hangs affects
-    only its own connector.
+    Each entry point is loaded separately on first use, so an import that fails affects only its
+    own connector, and one that hangs delays others by ``IMPORT_LIMIT_S``. A failed import is
+    retried on the next use.
     """
 
     def __init__(self, find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
@@ -67,7 +68,6 @@ class PluginRegistry:
 
     def find(self, name: str) -> type[Connector]:
         """The class that ``connector.class`` names. Runs plugin code (imports).
-
 
         Raises:
             PluginNotFoundError: No class has that name, or several have.
@@ -130,8 +130,8 @@ class PluginRegistry:
         if fault is not None:
             raise self._unknown(name, f": {fault}")
         try:
-            found = getattr(importlib.import_module(module_name), attribute)
-            return checked_class(found)
+            module = PLUGIN_IMPORTS.run(dotted, lambda: importlib.import_module(module_name))
+            return checked_class(getattr(module, attribute))
         except Exception as error:
             # the import runs plugin code, which may raise anything
             raise self._unknown(
@@ -167,28 +167,22 @@ def checked_class(found: object) -> type[Connector]:
 
 
 class _Entry:
-    """An entry point, loaded once."""
+    """An entry point. Its class is kept once loaded; a failed import is retried."""
 
     def __init__(self, point: EntryPoint) -> None:
         self.point = point
         dotted = point.value.split("[")[0].strip().replace(":", ".")
         self.names = {point.name, dotted, dotted.rpartition(".")[2]}
-        self._lock = threading.Lock()
-        self._loaded: type[Connector] | PluginProblem | None = None
-
-    @property
-    def loaded_class(self) -> type[Connector] | None:
-        """The class, once loaded."""
-        return None if isinstance(self._loaded, PluginProblem) else self._loaded
+        self.loaded_class: type[Connector] | None = None
 
     def load(self) -> type[Connector] | PluginProblem:
         """Import the class, or return the reason of the failure."""
-        with self._lock:
-            if self._loaded is None:
-                name = f"{self.point.name} = {self.point.value}"
-                try:
-                    self._loaded = checked_class(self.point.load())
-                    self.names |= {class_name(self._loaded), *self._loaded.aliases}
-                except BaseException as error:  # noqa: BLE001 - a plugin's import may raise anything
-                    self._loaded = PluginProblem(name, describe_error(error))
-            return self._loaded
+        if self.loaded_class is None:
+            name = f"{self.point.name} = {self.point.value}"
+            try:
+                loaded = PLUGIN_IMPORTS.run(name, lambda: checked_class(self.point.load()))
+            except BaseException as error:  # noqa: BLE001 - a plugin's import may raise anything
+                return PluginProblem(name, describe_error(error))
+            self.names |= {class_name(loaded), *loaded.aliases}
+            self.loaded_class = loaded
+        return self.loaded_class
