@@ -11,6 +11,7 @@ from drover.config.providers import (
     BUILT_IN_NAMES,
     CLASS,
     ConfigProviderError,
+    connector_patterns,
     make_provider,
 )
 from drover.log.storage import EmbeddedStorage, KafkaTopics
@@ -187,11 +188,12 @@ class WorkerSettings(ServiceSettings):
     @model_validator(mode="after")
     def _providers_can_be_set_up(self) -> "WorkerSettings":
         for name, settings in self.config_providers.items():
-            if settings.get(CLASS, name) in BUILT_IN_NAMES:
-                try:
+            try:
+                connector_patterns(settings)
+                if settings.get(CLASS, name) in BUILT_IN_NAMES:
                     make_provider(name, settings)
-                except ConfigProviderError as error:
-                    raise ValueError(f"DROVER_CONFIG_PROVIDERS: {name}: {error}") from error
+            except ConfigProviderError as error:
+                raise ValueError(f"DROVER_CONFIG_PROVIDERS: {name}: {error}") from error
         return self
 
     @model_validator(mode="after")

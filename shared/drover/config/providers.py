@@ -4,6 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ from drover.config.properties import parse_properties
 GROUP = "drover.config_providers"
 #: The setting with a provider's class; by default the built-in provider with the same name.
 CLASS = "class"
+#: The setting with the connectors that may use a provider; by default all.
+CONNECTORS = "connectors"
 ALLOWED_PATHS = "allowed.paths"
 ALLOWLIST_PATTERN = "allowlist.pattern"
 FILE_MAX_BYTES = 1024 * 1024
@@ -49,7 +52,8 @@ class ConfigProvider(ABC):
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """``settings`` are the provider's settings in DROVER_CONFIG_PROVIDERS, without its class.
+        """``settings`` are the provider's settings in DROVER_CONFIG_PROVIDERS, without those of
+        every provider: ``class`` and ``connectors``.
 
         Raises:
             ConfigProviderError: A setting is missing, invalid or unknown.
@@ -154,11 +158,27 @@ def make_provider(name: str, settings: Mapping[str, str]) -> ConfigProvider:
     Raises:
         ConfigProviderError: Its class does not exist, or its settings are invalid.
     """
-    own = {key: value for key, value in settings.items() if key != CLASS}
+    own = {key: value for key, value in settings.items() if key not in (CLASS, CONNECTORS)}
     try:
         return PROVIDERS.find(settings.get(CLASS, name))(own)
     except ValueError as error:
         raise ConfigProviderError(str(error)) from error
+
+
+def connector_patterns(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the connectors that may use a provider, with the wildcards * and ?.
+
+    Raises:
+        ConfigProviderError: The setting is empty.
+    """
+    if CONNECTORS not in settings:
+        return ("*",)
+    return tuple(each.strip() for each in _required(settings, CONNECTORS).split(","))
+
+
+def may_use(patterns: Sequence[str], connector: str) -> bool:
+    """Whether a connector's name matches one of the patterns."""
+    return any(fnmatchcase(connector, each) for each in patterns)
 
 
 def _only(settings: Mapping[str, str], known: Collection[str]) -> None:

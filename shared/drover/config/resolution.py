@@ -1,6 +1,8 @@
 """Placeholders in configs: ``${provider:key}`` and ``${provider:path:key}``.
 
 The config log stores the raw texts; only the engine that runs a connector or task resolves them.
+Templates that connectors fill in, such as ``${topic}``, have no colon. A text with the form of a
+placeholder can only come from a provider, because values are not resolved again.
 """
 
 import re
@@ -8,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from drover.config.providers import (
-    BUILT_IN_NAMES,
     ConfigProvider,
     ConfigProviderError,
+    connector_patterns,
     make_provider,
+    may_use,
 )
 from drover.errors import InvalidArgumentError, Reason, Violation
 
@@ -23,6 +26,10 @@ _PLACES = re.compile(rf"{_PLACEHOLDER.pattern}|\$\{{[^}}]*+\}}?")
 #: Settings that workers read without resolving placeholders, besides all restart.* settings.
 _READ_RAW = ("name", "connector.class", "tasks.max", "consumer.override.group.id")
 _RESTART = "restart."
+#: Kafka Connect's worker settings for providers; with ``config.providers.`` settings of each.
+_PROVIDERS = "config.providers"
+#: A name that makes ``${name:…}`` a placeholder, also if the worker has no such provider.
+_PROVIDER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 #: Shorter values occur in many texts by chance.
 _REPLACED_LENGTH_MIN = 4
 
@@ -84,8 +91,8 @@ def placeholder_providers(text: str) -> set[str]:
 class ConfigResolver:
     """Resolves configs with a worker's providers; each provider is created on first use.
 
-    A placeholder of an unknown provider stays unchanged, as in Kafka Connect. The exception is the
-    name of a built-in provider, which users expect to be resolved: it is an error.
+    A placeholder of an unknown provider is a fault. Kafka Connect would keep it as text, and so
+    send it to other systems.
 
     Args:
         settings: The settings of each provider, by its name.
@@ -101,14 +108,23 @@ class ConfigResolver:
         self._make = make
         self._providers: dict[str, ConfigProvider] = {}
 
-    def resolve(self, config: Mapping[str, str]) -> Resolution:
-        """Replace placeholders by values. Runs plugin code, and may block."""
-        lookup = _Lookup(self)
+    def resolve(self, config: Mapping[str, str], connector: str) -> Resolution:
+        """Replace placeholders by values. Runs plugin code, and may block.
+
+        ``connector`` is the name of the connector that the values are for: providers may be limited
+        to some connectors.
+        """
+        lookup = _Lookup(self, connector)
         resolved: dict[str, str] = {}
         faults: list[Violation] = []
         for key, raw in config.items():
             try:
                 resolved[key] = _PLACES.sub(lookup.value, raw) if "${" in raw else raw
+                if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
+                    raise ConfigProviderError(
+                        "is a setting of workers, not of connectors: whoever operates the workers "
+                        "defines providers with DROVER_CONFIG_PROVIDERS"
+                    )
                 if resolved[key] != raw and (key in _READ_RAW or key.startswith(_RESTART)):
                     raise ConfigProviderError("workers read it unresolved: write its value")
             except ConfigProviderError as error:
@@ -120,12 +136,19 @@ class ConfigResolver:
         """Whether the worker has a provider with this name."""
         return name in self._settings
 
-    def provider(self, name: str) -> ConfigProvider:
-        """One of the worker's providers.
+    def provider(self, name: str, connector: str) -> ConfigProvider:
+        """One of the worker's providers, for a connector.
 
         Raises:
-            ConfigProviderError: The setup of the provider fails.
+            ConfigProviderError: The connector may not use the provider, or its setup fails.
         """
+        patterns = connector_patterns(self._settings[name])
+        if not may_use(patterns, connector):
+            raise ConfigProviderError(
+                f"connector {connector!r} may not use config provider {name!r}, which "
+                f"DROVER_CONFIG_PROVIDERS limits to {', '.join(patterns)}: whoever operates the "
+                "workers can change that"
+            )
         found = self._providers.get(name)
         if found is None:
             try:
@@ -140,8 +163,9 @@ class ConfigResolver:
 class _Lookup:
     """The lookups for one config; each value is looked up once."""
 
-    def __init__(self, resolver: ConfigResolver) -> None:
+    def __init__(self, resolver: ConfigResolver, connector: str) -> None:
         self._resolver = resolver
+        self._connector = connector
         self._found: dict[tuple[str, str, str], str] = {}
         self.secrets: dict[str, str] = {}
         self.ttl_ms: int | None = None
@@ -152,10 +176,10 @@ class _Lookup:
             return match[0]
         placeholder, name, path, key = match[0], match[1], match[2] or "", match[3]
         if not self._resolver.known(name):
-            if name in BUILT_IN_NAMES:
+            if _PROVIDER_NAME.fullmatch(name):
                 raise ConfigProviderError(
-                    f"{placeholder}: this worker has no config provider {name!r} "
-                    "(DROVER_CONFIG_PROVIDERS)"
+                    f"{placeholder}: this worker has no config provider {name!r}: whoever operates "
+                    "the workers defines it with DROVER_CONFIG_PROVIDERS"
                 )
             return placeholder
         place = (name, path, key)
@@ -165,7 +189,7 @@ class _Lookup:
 
     def _ask(self, placeholder: str, name: str, path: str, key: str) -> str:
         try:
-            data = self._resolver.provider(name).get(path, [key])
+            data = self._resolver.provider(name, self._connector).get(path, [key])
         except ConfigProviderError as error:
             raise ConfigProviderError(f"{placeholder}: {error}") from error
         except Exception as error:  # plugin code may raise anything, with secrets in its message

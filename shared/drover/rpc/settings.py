@@ -110,6 +110,12 @@ def _parsed(value: Any) -> Any:
         ) from None
 
 
+def _joined(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    return value
+
+
 def _not_0(value: int) -> int:
     if value == 0:
         raise ValueError("must be at least 1, or -1 for the brokers' default")
@@ -129,8 +135,11 @@ RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 PositiveMs = Annotated[int, Field(ge=1, le=DAY_MS)]
 #: A JSON object with strings as values.
 JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
-#: A JSON object with objects as values, which have strings as values.
-JsonObjects = Annotated[dict[str, dict[str, str]], BeforeValidator(_parsed)]
+#: A JSON object with objects as values, which have strings as values; a list of strings is joined
+#: with commas.
+JsonObjects = Annotated[
+    dict[str, dict[str, Annotated[str, BeforeValidator(_joined)]]], BeforeValidator(_parsed)
+]
 #: The name of a Kafka topic.
 TopicName = Annotated[str, Field(pattern=f"^{TOPIC_NAME.pattern}$")]
 PartitionCount = Annotated[int, Field(ge=1, le=10_000)]

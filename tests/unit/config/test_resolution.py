@@ -50,7 +50,7 @@ def test_placeholders_become_values_wherever_they_stand(resolver: ConfigResolver
         "c": "${vault::empty}!",
         "d": "plain",
     }
-    resolution = resolver.resolve(config)
+    resolution = resolver.resolve(config, "c")
     assert not resolution.faults
     assert resolution.config == {
         "a": "hunter22",
@@ -63,17 +63,19 @@ def test_placeholders_become_values_wherever_they_stand(resolver: ConfigResolver
 
 
 def test_the_path_ends_at_the_last_colon(resolver: ConfigResolver, vault: Vault) -> None:
-    resolver.resolve({"a": "${vault:arn:aws:secret:password}"})
+    resolver.resolve({"a": "${vault:arn:aws:secret:password}"}, "c")
     assert vault.asked == [("arn:aws:secret", "password")]
 
 
 @pytest.mark.parametrize(
-    "text", ["${topic}-${timestamp}", "$1", "${other:key}", "${", "${vault", "$ {vault:a}", "${}"]
+    "text",
+    [
+        *("${topic}-${timestamp}", "$1", "${", "${vault", "$ {vault:a}", "${}", "${:key}"),
+        *("${vault", "a ${1:b}", "{vault:a}", "$vault:a", "%{vault:a}"),
+    ],
 )
-def test_what_is_no_placeholder_of_a_known_provider_stays(
-    resolver: ConfigResolver, text: str
-) -> None:
-    resolution = resolver.resolve({"a": text})
+def test_what_is_no_placeholder_stays(resolver: ConfigResolver, text: str) -> None:
+    resolution = resolver.resolve({"a": text}, "c")
     assert (resolution.config, resolution.faults) == ({"a": text}, ())
 
 
@@ -81,7 +83,7 @@ def test_a_value_is_looked_up_once_and_never_resolved_again(
     resolver: ConfigResolver, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Vault, "values", {"nested": "${vault:nested}"})
-    resolution = resolver.resolve({"a": "${vault:nested}", "b": "${vault:nested}"})
+    resolution = resolver.resolve({"a": "${vault:nested}", "b": "${vault:nested}"}, "c")
     assert set(resolution.config.values()) == {"${vault:nested}"}
     assert vault.asked == [("", "nested")]
 
@@ -94,15 +96,17 @@ def test_a_value_is_looked_up_once_and_never_resolved_again(
         ("${vault:broken:password}", "the provider raised RuntimeError"),
         ("${file:/x:y}", "this worker has no config provider 'file'"),
         ("${env:HOME}", "this worker has no config provider 'env'"),
+        ("a ${secrets-2:kv/x:y}", "this worker has no config provider 'secrets-2'"),
+        ("${timestamp:yyyy}", "this worker has no config provider 'timestamp'"),
     ],
 )
 def test_faults_name_the_setting_and_the_placeholder_and_no_value(
     resolver: ConfigResolver, text: str, told: str
 ) -> None:
-    resolution = resolver.resolve({"a": text, "b": "${vault:user}", "c": "${vault:missing}"})
+    resolution = resolver.resolve({"a": text, "b": "${vault:user}", "c": "${vault:missing}"}, "c")
     fault, *_, last = resolution.faults
     assert (fault.field, last.field) == ('config["a"]', 'config["c"]')
-    assert text in fault.description
+    assert text.removeprefix("a ") in fault.description
     assert told in fault.description
     assert "hunter22" not in fault.description
     assert resolution.config == {"a": text, "b": "ann", "c": "${vault:missing}"}
@@ -121,9 +125,9 @@ def test_a_provider_that_cannot_be_set_up_is_told_and_tried_again() -> None:
         return Vault()
 
     resolver = ConfigResolver({"vault": {}}, make=make)
-    (fault,) = resolver.resolve({"a": "${vault:user}"}).faults
+    (fault,) = resolver.resolve({"a": "${vault:user}"}, "c").faults
     assert "the setup of config provider 'vault' failed: no address" in fault.description
-    assert resolver.resolve({"a": "${vault:user}"}).config == {"a": "ann"}
+    assert resolver.resolve({"a": "${vault:user}"}, "c").config == {"a": "ann"}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_a_provider_that_cannot_be_set_up_is_told_and_tried_again() -> None:
 def test_what_workers_read_themselves_cannot_come_from_a_provider(
     resolver: ConfigResolver, setting: str
 ) -> None:
-    (fault,) = resolver.resolve({setting: "${vault:p}"}).faults
+    (fault,) = resolver.resolve({setting: "${vault:p}"}, "c").faults
     assert "write its value" in fault.description
 
 
@@ -153,14 +157,15 @@ def test_a_placeholder_may_follow_a_text_that_only_begins_like_one(
 
 
 def test_the_shortest_time_counts(resolver: ConfigResolver) -> None:
-    assert resolver.resolve({"a": "${vault:user}"}).ttl_ms is None
+    assert resolver.resolve({"a": "${vault:user}"}, "c").ttl_ms is None
     both = {"a": "${vault:long:user}", "b": "${vault:short:user}", "c": "${vault:user}"}
-    assert resolver.resolve(both).ttl_ms == 1_000
+    assert resolver.resolve(both, "c").ttl_ms == 1_000
 
 
 def test_task_configs_get_their_placeholders_back(resolver: ConfigResolver) -> None:
     resolution = resolver.resolve(
-        {"url": "jdbc://${vault:user}:${vault:password}@db", "port": "${vault:p}", "topic": "t"}
+        {"url": "jdbc://${vault:user}:${vault:password}@db", "port": "${vault:p}", "topic": "t"},
+        "c",
     )
     made = {"url": "jdbc://ann:hunter22@db", "port": "x1", "topic": "x1", "query": "a hunter22 b"}
     assert resolution.unresolved(made) == {
@@ -189,3 +194,37 @@ def test_longer_values_are_hidden_first() -> None:
 )
 def test_what_is_a_placeholder_and_nothing_else(text: str, only: bool) -> None:
     assert only_placeholder_of(text, {"vault"}) is only
+
+
+@pytest.mark.parametrize(
+    ("patterns", "connector", "allowed"),
+    [
+        (None, "anything", True),
+        ("*", "anything", True),
+        ("orders-*", "orders-1", True),
+        ("orders-*", "my-orders-1", False),
+        ("orders-*, b?", "b1", True),
+        ("orders-*", "", False),
+        ("orders-*", "Orders-1", False),
+    ],
+)
+def test_a_provider_is_limited_to_connectors(
+    vault: Vault, patterns: str | None, connector: str, allowed: bool
+) -> None:
+    settings = {} if patterns is None else {"connectors": patterns}
+    resolver = ConfigResolver({"vault": settings}, make=lambda _name, _settings: vault)
+    resolution = resolver.resolve({"a": "${vault:user}"}, connector)
+    if allowed:
+        assert (resolution.config, resolution.faults) == ({"a": "ann"}, ())
+    else:
+        (fault,) = resolution.faults
+        assert f"connector {connector!r} may not use config provider 'vault'" in fault.description
+        assert "DROVER_CONFIG_PROVIDERS limits to orders-*" in fault.description
+        assert vault.asked == []
+
+
+@pytest.mark.parametrize("setting", ["config.providers", "config.providers.vault.class"])
+def test_a_connector_defines_no_providers(resolver: ConfigResolver, setting: str) -> None:
+    (fault,) = resolver.resolve({setting: "vault", "config.provider": "x"}, "c").faults
+    assert fault.field == f'config["{setting}"]'
+    assert "DROVER_CONFIG_PROVIDERS" in fault.description

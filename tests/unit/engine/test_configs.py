@@ -151,7 +151,7 @@ def test_what_is_logged_shows_the_placeholder(configs: EngineConfigs, file: Path
     stream = io.StringIO()
     hiding = cast("Any", HidingStream(stream, configs.hidden))
     print(f"before {SECRET}", file=hiding)
-    configs.resolve({"password": f"${{file:{file}:password}}"})
+    configs.resolve({"password": f"${{file:{file}:password}}"}, "db")
     print(f"after {SECRET}", file=hiding, flush=True)
     assert stream.getvalue() == f"before {SECRET}\nafter ${{file:{file}:password}}\n"
     assert not hiding.closed

@@ -68,6 +68,13 @@ def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
     assert load_settings(WorkerSettings).engine_settings().file_roots == given
 
 
+def test_a_providers_connectors_may_be_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    providers_json = '{"vault": {"connectors": ["orders-*", "b"]}}'
+    monkeypatch.setenv("DROVER_CONFIG_PROVIDERS", providers_json)
+    providers = load_settings(WorkerSettings).engine_settings().config_providers
+    assert providers == {"vault": {"connectors": "orders-*,b"}}
+
+
 @pytest.mark.parametrize("variable", ["DROVER_ALLOWED_HOSTS", "DROVER_HTTP_ALLOWED_HOSTS"])
 def test_hosts_that_may_be_called_reach_the_engine(
     monkeypatch: pytest.MonkeyPatch, variable: str
@@ -141,6 +148,8 @@ def test_the_policy_of_client_settings_reaches_the_engine(monkeypatch: pytest.Mo
         ("DROVER_PLUGIN_MODULES", "mine,its-other", "modules: 'its-other' is not a module name"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": {}}', "file: allowed.paths is required"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": "/run"}', "DROVER_CONFIG_PROVIDERS file: "),
+        ("DROVER_CONFIG_PROVIDERS", '{"a": {"connectors": []}}', "a: connectors is required"),
+        ("DROVER_CONFIG_PROVIDERS", '{"a": {"connectors": [1]}}', "valid string"),
         ("DROVER_GROUP_ID", "g" * 256, "255"),
     ],
 )

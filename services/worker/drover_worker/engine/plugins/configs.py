@@ -34,9 +34,9 @@ class EngineConfigs:
         self._secrets: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def resolve(self, config: Mapping[str, str]) -> Resolution:
+    def resolve(self, config: Mapping[str, str], connector: str) -> Resolution:
         """Resolve a connector's or task's config as far as possible. Runs plugin code."""
-        resolution = self._resolver.resolve(config)
+        resolution = self._resolver.resolve(config, connector)
         if resolution.secrets:
             with self._lock:
                 kept = list((self._secrets | dict(resolution.secrets)).items())
@@ -45,7 +45,9 @@ class EngineConfigs:
 
     def resolve_connector(self, config: Mapping[str, str]) -> Resolution:
         """As ``resolve``, with the worker's converters where the connector sets none."""
-        return self.resolve(with_worker_converters(config, self._converters))
+        return self.resolve(
+            with_worker_converters(config, self._converters), config.get("name", "").strip()
+        )
 
     def hidden(self, text: str) -> str:
         """The text with provider values replaced by their placeholders."""

@@ -146,7 +146,7 @@ class TaskRegistry:
         tools = self._wait_for_tools()
         connector_class = self._plugins.find(command.connector_config.get(CONNECTOR_CLASS, ""))
         connector = self._configs.resolve_connector(dict(command.connector_config))
-        own = self._configs.resolve(dict(command.task_config))
+        own = self._configs.resolve(dict(command.task_config), slot.task.connector)
         spec = TaskSpec(
             task=slot.task,
             run_id=command.run_id,
