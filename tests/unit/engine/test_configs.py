@@ -1,6 +1,8 @@
 """Values of config providers: plugins get them, and the engine's output never has them."""
 
+import base64
 import io
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.config.providers import ConfigData, FileConfigProvider
 from drover.connector import (
@@ -141,10 +144,41 @@ def test_a_validated_config_shows_what_was_written(configs: EngineConfigs, file:
     values = {value.key.name: value for value in report.validation.values}
     assert {name: values[name].value for name in written} == written
     assert not values["password"].errors
-    assert list(values["port"].errors) == [f"must be from 1 to 9, not ${{file:{file}:port}}"]
+    (fault,) = values["port"].errors
+    assert fault.startswith("the value from the config provider is not valid here")
     (fault,) = values["fail"].errors
     assert "the provider has no such value" in fault
     assert SECRET not in str(report)
+
+
+FORMS = (
+    SECRET,
+    SECRET.upper(),
+    f"{SECRET}@host",
+    "%68unter22 hunter22",
+    base64.b64encode(f"u:{SECRET}".encode()).decode(),
+    SECRET.encode().hex(),
+)
+
+
+def test_a_preview_shows_the_placeholder(configs: EngineConfigs, file: Path) -> None:
+    placeholder = f"${{file:{file}:password}}"
+    configs.resolve({"password": placeholder}, "db")
+    preview = preview_pb2.Preview(notes=FORMS)
+    for form in FORMS:
+        row = preview.rows.add(place=form, error=form)
+        record = row.records.add(topic=form, key=json.dumps(form), value=json.dumps({"a": form}))
+        record.headers.add(key=form, value=form)
+        record.headers.add(key="empty")
+    preview.rows.add(place="file 1", error="no secret").records.add(topic="t")
+    report = engine_pb2.EngineReport(preview=preview)
+    configs.hiding(lambda _: None)(report)
+    found = str(report).lower()
+    assert not [form for form in FORMS if form.lower().strip("=") in found]
+    assert placeholder in report.preview.rows[0].records[0].value
+    assert json.loads(report.preview.rows[0].records[0].value) == {"a": placeholder}
+    assert not report.preview.rows[-1].records[0].HasField("value")
+    assert report.preview.rows[-1].error == "no secret"
 
 
 def test_what_is_logged_shows_the_placeholder(configs: EngineConfigs, file: Path) -> None:

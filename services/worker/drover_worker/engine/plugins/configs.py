@@ -1,17 +1,15 @@
 """Configs as plugins receive them: with the worker's default converters, placeholders resolved."""
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
-from drover.config.resolution import ConfigResolver, Resolution, with_placeholders
+from drover.config.resolution import ConfigResolver, Resolution
+from drover.config.secret_texts import SecretTexts
 from drover.connector.record_settings import with_worker_converters
 from drover.errors import InvalidArgumentError, Violation
 from drover.rpc.status import from_rpc_status, to_rpc_status
-
-#: How many provider values are remembered for masking.
-_SECRETS_MAX = 10_000
 
 Send = Callable[[engine_pb2.EngineReport], None]
 
@@ -31,16 +29,12 @@ class EngineConfigs:
     ) -> None:
         self._converters = converters or {}
         self._resolver = ConfigResolver(providers or {})
-        self._secrets: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._secrets = SecretTexts()
 
     def resolve(self, config: Mapping[str, str], connector: str) -> Resolution:
         """Resolve a connector's or task's config as far as possible. Runs plugin code."""
         resolution = self._resolver.resolve(config, connector)
-        if resolution.secrets:
-            with self._lock:
-                kept = list((self._secrets | dict(resolution.secrets)).items())
-                self._secrets = dict(kept[-_SECRETS_MAX:])
+        self._secrets.add(resolution.secrets)
         return resolution
 
     def resolve_connector(self, config: Mapping[str, str]) -> Resolution:
@@ -51,14 +45,13 @@ class EngineConfigs:
 
     def hidden(self, text: str) -> str:
         """The text with provider values replaced by their placeholders."""
-        return with_placeholders(text, self._secrets) if self._secrets else text
+        return self._secrets.hidden(text)
 
     def hiding(self, send: Send) -> Send:
-        """A ``send`` that masks provider values in the messages and traces of reports."""
+        """A ``send`` that masks provider values in failures, validations and previews."""
 
         def send_hidden(report: engine_pb2.EngineReport) -> None:
-            if self._secrets:
-                self._hide(report)
+            self._hide(report)
             send(report)
 
         return send_hidden
@@ -76,8 +69,28 @@ class EngineConfigs:
                 report.task_failed.trace = self.hidden(report.task_failed.trace)
             case "validation":
                 for value in report.validation.values:
-                    value.errors[:] = [self.hidden(each) for each in value.errors]
-                    value.warnings[:] = [self.hidden(each) for each in value.warnings]
+                    for texts in (value.errors, value.warnings, value.recommended_values):
+                        texts[:] = [self.hidden(each) for each in texts]
+            case "preview":
+                self._hide_in_preview(report.preview)
+
+    def _hide_in_preview(self, preview: preview_pb2.Preview) -> None:
+        preview.notes[:] = [self.hidden(each) for each in preview.notes]
+        for schemas in preview.schemas:
+            for texts in (schemas.keys, schemas.values):
+                texts[:] = [self.hidden(each) for each in texts]
+        for row in preview.rows:
+            row.place, row.error = self.hidden(row.place), self.hidden(row.error)
+            for record in row.records:
+                record.topic = self.hidden(record.topic)
+                if record.HasField("key"):
+                    record.key = self.hidden(record.key)
+                if record.HasField("value"):
+                    record.value = self.hidden(record.value)
+                for header in record.headers:
+                    header.key = self.hidden(header.key)
+                    if header.HasField("value"):
+                        header.value = self.hidden(header.value)
 
     def _hide_in_status(self, failure: engine_pb2.Failure) -> None:
         error = from_rpc_status(failure.status)

@@ -10,6 +10,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution, placeholder_providers
+from drover.config.secret_texts import SecretTexts
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector, Guarantee
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
@@ -36,6 +37,10 @@ _WARNED_SETTINGS_MAX = 100
 _SYSTEMS_SKIPPED = (
     "the systems that the config names were not contacted: this needs the role ADMIN for the "
     "connector"
+)
+_RESOLVED_FAULT = (
+    "the value from the config provider is not valid here: the fault is not shown, because it may "
+    "reveal the value"
 )
 
 
@@ -152,12 +157,22 @@ def _offsets_topic_faults(
 def _as_written(
     answer: engine_pb2.ConfigValidation, resolution: Resolution
 ) -> engine_pb2.ConfigValidation:
-    """Put placeholders back; a value with an unresolved placeholder keeps only that fault."""
+    """Put placeholders back, and drop texts about resolved values, which may contain them in any
+    form; a value with an unresolved placeholder keeps only that fault.
+    """
     faults = {each.field: each.description for each in resolution.faults}
+    secrets = SecretTexts()
+    secrets.add(resolution.secrets)
     for value in answer.values:
         name = value.key.name
+        if value.HasField("value") and value.value != resolution.raw.get(name):
+            value.value = secrets.hidden(value.value)
         if resolution.raw.get(name) != resolution.config.get(name):
             value.value = resolution.raw[name]
+            value.warnings[:] = []
+            value.recommended_values[:] = []
+            if value.errors:
+                value.errors[:] = [_RESOLVED_FAULT]
         fault = faults.pop(f'config["{name}"]', None)
         if fault is not None:
             value.errors[:] = [fault]
