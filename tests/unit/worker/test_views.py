@@ -17,6 +17,14 @@ PLUGIN = engine_pb2.Plugin(
     ],
 )
 
+RECORD_SETTINGS = [
+    engine_pb2.RecordSetting(kind="converter", name="schemas.enable"),
+    engine_pb2.RecordSetting(kind="converter", name="login", secret=True),
+    engine_pb2.RecordSetting(kind="converter", name="login"),
+    engine_pb2.RecordSetting(kind="transforms", name="field"),
+    engine_pb2.RecordSetting(kind="predicates", name="pattern"),
+]
+
 
 def views(*, known: bool = True) -> ConnectorViews:
     context = Context(HerderSettings(worker_id="w:1", group_id="drover"))
@@ -24,20 +32,22 @@ def views(*, known: bool = True) -> ConnectorViews:
     context.view.load(ConfigSnapshot(1, {"c": connector}, {}))
     plugins = KnownPlugins()
     if known:
-        plugins.set_installed([PLUGIN])
+        plugins.set_installed([PLUGIN], RECORD_SETTINGS)
     return ConnectorViews(context, plugins, providers={"file"})
 
 
 def test_what_the_plugin_declares_a_password_is_masked() -> None:
     config = {"connector.class": "Source", "db.login": "s3cret", "url": "u", "token.bucket": "5"}
-    assert views().masked(config, config) == {**config, "db.login": MASK}
+    assert views().masked(config, config, show_undefined=True) == {**config, "db.login": MASK}
 
 
 def test_a_placeholder_of_a_config_provider_is_no_secret() -> None:
     shown = {"db.login": "${file:/run/secrets/db:login}"}
-    assert views().masked(shown, {"connector.class": "Source"}) == shown
+    assert views().masked(shown, {"connector.class": "Source"}, show_undefined=True) == shown
     for value in ("${other:a:b}", "${file:/run/secrets/db:login}x"):
-        masked = views().masked({"db.login": value}, {"connector.class": "Source"})
+        masked = views().masked(
+            {"db.login": value}, {"connector.class": "Source"}, show_undefined=True
+        )
         assert masked == {"db.login": MASK}
 
 
@@ -49,20 +59,58 @@ def test_what_no_one_declares_and_looks_like_a_secret_is_masked() -> None:
         "my.password": "y",
         "value.converter.basic.auth.user.info": "name:z",
     }
-    masked = views().masked(config, config)
+    masked = views().masked(config, config, show_undefined=True)
     assert masked["value.converter.basic.auth.user.info"] == MASK
     assert masked["override.sasl.jaas.config"] == MASK
     assert masked["override.ssl.keystore.key"] == MASK
     assert masked["my.password"] == MASK
 
 
+SHOWN = {
+    "connector.class": "Source",
+    "name": "c",
+    "tasks.max": "2",
+    "url": "u",
+    "value.converter.schemas.enable": "true",
+    "transforms.a.type": "Filter",
+    "transforms.a.field": "f",
+    "predicates.p.type": "TopicNameMatches",
+    "predicates.p.pattern": "x",
+    "topic.creation.default.partitions": "1",
+}
+
+
+def test_what_no_plugin_defines_is_shown_to_those_who_may_change_it_only() -> None:
+    undefined = {
+        "X-Auth": "s3cret",
+        "source.consumer.anything": "s3cret",
+        "transforms.a.other": "s3cret",
+        "value.converter.other": "s3cret",
+        "predicates.p.field": "s3cret",
+        "url.field": "s3cret",
+    }
+    config = {**SHOWN, **undefined, "value.converter.login": "s3cret"}
+    masked = views().masked(config, config, show_undefined=False)
+    assert masked == {**SHOWN, **dict.fromkeys([*undefined, "value.converter.login"], MASK)}
+    masked = views().masked(config, config, show_undefined=True)
+    assert masked == {**SHOWN, **undefined, "value.converter.login": MASK}
+
+
+def test_a_validated_value_that_no_plugin_defines_is_masked_too() -> None:
+    key = engine_pb2.ConfigKey(name="X-Auth", type="STRING", group="Unknown")
+    answer = engine_pb2.ConfigValidation(values=[engine_pb2.ConfigValue(key=key, value="s3cret")])
+    for show_undefined, shown in ((True, "s3cret"), (False, MASK)):
+        (value,) = validation_view(answer, show_undefined=show_undefined).values
+        assert value.value == shown
+
+
 def test_of_an_unknown_plugin_only_the_common_settings_are_shown() -> None:
     config = {"connector.class": "Source", "name": "c", "url": "u"}
-    assert views(known=False).masked(config, config) == {**config, "url": MASK}
+    assert views(known=False).masked(config, config, show_undefined=True) == {**config, "url": MASK}
 
 
 def test_a_connector_is_shown_without_its_secrets() -> None:
-    shown = views().connector("c")
+    shown = views().connector("c", show_undefined=True)
     assert shown.config["db.login"] == MASK
     assert "s3cret" not in str(shown)
 
@@ -75,14 +123,14 @@ def test_a_passwords_default_is_masked() -> None:
 def test_the_values_of_a_validation_are_masked() -> None:
     key = engine_pb2.ConfigKey(name="p", type="PASSWORD")
     value = engine_pb2.ConfigValue(key=key, value="s3cret", errors=["is too short"])
-    shown = validation_view(engine_pb2.ConfigValidation(values=[value]))
+    shown = validation_view(engine_pb2.ConfigValidation(values=[value]), show_undefined=True)
     assert shown.error_count == 1
     assert shown.violations[0].field == 'config["p"]'
     assert "s3cret" not in str(shown)
 
 
 def test_a_validation_that_failed_is_one_fault_of_the_class() -> None:
-    shown = validation_view(engine_pb2.Failure(message="no such plugin"))
+    shown = validation_view(engine_pb2.Failure(message="no such plugin"), show_undefined=True)
     assert [(v.field, v.description) for v in shown.violations] == [
         ('config["connector.class"]', "no such plugin")
     ]

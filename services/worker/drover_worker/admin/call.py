@@ -46,3 +46,7 @@ class AdminCall:
     def may_see(self, connector: str) -> bool:
         """Whether the caller may see the connector in lists and watches."""
         return self.principal.may(Role.VIEWER, connector)
+
+    def may_change(self, connector: str) -> bool:
+        """Whether the caller may change the connector's config."""
+        return self.principal.may(Role.ADMIN, connector)

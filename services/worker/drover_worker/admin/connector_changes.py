@@ -359,7 +359,7 @@ class ConnectorChanges:
     def _written(self, config: ConfigMap, revision: int) -> pb.Connector:
         return pb.Connector(
             name=config["name"],
-            config=self._views.masked(config, config),
+            config=self._views.masked(config, config, show_undefined=True),
             type=encode_connector_type(self._views.type_of(config)),
             revision=revision,
         )

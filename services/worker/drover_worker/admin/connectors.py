@@ -42,7 +42,7 @@ class ConnectorReads:
     ) -> pb.GetConnectorResponse:
         """Return a connector."""
         name = await self._reads.existing(request.name, call.deadline)
-        return pb.GetConnectorResponse(connector=self._views.connector(name))
+        return pb.GetConnectorResponse(connector=self._shown(name, call))
 
     async def list_page(
         self, request: pb.ListConnectorsRequest, call: AdminCall
@@ -59,7 +59,7 @@ class ConnectorReads:
         for name in names:
             entry = pb.ListConnectorsResponse.Entry(name=name)
             if request.include_config:
-                entry.connector.CopyFrom(self._views.connector(name))
+                entry.connector.CopyFrom(self._shown(name, call))
             if request.include_status:
                 entry.status.CopyFrom(self._views.status(name))
             size_bytes += entry.ByteSize()
@@ -85,7 +85,9 @@ class ConnectorReads:
             entries,
             request.page_token,
             current=self._view.connectors.get(name),
-            masked=lambda config: self._views.masked(config, config),
+            masked=lambda config: self._views.masked(
+                config, config, show_undefined=call.may_change(name)
+            ),
         )
 
     async def watch(
@@ -96,9 +98,12 @@ class ConnectorReads:
 
         def show(name: str) -> pb.WatchConnectorsResponse:
             if name in self._view.connectors:
-                return pb.WatchConnectorsResponse(connector=self._views.connector(name))
+                return pb.WatchConnectorsResponse(connector=self._shown(name, call))
             return pb.WatchConnectorsResponse(connector=pb.Connector(name=name), removed=True)
 
         with self._hub.watch_configs() as changed:
             async for response in follow(changed, call.may_see, self._view, self._reads, show):
                 yield response or pb.WatchConnectorsResponse(synced=True)
+
+    def _shown(self, name: str, call: AdminCall) -> pb.Connector:
+        return self._views.connector(name, show_undefined=call.may_change(name))

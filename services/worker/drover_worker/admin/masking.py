@@ -7,10 +7,12 @@ from drover.config.resolution import only_placeholder_of
 from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
-from drover_worker.shell.known_plugins import KnownPlugins
+from drover_worker.shell.known_plugins import UNDEFINED_GROUP, KnownPlugins
 
 #: Settings that are never secret; if the plugin is unknown, all other settings are masked.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
+#: Settings for groups of topics, whose names a config defines; none is a secret.
+_TOPIC_CREATION = "topic.creation."
 
 
 class Masking:
@@ -21,10 +23,13 @@ class Masking:
         self._plugins = plugins
         self._providers = providers
 
-    def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
+    def masked(
+        self, config: ConfigMap, connector_config: ConfigMap, *, show_undefined: bool
+    ) -> dict[str, str]:
         """A connector's or task's config with its secrets masked.
 
-        If the plugin is unknown, everything but the common settings is masked.
+        ``show_undefined`` is whether to show settings that no plugin defines, which may be secrets
+        under any name. If the plugin is unknown, everything but the common settings is masked.
         """
         plugin = self._plugins.find(connector_config.get("connector.class", ""))
         types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
@@ -34,9 +39,13 @@ class Masking:
                 return False
             if key in types:
                 return types[key] == "PASSWORD"
-            if sounds_secret(key):
+            secret = self._plugins.is_secret_record_setting(key)
+            if secret or sounds_secret(key):
                 return True
-            return plugin is None and key not in _COMMON_KEYS
+            if key in _COMMON_KEYS:
+                return False
+            defined = secret is not None or key.startswith(_TOPIC_CREATION)
+            return plugin is None or not (defined or show_undefined)
 
         return {key: MASK if hidden(key, value) else value for key, value in config.items()}
 
@@ -47,9 +56,12 @@ def masked_default(key: engine_pb2.ConfigKey) -> str:
     return MASK if secret else key.default_value
 
 
-def masked_value(value: engine_pb2.ConfigValue) -> str:
-    """A validated value, masked if its setting is secret."""
+def masked_value(value: engine_pb2.ConfigValue, *, show_undefined: bool) -> str:
+    """A validated value, masked if its setting is secret or, unless ``show_undefined``, not
+    defined.
+    """
     secret = value.key.type == "PASSWORD" or sounds_secret(value.key.name)
+    secret = secret or (value.key.group == UNDEFINED_GROUP and not show_undefined)
     return MASK if secret and value.value else value.value
 
 

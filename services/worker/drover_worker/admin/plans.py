@@ -66,7 +66,7 @@ class ConnectorPlans:
         if present and response.changes:
             _, output = await self._schemas(present, pb.PlanConnectorConfigResponse())
             response.present_output_schemas.CopyFrom(output)
-        masked = self._views.masked(config, config)
+        masked = self._views.masked(config, config, show_undefined=True)
         response.plan_hash = plan_hash(name, masked, response)
         return response
 
@@ -92,8 +92,8 @@ class ConnectorPlans:
 
     def _changes(self, present: ConfigMap, config: ConfigMap) -> list[pb.SettingChange]:
         difference = ConfigDifference.between(present, config)
-        before = self._views.masked(present, present)
-        after = self._views.masked(config, config)
+        before = self._views.masked(present, present, show_undefined=True)
+        after = self._views.masked(config, config, show_undefined=True)
         keys = sorted([*difference.added, *difference.changed, *difference.removed])
         return [
             pb.SettingChange(name=key, before=before.get(key), after=after.get(key)) for key in keys

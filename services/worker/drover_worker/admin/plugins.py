@@ -102,7 +102,10 @@ class Plugins:
         missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
         not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
         # the cluster's violation includes this worker, so the engine's is left out
-        response = pb.ValidateConfigResponse() if missing and not_here else validation_view(answer)
+        shown = validation_view(
+            answer, show_undefined=call.may_change(config.get("name", "").strip())
+        )
+        response = pb.ValidateConfigResponse() if missing and not_here else shown
         for fault in missing:
             add_fault(response, CONNECTOR_CLASS, fault)
         return response

@@ -71,7 +71,9 @@ class ConnectorStatuses:
         """Return a page of a connector's tasks."""
         name = await self._reads.existing(request.name, call.deadline)
         tasks, token = take_page(
-            self._views.tasks(name), request.page_token, size_bytes=pb.TaskInfo.ByteSize
+            self._views.tasks(name, show_undefined=call.may_change(name)),
+            request.page_token,
+            size_bytes=pb.TaskInfo.ByteSize,
         )
         return pb.ListTasksResponse(tasks=tasks, next_page_token=token)
 

@@ -31,13 +31,15 @@ class ConnectorViews:
         """The values of connector.class of all connectors."""
         return {_class_of(entry.config or {}) for entry in self._context.view.connectors.values()}
 
-    def connector(self, name: str) -> pb.Connector:
+    def connector(self, name: str, *, show_undefined: bool) -> pb.Connector:
         """The message of an existing connector."""
         view = self._context.view
         entry = view.connectors[name]
         return pb.Connector(
             name=name,
-            config=self.masked(entry.config or {}, entry.config or {}),
+            config=self.masked(
+                entry.config or {}, entry.config or {}, show_undefined=show_undefined
+            ),
             type=encode_connector_type(self.type_of(entry.config or {})),
             target_state=TARGET_STATES.encode(entry.target_state),
             task_indexes=sorted(view.tasks(name)),
@@ -45,8 +47,10 @@ class ConnectorViews:
         )
 
     def find_connector(self, name: str) -> pb.Connector | None:
-        """The message of a connector; None if it does not exist."""
-        return self.connector(name) if name in self._context.view.connectors else None
+        """The message of a connector for a caller who changed it; None if it does not exist."""
+        if name not in self._context.view.connectors:
+            return None
+        return self.connector(name, show_undefined=True)
 
     def find_status(self, name: str) -> pb.ConnectorStatus | None:
         """A connector's status; None if it does not exist."""
@@ -61,18 +65,27 @@ class ConnectorViews:
             self._context.statuses,
         )
 
-    def tasks(self, name: str) -> list[pb.TaskInfo]:
+    def tasks(self, name: str, *, show_undefined: bool) -> list[pb.TaskInfo]:
         """A connector's tasks by index."""
         view = self._context.view
         connector_config = view.config(name) or {}
         return [
-            pb.TaskInfo(task=index, config=self.masked(config, connector_config))
+            pb.TaskInfo(
+                task=index,
+                config=self.masked(config, connector_config, show_undefined=show_undefined),
+            )
             for index, config in sorted(view.tasks(name).items())
         ]
 
-    def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
-        """A connector's or task's config with its secrets masked."""
-        return self._masking.masked(config, connector_config)
+    def masked(
+        self, config: ConfigMap, connector_config: ConfigMap, *, show_undefined: bool
+    ) -> dict[str, str]:
+        """A connector's or task's config with its secrets masked.
+
+        ``show_undefined``: also show settings that no plugin defines, for callers who may change
+        the connector.
+        """
+        return self._masking.masked(config, connector_config, show_undefined=show_undefined)
 
     def type_of(self, config: ConfigMap) -> str:
         """Either "source" or "sink"; empty if the plugin is unknown."""
@@ -125,9 +138,12 @@ def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
 
 
 def validation_view(
-    answer: engine_pb2.ConfigValidation | engine_pb2.Failure,
+    answer: engine_pb2.ConfigValidation | engine_pb2.Failure, *, show_undefined: bool
 ) -> pb.ValidateConfigResponse:
-    """The result of a validation: all violations, and the errors of each setting."""
+    """The result of a validation: all violations, and the errors of each setting.
+
+    ``show_undefined`` is as in ``ConnectorViews.masked``.
+    """
     violations = violations_of(answer)
     response = pb.ValidateConfigResponse(
         error_count=len(violations),
@@ -149,7 +165,7 @@ def validation_view(
                 for warning in value.warnings
             )
             if value.HasField("value"):
-                shown.value = masked_value(value)
+                shown.value = masked_value(value, show_undefined=show_undefined)
         response.skipped_checks.extend(
             pb.SkippedCheck(setting=each.setting, reason=each.reason)
             for each in answer.skipped_checks

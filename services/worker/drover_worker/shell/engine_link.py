@@ -274,7 +274,7 @@ class EngineLink:
                 )
                 for problem in report.plugins.problems:
                     _log.warning("a plugin could not be loaded", why=problem.message)
-                self.plugins.set_installed(report.plugins.plugins)
+                self.plugins.set_installed(report.plugins.plugins, report.plugins.record_settings)
         return self.plugins
 
     async def try_know_plugins(self, class_names: Iterable[str]) -> None:

@@ -4,8 +4,15 @@ from collections.abc import Iterable, Sequence
 
 from drover.api.engine.v1 import engine_pb2 as pb
 
-#: The group for settings that the class does not define.
-_UNDEFINED_GROUP = "Unknown"
+#: The group in validations of settings that the class does not define.
+UNDEFINED_GROUP = "Unknown"
+#: What Drover itself defines for each transform and predicate.
+_STEP_SETTINGS = frozenset(
+    {
+        *(("transforms", each) for each in ("type", "predicate", "negate")),
+        ("predicates", "type"),
+    }
+)
 
 
 class KnownPlugins:
@@ -18,6 +25,7 @@ class KnownPlugins:
         self._installed: dict[str, pb.Plugin] = {}
         self._validated: dict[str, pb.Plugin] = {}
         self._asked: set[str] = set()
+        self._record_settings: dict[tuple[str, str], bool] = {}
         #: Whether the current engine has listed its plugins.
         self.listed = False
         #: When the current engine started, in milliseconds since 1970; 0 without an engine.
@@ -32,18 +40,39 @@ class KnownPlugins:
         by_class = {plugin.class_name: plugin for plugin in self._installed.values()}
         return [plugin for _, plugin in sorted(by_class.items())]
 
-    def set_installed(self, plugins: Iterable[pb.Plugin]) -> None:
-        """Store the engine's plugin list."""
+    def set_installed(
+        self, plugins: Iterable[pb.Plugin], record_settings: Iterable[pb.RecordSetting] = ()
+    ) -> None:
+        """Store the engine's plugin list, and the settings of converters and transforms."""
         self._installed = {
             name: plugin for plugin in plugins for name in (plugin.class_name, *plugin.aliases)
         }
+        self._record_settings = {}
+        for each in record_settings:
+            place = (each.kind, each.name)
+            self._record_settings[place] = each.secret or self._record_settings.get(place, False)
         self.listed = True
+
+    def is_secret_record_setting(self, name: str) -> bool | None:
+        """Whether a connector's setting is a secret of a converter, transform or predicate; None if
+        none of them defines it.
+
+        If several define a setting with this name, it is a secret if it is one of any of them.
+        """
+        kind, _, rest = name.partition(".")
+        if kind in ("key", "value", "header"):
+            kind, _, rest = rest.partition(".")
+        else:
+            rest = rest.partition(".")[2]
+            if (kind, rest) in _STEP_SETTINGS:
+                return False
+        return self._record_settings.get((kind, rest))
 
     def learn(self, name: str, validation: pb.ConfigValidation) -> None:
         """Store the plugin of class ``name`` from a validation of its config."""
         if not validation.connector_type:
             return
-        keys = [value.key for value in validation.values if value.key.group != _UNDEFINED_GROUP]
+        keys = [value.key for value in validation.values if value.key.group != UNDEFINED_GROUP]
         self._validated[name] = pb.Plugin(
             class_name=name, type=validation.connector_type, config_keys=keys
         )

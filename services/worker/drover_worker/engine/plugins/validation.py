@@ -77,7 +77,23 @@ def encode_plugins(
         answer.problems.add(
             entry_point=_clean(problem.entry_point), message=_clean(problem.message)
         )
+    answer.record_settings.extend(_record_settings())
     return answer
+
+
+def _record_settings() -> Iterable[engine_pb2.RecordSetting]:
+    """The settings of converters, transforms and predicates; a failing config_def() is skipped."""
+    registries: list[tuple[str, ClassRegistry[Any]]] = [
+        ("converter", CONVERTERS),
+        ("transforms", TRANSFORMS),
+        ("predicates", PREDICATES),
+    ]
+    for kind, registry in registries:
+        for each in registry:
+            with suppress(Exception):
+                for key in each.config_def():
+                    secret = key.type is ConfigType.PASSWORD
+                    yield engine_pb2.RecordSetting(kind=kind, name=_clean(key.name), secret=secret)
 
 
 def validate(
