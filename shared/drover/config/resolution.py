@@ -205,6 +205,11 @@ class _Lookup:
         return value
 
 
+def without_placeholders(text: str, providers: Collection[str]) -> str:
+    """A text without the placeholders of known providers."""
+    return _PLACEHOLDER.sub(lambda match: "" if match[1] in providers else match[0], text)
+
+
 def only_placeholder_of(text: str, providers: Collection[str]) -> bool:
     """Whether a text consists of one placeholder of a known provider, and so contains no secret."""
     match = _PLACEHOLDER.fullmatch(text)

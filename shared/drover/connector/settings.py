@@ -1,6 +1,6 @@
 """The settings that all connectors have, and the validation of a whole config."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from drover.config.config_def import (
     ParsedConfig,
 )
 from drover.config.patterns import PatternTimeoutError, compiled_pattern, pattern_fault
+from drover.config.url_passwords import has_url_password, url_password_fault
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ERROR_SETTINGS, error_faults
@@ -24,11 +25,12 @@ from drover.connector.exactly_once_settings import (
     exactly_once_faults,
 )
 from drover.connector.other_settings import OtherSettings, RawConfig, Translation
-from drover.connector.record_settings import record_config_def
+from drover.connector.record_settings import CONVERTER_SETTINGS, record_config_def
 from drover.connector.replay_settings import REPLAY_SETTINGS, replay_faults
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
+from drover.convert.registry import converter_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
 from drover.errors import Violation
 from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
@@ -272,6 +274,7 @@ def _faults_together(
     raw: RawConfig,
     own: Collection[str],
     config: Mapping[str, Any],
+    translated: RawConfig,
     *,
     use_systems: bool,
 ) -> list[Violation]:
@@ -284,11 +287,12 @@ def _faults_together(
         *replay_faults(config),
         *exactly_once_faults(connector_class, config),
     ]
+    of_urls = list(_url_faults(connector_class, translated, config))
     try:
         faults += _which_topics(connector_class, config)
         of_settings = list(connector_class.validate(config))
         own_are_valid = all(key.name in config for key in connector_class.config_def())
-        if use_systems and own_are_valid and not of_settings:
+        if use_systems and own_are_valid and not (of_settings or of_urls):
             of_settings += connector_class.check_systems(config)
         faults += of_settings
     except PatternTimeoutError as error:
@@ -297,8 +301,30 @@ def _faults_together(
         )
         faults.append(Violation(named, str(error)))
     reported = {each.field for each in faults}
-    others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))
+    others = (
+        _OTHERS.faults_of(raw, own),
+        connector_class.other_settings.faults_of(raw, own),
+        of_urls,
+    )
     return [*faults, *(each for found in others for each in found if each.field not in reported)]
+
+
+def _url_faults(
+    connector_class: type[Connector], translated: RawConfig, config: Mapping[str, Any]
+) -> Iterator[Violation]:
+    """Violations of settings with a password in a URL, where the connector or its converter has a
+    setting for it. Settings that are invalid themselves are skipped.
+    """
+    for name, text in translated.items():
+        if text is None or name not in config or not has_url_password(text):
+            continue
+        converter = next((each for each in CONVERTER_SETTINGS if name.startswith(f"{each}.")), None)
+        keys = connector_class.config_def()
+        if converter is not None:
+            keys = converter_config_def(converter, translated)
+        fault = url_password_fault(name, keys)
+        if fault is not None:
+            yield Violation(name, fault)
 
 
 def parse_config(
@@ -315,7 +341,9 @@ def parse_config(
     definition = full_config_def(connector_class, translation.config)
     parsed = definition.parse(translation.config)
     own = {key.name for key in definition}
-    together = _faults_together(connector_class, raw, own, parsed.values, use_systems=use_systems)
+    together = _faults_together(
+        connector_class, raw, own, parsed.values, translation.config, use_systems=use_systems
+    )
     faults = tuple(
         replace(each, field=translation.name_of(each.field))
         for each in (*parsed.violations, *together)
@@ -336,7 +364,7 @@ def validate_config(
     parsing = definition.parse(translation.config)
     faults: dict[str, list[str]] = {}
     for violation in _faults_together(
-        connector_class, raw, own, parsing.values, use_systems=use_systems
+        connector_class, raw, own, parsing.values, translation.config, use_systems=use_systems
     ):
         faults.setdefault(violation.field, []).append(violation.description)
     values = [

@@ -6,7 +6,7 @@ MASK = "********"
 
 _SECRET_KEY = re.compile(
     r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas|user.?info|"
-    r"keystore.key$|key.pem$",
+    r"keystore.key$|key.pem$|\.headers?\.(?!converter)",
     re.IGNORECASE,
 )
 

@@ -1,3 +1,5 @@
+import pytest
+
 from drover.api.engine.v1 import engine_pb2
 from drover.model.config import ConfigSnapshot
 from drover.model.secrets import MASK
@@ -94,6 +96,22 @@ def test_what_no_plugin_defines_is_shown_to_those_who_may_change_it_only() -> No
     assert masked == {**SHOWN, **dict.fromkeys([*undefined, "value.converter.login"], MASK)}
     masked = views().masked(config, config, show_undefined=True)
     assert masked == {**SHOWN, **undefined, "value.converter.login": MASK}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("db://ann:s3cret@host", False),
+        ("jdbc:db://host/x?password=s3cret", False),
+        ("db://ann:${other:/a:b}@host", False),
+        ("db://ann:${file:/run/secrets/db:password}@host", True),
+        ("db://ann@host", True),
+    ],
+)
+def test_a_url_with_a_password_is_masked_under_any_name(url: str, shown: bool) -> None:
+    config = {"connector.class": "Source", "url": url}
+    masked = views().masked(config, config, show_undefined=True)
+    assert masked["url"] == (url if shown else MASK)
 
 
 def test_a_validated_value_that_no_plugin_defines_is_masked_too() -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Collection
 
 from drover.api.engine.v1 import engine_pb2
-from drover.config.resolution import only_placeholder_of
+from drover.config.resolution import only_placeholder_of, without_placeholders
+from drover.config.url_passwords import has_url_password
 from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
@@ -37,14 +38,18 @@ class Masking:
         def hidden(key: str, value: str) -> bool:
             if only_placeholder_of(value, self._providers):
                 return False
+            if has_url_password(without_placeholders(value, self._providers)):
+                return True  # a plugin's own setting for a URL
             if key in types:
                 return types[key] == "PASSWORD"
             secret = self._plugins.is_secret_record_setting(key)
-            if secret or sounds_secret(key):
+            if secret is not None:
+                return secret
+            if sounds_secret(key):
                 return True
             if key in _COMMON_KEYS:
                 return False
-            defined = secret is not None or key.startswith(_TOPIC_CREATION)
+            defined = key.startswith(_TOPIC_CREATION)
             return plugin is None or not (defined or show_undefined)
 
         return {key: MASK if hidden(key, value) else value for key, value in config.items()}
@@ -61,6 +66,7 @@ def masked_value(value: engine_pb2.ConfigValue, *, show_undefined: bool) -> str:
     defined.
     """
     secret = value.key.type == "PASSWORD" or sounds_secret(value.key.name)
+    secret = secret or has_url_password(value.value)
     secret = secret or (value.key.group == UNDEFINED_GROUP and not show_undefined)
     return MASK if secret and value.value else value.value
 

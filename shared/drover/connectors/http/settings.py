@@ -1,6 +1,6 @@
 """The common settings of HttpSource and HttpSink, with Aiven's names where they exist."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OneOf,
+    Password,
     Violation,
     visible_when,
 )
@@ -79,7 +80,7 @@ class HttpSettings:
             client_secret=_secret(config[CLIENT_SECRET]),
             scope=config[SCOPE],
             client_in_body=config[CLIENT_MODE] == "url",
-            headers=tuple(_header(each) for each in config[HEADERS] or ()),
+            headers=tuple(_headers(_secret(config[HEADERS]) or "")),
             timeout_s=config[TIMEOUT_S],
             max_retries=config[MAX_RETRIES],
             backoff_ms=config[BACKOFF_MS],
@@ -115,17 +116,20 @@ def _secret(value: Any) -> str | None:
     return value.value if value else None
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not name.strip().isascii():
-        raise ValueError(f"must have headers as name:value, not {name[:40]!r}")
-    return name.strip(), value.strip()
+def _headers(text: str) -> list[tuple[str, str]]:
+    """The headers in a list separated by commas; a fault must not show the secrets in it."""
+    found = []
+    for number, item in enumerate(text.split(",") if text.strip() else (), start=1):
+        name, colon, value = item.partition(":")
+        if not colon or not name.strip() or not name.strip().isascii():
+            raise ValueError(f"must have headers as name:value; item {number} is none")
+        found.append((name.strip(), value.strip()))
+    return found
 
 
-def _headers_fault(items: Sequence[str]) -> str | None:
+def _headers_fault(text: Password) -> str | None:
     try:
-        for each in items:
-            _header(each)
+        _headers(text.value)
     except ValueError as error:
         return str(error)
     return None
@@ -196,8 +200,8 @@ HTTP_SETTINGS = ConfigDef(
     ),
     _key(
         HEADERS,
-        "Additional headers of each request, as name:value.",
-        ConfigType.LIST,
+        "Additional headers of each request, as name:value, comma-separated.",
+        ConfigType.PASSWORD,
         validator=Check(_headers_fault),
     ),
     _key(

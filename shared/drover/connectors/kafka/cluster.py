@@ -50,6 +50,7 @@ _SECRETS = (
     "sasl.jaas.config",
     "sasl.password",
     "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
     "sasl.oauthbearer.client.credentials.client.secret",
     "ssl.key.password",
     "ssl.key.pem",

@@ -11,6 +11,7 @@ from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution, placeholder_providers
 from drover.config.secret_texts import SecretTexts
+from drover.config.url_passwords import URL_PASSWORD_FAULT
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector, Guarantee
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
@@ -188,7 +189,8 @@ def _as_written(
             value.warnings[:] = []
             value.recommended_values[:] = []
             if value.errors:
-                value.errors[:] = [_RESOLVED_FAULT]
+                shown = [each for each in value.errors if each.startswith(URL_PASSWORD_FAULT)]
+                value.errors[:] = shown or [_RESOLVED_FAULT]
         fault = faults.pop(f'config["{name}"]', None)
         if fault is not None:
             value.errors[:] = [fault]
