@@ -10,7 +10,7 @@ from tests.support.repository import REPOSITORY
 
 _SECRET = re.compile(
     r"(password|secret|secret-access-key|token|credential|credentials\.json|authorization"
-    r"|jaas\.config|\.pem|\.key|account-key|connection-string)$"
+    r"|jaas\.config|oauthbearer\.config|headers\.additional|\.pem|\.key|account-key|connection-string)$"
 )
 _ROW = re.compile(
     r"^\| (?P<names>\[`.*?) \| .* \| (?P<embedded>[^|]*) \| (?P<kafka>[^|]*) \|$", re.M

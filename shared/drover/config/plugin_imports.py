@@ -53,7 +53,8 @@ class PluginImports:
     def run(self, name: str, load: Callable[[], ResultT]) -> ResultT:
         """Call ``load``, which imports the plugin ``name``, while no other import runs.
 
-        If it fails, the modules that it left half-imported are dropped: the next call starts anew.
+        If it fails, the modules that it left half-imported are dropped: the next call imports them
+        again.
 
         Raises:
             PluginImportHangsError: An earlier import of this plugin has exceeded the limit.

@@ -52,8 +52,8 @@ class ConfigProvider(ABC):
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """``settings`` are the provider's settings in DROVER_CONFIG_PROVIDERS, without those of
-        every provider: ``class`` and ``connectors``.
+        """``settings`` are the provider's settings in DROVER_CONFIG_PROVIDERS, without the
+        settings that every provider has: ``class`` and ``connectors``.
 
         Raises:
             ConfigProviderError: A setting is missing, invalid or unknown.

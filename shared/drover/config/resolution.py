@@ -122,7 +122,7 @@ class ConfigResolver:
                 resolved[key] = _PLACES.sub(lookup.value, raw) if "${" in raw else raw
                 if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
                     raise ConfigProviderError(
-                        "is a setting of workers, not of connectors: whoever operates the workers "
+                        "is a setting of workers, not of connectors: the operator of the workers "
                         "defines providers with DROVER_CONFIG_PROVIDERS"
                     )
                 if resolved[key] != raw and (key in _READ_RAW or key.startswith(_RESTART)):
@@ -146,7 +146,7 @@ class ConfigResolver:
         if not may_use(patterns, connector):
             raise ConfigProviderError(
                 f"connector {connector!r} may not use config provider {name!r}, which "
-                f"DROVER_CONFIG_PROVIDERS limits to {', '.join(patterns)}: whoever operates the "
+                f"DROVER_CONFIG_PROVIDERS limits to {', '.join(patterns)}: the operator of the "
                 "workers can change that"
             )
         found = self._providers.get(name)
@@ -178,7 +178,7 @@ class _Lookup:
         if not self._resolver.known(name):
             if _PROVIDER_NAME.fullmatch(name):
                 raise ConfigProviderError(
-                    f"{placeholder}: this worker has no config provider {name!r}: whoever operates "
+                    f"{placeholder}: this worker has no config provider {name!r}: the operator of "
                     "the workers defines it with DROVER_CONFIG_PROVIDERS"
                 )
             return placeholder
