@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
+.PHONY: help setup lock proto wheels run up down kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,12 +21,13 @@ check-java: setup
 
 PROJECTS := shared services/coordinator services/config-store services/status-store services/worker
 
-$(VENV)/.installed: pyproject.toml constraints.txt $(PROJECTS:=/pyproject.toml) | check-python
+$(VENV)/.installed: pyproject.toml requirements.lock $(PROJECTS:=/pyproject.toml) | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what Drover needs into $(VENV) (a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
-	  --editable 'shared[spark,jdbc,postgres,lakehouse,objects,http,avro,protobuf,sql]' $(patsubst %,--editable %,$(filter services/%,$(PROJECTS)))
+	@$(BIN)/python deploy/needed.py requirements.lock pip setuptools hatchling editables > $(VENV)/tools.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: --requirement $(VENV)/tools.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation $(patsubst %,--editable %,$(PROJECTS))
 	@touch $@
 
 $(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.proto')
@@ -39,7 +40,7 @@ proto: $(VENV)/.installed ## generate the gRPC stubs
 
 wheels: setup ## build every distribution into dist/
 	@rm -rf dist
-	@for each in $(PROJECTS); do $(BIN)/python -m build --wheel --quiet --outdir dist $$each || exit 1; done
+	@for each in $(PROJECTS); do $(BIN)/python -m build --wheel --no-isolation --quiet --outdir dist $$each || exit 1; done
 	@ls dist
 
 run: setup check-java ## the main job: real data through a whole cluster, with workers killed on the way
@@ -103,6 +104,9 @@ PLANT ?=
 simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item tells more), SEEDS=n FIRST_SEED=n runs many; KAFKA=1 on brokers
 	@$(BIN)/python -m simulation --plant '$(PLANT)' $(if $(KAFKA),--kafka) $(if $(SEED),--seed $(SEED) \
 	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
+
+lock: ## write requirements.lock: the digests of the versions in constraints.txt, which .venv must have
+	@$(BIN)/python -m deploy.lock
 
 clean: ## remove the virtual environment, the stubs and all caches
 	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .bench-dlt .spark-classes

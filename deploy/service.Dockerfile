@@ -1,16 +1,17 @@
 # Coordinator, config store, status store and the drover command; without Java and Spark.
 #   docker build --file deploy/service.Dockerfile --tag drover-service .
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
 WORKDIR /src
-COPY constraints.txt LICENSE ./
-RUN pip install --no-cache-dir --constraint constraints.txt build grpcio-tools mypy-protobuf
+COPY requirements.lock deploy/needed.py LICENSE ./
+RUN python needed.py requirements.lock build grpcio-tools hatchling mypy-protobuf > needed.txt \
+ && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement needed.txt
 COPY protos protos
 COPY shared shared
 COPY services services
 RUN python protos/generate.py \
- && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
+ && for each in shared services/*; do python -m build --wheel --no-isolation --outdir /wheels "$each" || exit 1; done
 # the stage above is identical in service.Dockerfile and worker.Dockerfile, so the images share its wheels
 
 # dependencies get their own layer, because they change less often than the wheels
@@ -18,9 +19,9 @@ FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv --without-pip /opt/drover
-COPY constraints.txt deploy/needed.py shared/pyproject.toml ./
-RUN python needed.py pyproject.toml > needed.txt \
- && pip --python /opt/drover/bin/python install --no-cache-dir --constraint constraints.txt --requirement needed.txt
+COPY requirements.lock deploy/needed.py shared/pyproject.toml ./
+RUN python needed.py requirements.lock pyproject.toml > needed.txt \
+ && pip --python /opt/drover/bin/python install --no-cache-dir --require-hashes --only-binary :all: --requirement needed.txt
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 1000 --create-home drover \

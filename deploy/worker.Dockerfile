@@ -1,16 +1,17 @@
 # A worker: the herder and its Spark engine, with Java and Spark's jars.
 #   docker build --file deploy/worker.Dockerfile --tag drover-worker .
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
 WORKDIR /src
-COPY constraints.txt LICENSE ./
-RUN pip install --no-cache-dir --constraint constraints.txt build grpcio-tools mypy-protobuf
+COPY requirements.lock deploy/needed.py LICENSE ./
+RUN python needed.py requirements.lock build grpcio-tools hatchling mypy-protobuf > needed.txt \
+ && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement needed.txt
 COPY protos protos
 COPY shared shared
 COPY services services
 RUN python protos/generate.py \
- && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
+ && for each in shared services/*; do python -m build --wheel --no-isolation --outdir /wheels "$each" || exit 1; done
 # the stage above is identical in service.Dockerfile and worker.Dockerfile, so the images share its wheels
 
 # dependencies get their own layer, because they change less often than the wheels
@@ -18,9 +19,12 @@ FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv --without-pip /opt/drover
-COPY constraints.txt deploy/needed.py shared/pyproject.toml ./
-RUN python needed.py pyproject.toml spark jdbc postgres lakehouse objects http avro protobuf sql > needed.txt \
- && pip --python /opt/drover/bin/python install --no-cache-dir --constraint constraints.txt --requirement needed.txt
+COPY requirements.lock deploy/needed.py shared/pyproject.toml ./
+# pyspark has no wheel: setuptools, with its digest, builds one
+RUN python needed.py requirements.lock setuptools > tools.txt \
+ && python needed.py requirements.lock 'pyproject.toml[spark,jdbc,postgres,lakehouse,objects,http,avro,protobuf,sql]' > needed.txt \
+ && for each in tools needed; do pip --python /opt/drover/bin/python install --no-cache-dir --require-hashes \
+    --no-build-isolation --requirement "$each.txt" || exit 1; done
 
 FROM ${PYTHON_IMAGE}
 RUN apt-get update \

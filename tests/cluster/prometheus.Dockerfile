@@ -1,5 +1,5 @@
 # Prometheus from Debian's packages, called as the image that docker-compose.yml names is.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends prometheus \

@@ -1,5 +1,5 @@
 # PostgreSQL from Debian's packages, for change capture: a database `shop`, user and password drover.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends postgresql \

@@ -19,7 +19,7 @@ from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until
 
 #: As in the Dockerfiles.
-BASE_IMAGE = "python:3.11-slim-bookworm"
+BASE_IMAGE = "python:3.11.14-slim-bookworm"
 COMPOSE_FILES = ("docker-compose.yml", "tests/cluster/compose.yml")
 #: The build downloads Spark.
 BUILD_MAX_S = 3600

@@ -168,9 +168,9 @@ def test_the_images_hold_what_they_start() -> None:
         for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
             for source in sources.split():
                 assert (ROOT / source).exists(), f"{source} is copied but not there"
-        assert text.count("--constraint") == 2
-        extras = re.findall(r"needed.py pyproject.toml(.*) > ", text)
-        assert extras == [""] if text is service else set(extras[0].split()) == every_extra()
+        assert text.count("--require-hashes") == 2
+        (extras,) = re.findall(r"pyproject\.toml(?:\[(.*)\]')? > ", text)
+        assert extras == "" if text is service else set(extras.split(",")) == every_extra()
     assert "java" not in service.partition("\n")[2].lower()
     assert '"drover_worker"' in worker
 
