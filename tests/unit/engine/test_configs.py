@@ -151,6 +151,15 @@ def test_a_validated_config_shows_what_was_written(configs: EngineConfigs, file:
     assert SECRET not in str(report)
 
 
+def test_a_placeholder_in_a_url_is_told_where_it_belongs(
+    configs: EngineConfigs, file: Path
+) -> None:
+    written = config(file, fail=f"db://ann:${{file:{file}:password}}@host")
+    values = validate(PluginRegistry(lambda: ()), configs.resolve_connector(written)).values
+    (errors,) = [list(each.errors) for each in values if each.key.name == "fail"]
+    assert errors == ["must not contain a password: set it as password"]
+
+
 FORMS = (
     SECRET,
     SECRET.upper(),
