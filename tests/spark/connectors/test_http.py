@@ -99,7 +99,7 @@ def test_what_fails_for_the_moment_is_asked_again(pipeline: Pipeline) -> None:
         lambda _: Reply({"data": []}) if len(api.requests) < 2 else Reply(status=500)
     ) as api:
         failing = pipeline.start_source(HttpSource, source(api, **{"max.retries": "2"}))
-        with pytest.raises(Exception, match="answers 500; failed after 3 attempts"):
+        with pytest.raises(Exception, match=r"answers 500 \(.*\); failed after 3 attempts"):
             run_until(failing, lambda: False)
         assert len(api.requests) == 1 + 3
 
@@ -139,7 +139,7 @@ def test_records_that_are_refused_are_dead_letters(pipeline: Pipeline) -> None:
 
     with running_api(answer) as target:
         raw = {"name": "sink", "topics": "rows", "http.url": target.url}
-        with pytest.raises(Exception, match="answers 422: no seven"):
+        with pytest.raises(Exception, match=r"answers 422 \(.*8 bytes\)"):
             pipeline.start_sink(HttpSink, raw).run_until_idle()
         more = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
         pipeline.start_sink(HttpSink, raw | more).run_until_idle()
