@@ -52,7 +52,7 @@ _POSIX = {
     "Alnum": "0-9a-zA-Z", "Punct": r"!-\/:-@\[-`\{-\~", "Graph": r"!-\~", "Print": r" -\~",
     "Blank": " \t", "Cntrl": "\x00-\x1f\x7f", "XDigit": "0-9a-fA-F", "Space": " \t\n\x0b\f\r",
 }  # fmt: skip
-#: Java's binary properties as those of ``regex``.
+#: The expressions of ``regex`` for Java's binary properties.
 _BINARY = {
     "IsAlphabetic": r"\p{Alphabetic}", "IsLetter": r"\p{L}", "IsUppercase": r"\p{Uppercase}",
     "IsLowercase": r"\p{Lowercase}", "IsTitlecase": r"\p{Lt}", "IsDigit": r"\p{Nd}",

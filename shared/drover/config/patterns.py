@@ -1,7 +1,7 @@
 """Regular expressions in configs: Java's syntax, and a limit of the time of each call.
 
 RE2 matches where its syntax suffices: it takes time in proportion to the text. Otherwise the
-package ``regex`` matches. It ends a call at the limit, and other threads run meanwhile.
+package ``regex`` matches. It ends a call at the limit, and other threads run during the call.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -145,7 +145,7 @@ def patterns_fault(texts: Iterable[str]) -> str | None:
 
 
 def whole_matcher(source: str, shown: str) -> Callable[[str], bool]:
-    """A function that tells whether a whole text matches; it raises PatternTimeoutError.
+    """A function that returns whether a whole text matches; it raises PatternTimeoutError.
 
     Args:
         source: A pattern in the syntax of ``re``, such as the translation of a glob.

@@ -18,7 +18,7 @@ from drover.transform.field_path import parse_path
 #: The setting of FieldMatches for each operator.
 _OPERATORS = {"!=": "equals", ">=": "min", "<=": "max", "=": "equals", "~": "pattern"}
 _STRICT = {">": "min", "<": "max"}
-# possessive: texts come from any caller, and attempts to divide them anew would take too long
+# possessive: any caller can send a text, and trying each way to divide it would take too long
 _CONDITION = re.compile(r"((?:`[^`]*+`|[^=!<>~`])++)(!=|>=|<=|=|~|>|<)(.*)", re.DOTALL)
 _NONE = dict.fromkeys(("equals", "in", "pattern", "min", "max"))
 

@@ -7,7 +7,13 @@ import pytest
 
 from drover.config import patterns
 from drover.config.java_syntax import PATTERN_MAX_CHARS, translated
-from drover.config.patterns import Pattern, PatternTimeoutError, any_matches, patterns_fault
+from drover.config.patterns import (
+    Pattern,
+    PatternTimeoutError,
+    any_matches,
+    patterns_fault,
+    whole_matcher,
+)
 from tests.support.each import check_each
 from tests.support.transform_corpus.harness import JavaAnswer, java_answers
 
@@ -138,3 +144,10 @@ def test_lists_of_patterns() -> None:
     assert str(patterns_fault(["a", "("])).startswith(
         "must be a regular expression (Java syntax): '('"
     )
+
+
+def test_other_patterns_have_the_limit_under_the_name_that_users_know() -> None:
+    assert whole_matcher("(?:[^/]+/)*x", "s3://b/**/x")("a/b/x")
+    assert not whole_matcher("(?:[^/]+/)*x", "s3://b/**/x")("a/b/y")
+    with pytest.raises(PatternTimeoutError, match=r"'s3://b/\*'"):
+        whole_matcher(_HOSTILE, "s3://b/*")(_TEXT)

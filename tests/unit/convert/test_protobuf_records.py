@@ -261,7 +261,7 @@ def test_fields_found_one_by_one_are_those_of_steps_across_messages(
     rows: list[dict[str, Any]], noise: list[bytes]
 ) -> None:
     whole = [made(row).SerializeToString() for row in rows]
-    # fields that are there several times, and lists that are packed and not packed
+    # repeated fields of all kinds, and lists that are packed and not packed
     raw = [*whole, b"".join(whole), b"\xa0\x01\x09".join(whole), *noise]
     schema = connect_schema(ROW, PLAIN)
     outcomes: list[Any] = []
@@ -283,7 +283,7 @@ def test_fields_found_one_by_one_are_those_of_steps_across_messages(
     [
         b"\xa0\x01\x09",  # an element of ``numbers`` that is not packed
         b"\x20\x05",  # one number again and again
-        b"\xc0\x3e\x05\xc8\x3e\x05",  # unknown fields in turn
+        b"\xc0\x3e\x05\xc8\x3e\x05",  # alternating unknown fields
     ],
 )
 def test_a_message_with_many_fields_is_read_in_few_steps(

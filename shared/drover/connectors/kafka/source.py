@@ -15,6 +15,7 @@ from drover.connector import (
     ConnectorContext,
     OffsetChange,
     OffsetForm,
+    PatternTimeoutError,
     RetriableError,
     SourceBatch,
     SourceConnector,
@@ -321,7 +322,7 @@ class KafkaSource(SourceConnector):
         while not self._stopping.wait(self._config[REFRESH_S]):
             try:
                 found = self._find()
-            except (ClusterError, RetriableError) as error:
+            except (ClusterError, RetriableError, PatternTimeoutError) as error:
                 _log.warning("checking for new topics failed: %s", error)
                 continue
             if found != self._found:

@@ -2,8 +2,8 @@
 
 All records of a batch that have one schema are read together: for every field of the schema there
 is one step, which reads it of all records at once and moves the place in each behind it. Items of
-arrays and maps are read in the same way, the first items of all records and so on, as long as
-there are enough records for that; else all items of a record are (see ``items``).
+arrays and maps are read in the same way, the first items of all records and so on, while enough
+records have further items; then ``items`` finds the remaining items of each record.
 """
 
 from functools import cached_property, partial
@@ -23,9 +23,9 @@ from drover.record.schema import Schema, Type, arrow_type
 
 #: Behind the last record, so that no number is read from behind the data.
 _SPARE_BYTES = 16
-#: Items without bytes, as those without fields, that a record may have besides one for each byte.
+#: A record may have one item for each byte, and this number of further items, which have no bytes.
 _EMPTY_ITEMS_MAX = 1_000
-#: A step that reads items of several records takes as long as this many found one by one.
+#: A step that reads items of several records takes the time in which ``items`` finds this number.
 _STEP_ITEMS = 64
 _FIXED_WIDTH = {"boolean": 1, "float": 4, "double": 8}
 _refuse = partial(refuse, "Avro")

@@ -13,7 +13,7 @@ import numpy as np
 
 from drover.convert.avro.schemas import AvroSchema, kind_of
 
-#: The place behind a value that begins at a place and ends before another.
+#: From the place of a value and the end of its record, the place behind the value.
 Skip = Callable[[int, int], int]
 _WIDTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS = frozenset(("int", "long", "enum"))

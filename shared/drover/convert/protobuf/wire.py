@@ -22,7 +22,8 @@ _WIDTHS = {FIXED64: 8, FIXED32: 4}
 #: Behind the last message, so that no number is read from behind the data.
 _SPARE_BYTES = 16
 _VARINT_MAX_BYTES = 10
-#: A step takes as long as so many fields that are found one by one; each message adds a part.
+#: A step takes the time in which this number of fields is found one by one; every 64 messages of
+#: the batch add the time of one field.
 _STEP_FIELDS, _STEP_MESSAGES = 64, 64
 _NO_TAG = np.iinfo(np.int64).max
 _NUMBER_MAX = 2**29 - 1

@@ -97,7 +97,7 @@ def memory_limit() -> Iterator[None]:
 
 
 def _address_space_bytes() -> int | None:
-    """The size of the process's address space; None where the system does not tell it."""
+    """The size of the process's address space; None where the system has no such file."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     return None
