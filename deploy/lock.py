@@ -46,7 +46,7 @@ def pins(text: str) -> dict[str, str]:
 
 def markers(pyprojects: Iterable[Path]) -> dict[str, str]:
     """The environment markers of direct requirements, by the normalized names of packages."""
-    found = {}
+    found: dict[str, str] = {}
     for each in pyprojects:
         content = tomllib.loads(each.read_text(encoding="utf-8"))
         groups = [
@@ -69,7 +69,8 @@ def digests(collector: LinkCollector, name: str, version: str) -> list[str]:
     found = set()
     for place in collector.search_scope.get_index_urls_locations(name):
         try:
-            links = parse_links(collector.fetch_response(Link(place)))
+            page = collector.fetch_response(Link(place))
+            links = list(parse_links(page)) if page is not None else []
             wanted = [each for each in links if _version_of(each) == Version(version)]
         except PipError as error:
             raise LockError(f"{name}: the index cannot be read: {error}") from error
@@ -92,7 +93,7 @@ def needs(name: str, pinned: Mapping[str, str]) -> Iterator[str]:
         if canonicalize_name(requirement.name) not in pinned:
             continue
         extras = re.findall(r"""extra\s*==\s*["']([^"']+)""", str(requirement.marker or ""))
-        shown = canonicalize_name(requirement.name)
+        shown: str = canonicalize_name(requirement.name)
         if requirement.extras:
             shown += f"[{','.join(sorted(requirement.extras))}]"
         for extra in extras or ["always"]:
@@ -108,7 +109,7 @@ def lock(root: Path) -> str:
         LockError: The index or the environment lacks a version.
     """
     pinned = pins((root / CONSTRAINTS).read_text(encoding="utf-8"))
-    known = {canonicalize_name(name): version for name, version in pinned.items()}
+    known: dict[str, str] = {canonicalize_name(name): version for name, version in pinned.items()}
     conditions = markers([root / "pyproject.toml", *root.glob("s*/**/pyproject.toml")])
     command = create_command("install")
     options, _ = command.parse_args([])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,8 @@ def faults_of(own: OwnTopic, topic: str) -> list[str]:
         "file": "/f",
         "offsets.storage.topic": topic,
     }
-    plane = KafkaPlane(own.storage, staging_directory=own.directory)
-    answer = validate(PluginRegistry(), Resolution(config, config), plane=plane)
+    opened = partial(KafkaPlane, own.storage, staging_directory=own.directory)
+    answer = validate(PluginRegistry(), Resolution(config, config), open_plane=opened)
     return [error for value in answer.values for error in value.errors]
 
 

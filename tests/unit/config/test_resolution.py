@@ -144,14 +144,14 @@ def test_what_workers_read_themselves_cannot_come_from_a_provider(
     "text", ["${" * 150_000, "${" * 150_000 + "}", "${vault" * 50_000, "${vault:" * 50_000]
 )
 def test_texts_that_only_begin_like_placeholders_stay(resolver: ConfigResolver, text: str) -> None:
-    assert resolver.resolve({"a": text}).config == {"a": text}
+    assert resolver.resolve({"a": text}, "c").config == {"a": text}
     assert placeholder_providers(text) == set()
 
 
 def test_a_placeholder_may_follow_a_text_that_only_begins_like_one(
     resolver: ConfigResolver,
 ) -> None:
-    found = resolver.resolve({"a": "${b} ${vault:db:user} ${vault"}).config["a"]
+    found = resolver.resolve({"a": "${b} ${vault:db:user} ${vault"}, "c").config["a"]
     assert found.startswith("${b} ")
     assert "vault:db" not in found
 

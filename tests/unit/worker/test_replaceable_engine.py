@@ -22,6 +22,7 @@ class StubEngine:
     def __init__(self, on_report: ReportHandler, on_exit: ExitHandler) -> None:
         self.on_report, self._on_exit = on_report, on_exit
         self.process_id: int | None = 1
+        self.stall = ""
         self.started: list[int] = []
         self.stopped: list[int] = []
         self.sent: list[int] = []

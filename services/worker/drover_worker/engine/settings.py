@@ -140,7 +140,7 @@ class EngineSettings:
         return "" if isinstance(self.storage, EmbeddedStorage) else self.not_exactly_once
 
     def policy_variables(self) -> dict[str, str]:
-        """The environment of the engine and executors with the policies of files, hosts and clients."""
+        """The environment of engine and executors with the policies of connectors."""
         hosts = {} if self.allowed_hosts is None else {HOSTS_VARIABLE: self.allowed_hosts}
         return {
             # Spark drops a variable without a value
