@@ -1,4 +1,4 @@
-"""A validation gives its caller no rights of the worker, and harms nobody else."""
+"""A validation gives its caller no rights of the worker, and harms no other caller."""
 
 import asyncio
 from collections.abc import Mapping

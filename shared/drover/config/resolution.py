@@ -207,7 +207,7 @@ class _Lookup:
 
 def without_placeholders(text: str, providers: Collection[str]) -> str:
     """A text without the placeholders of known providers."""
-    return _PLACEHOLDER.sub(lambda match: "" if match[1] in providers else match[0], text)
+    return _PLACES.sub(lambda match: "" if match[1] in providers else match[0], text)
 
 
 def only_placeholder_of(text: str, providers: Collection[str]) -> bool:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from drover.policy.client_setting_lists import RULES, Allowed, Danger, Kind, Library
-from drover.policy.egress import AllowedHosts, ForbiddenHostError
+from drover.policy.egress import AllowedHosts
 from drover.policy.files import root_fault
 
 #: The environment variable of engine and executors with the policy.
@@ -173,10 +173,9 @@ def _file_fault(path: str) -> str | None:
 def _server_fault(value: str) -> str | None:
     hosts = AllowedHosts.of_worker()
     for host, port in servers_in(value):
-        try:
-            hosts.check(host, port, host)
-        except ForbiddenHostError as error:
-            return f"names a server that must not be used: {error}"
+        fault = hosts.fault(host, port)
+        if fault is not None:
+            return f"names a server that must not be used: {fault}"
     return None
 
 

@@ -43,7 +43,12 @@ def test_what_is_a_password_in_a_url(text: str, found: bool) -> None:
         ("JdbcSource", "connection.url", "jdbc:postgresql://a:s3cret@db/x", "connection.password"),
         ("JdbcSink", "connection.url", "mysql://db/x?password=s3cret", "connection.password"),
         ("IcebergSink", "iceberg.catalog.uri", "https://a:s3cret@h", "iceberg.catalog.password"),
-        ("IcebergSink", "iceberg.catalog.uri", "h://h?password=s3cret", "iceberg.catalog.password"),
+        (
+            "IcebergSink",
+            "iceberg.catalog.uri",
+            "https://h?password=s3cret",
+            "iceberg.catalog.password",
+        ),
         (
             *("IcebergSink", "iceberg.catalog.oauth2-server-uri", "https://a:s3cret@h"),
             "iceberg.catalog.password",

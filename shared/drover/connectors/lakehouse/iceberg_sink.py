@@ -205,6 +205,7 @@ def _property_faults(config: Mapping[str, Any]) -> list[Violation]:
     return [
         Violation(f"{CATALOG}.{name}", fault)
         for name, fault in client_setting_faults(Library.PYICEBERG, given)
+        if given[name]  # an empty value has no effect
     ]
 
 

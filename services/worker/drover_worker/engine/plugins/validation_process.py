@@ -17,14 +17,15 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
 from drover.api.engine.v1 import engine_pb2
-from drover.config.resolution import Resolution
+from drover.config.providers import ConfigProviderError
+from drover.config.resolution import ConfigResolver, Resolution
 from drover.connector.record_settings import with_worker_converters
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover_worker.engine import framing, process_tree
@@ -245,10 +246,11 @@ def _validated(
     config = dict(request.validate.config)
     try:
         if settings is None:
-            unresolved = with_worker_converters(config, request.converter_config)
+            closed = ConfigResolver({name: {} for name in request.providers}, _closed_provider)
+            written = with_worker_converters(config, request.converter_config)
             found = validate(
                 plugins,
-                Resolution(unresolved, unresolved),
+                closed.resolve(written, config.get("name", "")),
                 not_exactly_once=request.not_exactly_once,
                 use_systems=False,
             )
@@ -263,6 +265,12 @@ def _validated(
     except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
         return answers.failure_of(0, WHAT, Raised(error))
     return engine_pb2.EngineReport(validation=found)
+
+
+def _closed_provider(name: str, settings: Mapping[str, str]) -> NoReturn:
+    """A provider that gives nothing, so that only placeholders of unknown ones are checked."""
+    del name, settings
+    raise ConfigProviderError("is not resolved")
 
 
 def _keep_only(kept: int) -> None:
