@@ -171,6 +171,8 @@ def _file_fault(path: str) -> str | None:
 
 
 def _server_fault(value: str) -> str | None:
+    if value.strip().lower().startswith("file:"):
+        return "must be the address of a server, not a file"
     hosts = AllowedHosts.of_worker()
     for host, port in servers_in(value):
         fault = hosts.fault(host, port)

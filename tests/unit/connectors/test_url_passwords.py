@@ -31,6 +31,10 @@ SECRET = "s3cret"
         ("s3://bucket/a:b", False),
         ("SELECT * FROM users WHERE password=1", False),
         ("host:9092,other:9092", False),
+        ("x" * 1_000_000, False),
+        ("http://" + "a:" * 500_000, False),
+        ("://" * 300_000, False),
+        ("http://a?" + "?pwd" * 200_000, False),
     ],
 )
 def test_what_is_a_password_in_a_url(text: str, found: bool) -> None:

@@ -19,6 +19,7 @@ from drover.connector import (
     Violation,
     visible_when,
 )
+from drover.policy import egress
 from drover.policy.egress import AllowedHosts
 from drover.policy.foreign_errors import shown_url
 
@@ -109,7 +110,7 @@ def url_fault(url: str) -> str | None:
         return f"must be a URL such as https://api.example.com/orders, not {shown_url(url)[:200]!r}"
     if parts.password or parts.username:
         return f"must not contain a password: set {AUTHORIZATION}={BASIC}"
-    return None
+    return egress.url_fault(url)
 
 
 def _secret(value: Any) -> str | None:

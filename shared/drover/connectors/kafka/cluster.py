@@ -131,6 +131,10 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
     ]
 
 
+#: Conversion reads the files that these settings name.
+_STORES = ("ssl.truststore.", "ssl.keystore.")
+
+
 def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]:
     """The librdkafka settings from all settings below the prefixes; later prefixes take precedence.
 
@@ -164,12 +168,28 @@ def _with_checked_servers(client: dict[str, str]) -> dict[str, str]:
 
 
 def client_faults(config: Mapping[str, Any], *prefixes: str) -> list[Violation]:
-    """All settings below the prefixes that connectors must not set."""
-    return [
+    """All settings below the prefixes that connectors must not set, or that have no counterpart."""
+    faults = [
         Violation(prefix + name, fault)
         for prefix in prefixes
         for name, fault in client_setting_faults(Library.LIBRDKAFKA, _below(config, prefix))
     ]
+    return faults or _java_faults(config, prefixes)
+
+
+def _java_faults(config: Mapping[str, Any], prefixes: Sequence[str]) -> list[Violation]:
+    """The first setting of Java's clients without a counterpart; reads no files."""
+    java: dict[str, str] = {}
+    for prefix in prefixes:
+        java |= _below(config, prefix)
+    try:
+        librdkafka_settings({n: v for n, v in java.items() if not n.startswith(_STORES)})
+    except ValueError as error:
+        name, _, text = str(error).partition(" ")
+        name = name.rstrip(":")
+        owner = next((each for each in reversed(prefixes) if each + name in config), prefixes[0])
+        return [Violation(owner + name, text)]
+    return []
 
 
 def _below(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
