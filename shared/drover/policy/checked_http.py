@@ -6,6 +6,7 @@ checked likewise.
 """
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from drover.policy.egress import AllowedHosts, ForbiddenHostError
@@ -55,13 +56,43 @@ def restrict_client(client: Any, allowed: AllowedHosts | None = None) -> None:
     client._mounts.clear()  # proxies
 
 
-def refuse_encoded(client: Any) -> None:
-    """Make a client reject compressed responses, which it would unpack without a limit."""
+def bound_responses(client: Any, max_bytes: int) -> None:
+    """Make a client reject responses of more than ``max_bytes``, and compressed ones: it would
+    unpack them without a limit.
+    """
     client.headers["accept-encoding"] = "identity"
-    client.event_hooks["response"].append(_refuse_encoded)
+
+    def bound(response: Any) -> None:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            response.close()
+            raise ConnectionError("the response is compressed although that was not asked for")
+        response.stream = _BoundedStream.of(response.stream, max_bytes)
+
+    client.event_hooks["response"].append(bound)
 
 
-def _refuse_encoded(response: Any) -> None:
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        response.close()
-        raise ConnectionError("the response is compressed although that was not asked for")
+class _BoundedStream:
+    """The body of a response, up to a limit."""
+
+    _inner: Any
+    _max_bytes: int
+
+    @classmethod
+    def of(cls, inner: Any, max_bytes: int) -> Any:
+        """A stream of the library's type: the client checks it."""
+        library = sys.modules[type(inner).__module__.partition(".")[0]]
+        stream = type("BoundedStream", (cls, library.SyncByteStream), {})()
+        stream._inner, stream._max_bytes = inner, max_bytes
+        return stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        count = 0
+        for part in self._inner:
+            count += len(part)
+            if count > self._max_bytes:
+                raise ConnectionError(f"the response has more than {self._max_bytes} bytes")
+            yield part
+
+    def close(self) -> None:
+        """See the library."""
+        self._inner.close()

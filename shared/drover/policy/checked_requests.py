@@ -11,6 +11,9 @@ from urllib3.exceptions import NameResolutionError, NewConnectionError
 from drover.policy.egress import AllowedHosts, ForbiddenHostError
 from drover.policy.foreign_errors import shown_url
 
+#: The maximum size of an unpacked response.
+RESPONSE_MAX_BYTES = 64 * 1024 * 1024
+_PART_BYTES = 64 * 1024
 _CA_VARIABLES = ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
 
 
@@ -61,7 +64,8 @@ def restrict_session(session: Session) -> None:
     """Restrict a session and its adapters, including adapters that sign requests.
 
     Redirects to another host are rejected, because its headers and body have credentials. A
-    rejected host is the cause of the session's error (``egress.forbidden_host``).
+    rejected host is the cause of the session's error (``egress.forbidden_host``). A response of
+    more than ``RESPONSE_MAX_BYTES``, unpacked, is a ConnectionError.
     """
     session.trust_env = False
     for name in _CA_VARIABLES:  # the session reads them only with trust_env
@@ -76,8 +80,21 @@ def restrict_session(session: Session) -> None:
             )
 
     session.rebuild_auth = same_host  # type: ignore[method-assign]
+    if _read_bounded not in session.hooks["response"]:
+        session.hooks["response"].append(_read_bounded)
     for each in session.adapters.values():
         each.poolmanager.pool_classes_by_scheme = {  # type: ignore[attr-defined]
             "http": _HttpPool,
             "https": _HttpsPool,
         }
+
+
+def _read_bounded(response: Response, *_more: Any, **_options: Any) -> None:
+    """Read the body before the session does, which has no limit."""
+    body = bytearray()
+    for part in response.iter_content(_PART_BYTES):
+        body += part
+        if len(body) > RESPONSE_MAX_BYTES:
+            response.close()
+            raise ConnectionError(f"the response has more than {RESPONSE_MAX_BYTES} bytes")
+    response._content, response._content_consumed = bytes(body), True

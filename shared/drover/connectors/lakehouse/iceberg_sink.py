@@ -111,7 +111,9 @@ class IcebergSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must not contradict each other, and those of the library must be allowed."""
-        return [*_contradictions(config), *_property_faults(config)]
+        faults = _contradictions(config)
+        known = {each.field for each in faults}
+        return [*faults, *(each for each in _property_faults(config) if each.field not in known)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from ssl import SSLCertVerificationError
 from typing import Any
 
-from drover.policy.checked_http import refuse_encoded, restrict_client
+from drover.policy.checked_http import bound_responses, restrict_client
 from drover.policy.egress import ForbiddenHostError, forbidden_host
 from drover.policy.foreign_errors import causes_of, connection_text
 from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
 
+_RESPONSE_MAX_BYTES = 16 * 1024 * 1024
 #: Packages that the client needs; they are an optional dependency.
 _MODULES = ("authlib", "cachetools", "httpx2")
 _REGISTRIES_MAX = 32
@@ -104,7 +105,7 @@ class Registry:
             tokens = getattr(rest.bearer_field_provider, "client", None)
             for each in (rest.session, *([] if tokens is None else [tokens])):
                 restrict_client(each)
-                refuse_encoded(each)
+                bound_responses(each, _RESPONSE_MAX_BYTES)
         self.schema_of_id = lru_cache(maxsize=access.schemas_max)(self._schema_of_id)
         self.id_of = lru_cache(maxsize=access.schemas_max)(self._id_of)
 
