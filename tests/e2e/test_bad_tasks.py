@@ -182,8 +182,10 @@ async def test_files_that_cannot_be_written_fail_their_tasks_until_they_are_mend
         "directory-out": (directory, "is not a regular file"),
         "foreign-out": (foreign, "that this connector did not write"),
         "homeless-out": (homeless, f"the directory {homeless.parent} does not exist"),
-        "machine-out": (Path("/proc/drover-test"), "/proc"),
     }
+    machine = {**sink(Path("/proc/drover-test"), "writing"), "name": "machine-out"}
+    refused = await shared.refusal(shared.client.create_connector("machine-out", machine))
+    assert "connectors never access /proc" in str(refused.violations)  # type: ignore[attr-defined]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(shared.connector("writing", source(file, "writing")))
         for name, (path, _) in said.items():
@@ -196,7 +198,6 @@ async def test_files_that_cannot_be_written_fail_their_tasks_until_they_are_mend
         directory.rmdir()
         foreign.unlink()
         homeless.parent.mkdir()
-        del said["machine-out"]
         for name, (path, _) in said.items():
             await shared.client.restart_task(name, 0)
             await comes_out(path, b"one\ntwo\n")

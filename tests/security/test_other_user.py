@@ -3,7 +3,7 @@
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,12 +43,18 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def listening_ports(process: psutil.Process) -> Iterator[int]:
-    """The TCP ports on which a process and its descendants listen."""
-    for each in (process, *process.children(recursive=True)):
-        for connection in each.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                yield connection.laddr.port
+def descendants() -> set[psutil.Process]:
+    """The descendants of this process; some belong to fixtures of other tests."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def listening_ports(processes: Iterable[psutil.Process]) -> Iterator[int]:
+    """The TCP ports on which processes listen."""
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            for connection in each.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    yield connection.laddr.port
 
 
 @pytest.fixture
@@ -72,6 +78,7 @@ async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: P
     directory = shared_folder / "cluster"
     directory.mkdir()
     init_certificates(directory / "certs")
+    others = descendants()
     stages = idle_stages(directory, workers=1, certificates=directory / "certs")
     supervisor = Supervisor(directory, stages, certificates=directory / "certs")
     await supervisor.start()
@@ -89,7 +96,7 @@ async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: P
         for path in (*below(directory / "data"), *below(directory / "logs")):
             assert path.stat().st_mode & 0o077 == 0, path
         metrics = {port_of(p.spec.metrics_address) for p in supervisor.processes.values()}
-        ports = set(listening_ports(psutil.Process())) - metrics
+        ports = set(listening_ports(descendants() - others)) - metrics
         assert ports >= {port_of(p.spec.address) for p in supervisor.processes.values()}
         requests = dict.fromkeys(ports, HTTP2_PREFACE)
         assert set(answers(requests, tls=True).values()) == {b""}
@@ -99,10 +106,10 @@ async def test_another_user_reaches_nothing_of_a_secure_cluster(shared_folder: P
         await supervisor.stop()
 
 
-def engine_environments() -> list[dict[str, str]]:
-    """The environments of the processes of the engine that this process started."""
+def engine_environments(processes: Iterable[psutil.Process]) -> list[dict[str, str]]:
+    """The environments of the processes of an engine."""
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in processes:
         with suppress(psutil.Error):  # it may have ended
             found.append(process.environ())
     return [each for each in found if DIRECTORY_VARIABLE in each]
@@ -114,12 +121,13 @@ def engine_environments() -> list[dict[str, str]]:
 async def test_the_ports_of_spark_reject_clients_without_its_secret(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    others = descendants()
     harness = Harness(tmp_path_factory.mktemp("engine"))
     try:
         await harness.start()
-        ports = set(listening_ports(psutil.Process()))
+        ports = set(listening_ports(descendants() - others))
         found = answers(dict.fromkeys(ports, open_blocks()))
-        environments = engine_environments()
+        environments = engine_environments(descendants() - others)
         directory = Path(environments[0][DIRECTORY_VARIABLE])
         assert (directory / "spark.properties").exists()
         assert readable_files(below(directory)) == []
