@@ -282,7 +282,7 @@ def test_a_registry_that_says_nothing_is_not_waited_for_without_end() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RetriableError, match="does not answer .* the request timed out"):
+        with pytest.raises(RetriableError, match="the request timed out"):
             converter(url, http_read_timeout_ms="50").decode(
                 pa.array([struct.pack(">bI", 0, 1)]), topics("t")
             )
