@@ -11,20 +11,21 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pip._internal.commands import create_command
-from pip._internal.exceptions import PipError
-from pip._internal.index.collector import LinkCollector, parse_links
-from pip._internal.models.link import Link
-from pip._internal.utils.packaging import get_requirement
-from pip._vendor.packaging.utils import (
+from packaging.requirements import Requirement
+from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from pip._vendor.packaging.version import Version
+from packaging.version import Version
+
+if TYPE_CHECKING:
+    from pip._internal.index.collector import LinkCollector
+    from pip._internal.models.link import Link
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS, LOCK = "constraints.txt", "requirements.lock"
@@ -54,18 +55,22 @@ def markers(pyprojects: Iterable[Path]) -> dict[str, str]:
             *content.get("project", {}).get("optional-dependencies", {}).values(),
             *content.get("dependency-groups", {}).values(),
         ]
-        for requirement in map(get_requirement, (each for group in groups for each in group)):
+        for requirement in map(Requirement, (each for group in groups for each in group)):
             if requirement.marker is not None:
                 found[canonicalize_name(requirement.name)] = str(requirement.marker)
     return found
 
 
-def digests(collector: LinkCollector, name: str, version: str) -> list[str]:
+def digests(collector: "LinkCollector", name: str, version: str) -> list[str]:
     """The SHA-256 of every wheel and source archive of a version, sorted.
 
     Raises:
         LockError: The index has no such version, or offers it without digests.
     """
+    from pip._internal.exceptions import PipError
+    from pip._internal.index.collector import parse_links
+    from pip._internal.models.link import Link
+
     found = set()
     for place in collector.search_scope.get_index_urls_locations(name):
         try:
@@ -89,7 +94,7 @@ def needs(name: str, pinned: Mapping[str, str]) -> Iterator[str]:
     """
     by_extra: dict[str, set[str]] = {}
     for text in distribution(name).requires or ():
-        requirement = get_requirement(text)
+        requirement = Requirement(text)
         if canonicalize_name(requirement.name) not in pinned:
             continue
         extras = re.findall(r"""extra\s*==\s*["']([^"']+)""", str(requirement.marker or ""))
@@ -108,6 +113,10 @@ def lock(root: Path) -> str:
     Raises:
         LockError: The index or the environment lacks a version.
     """
+    # here, because the import changes the class of all loggers of the process
+    from pip._internal.commands import create_command
+    from pip._internal.index.collector import LinkCollector
+
     pinned = pins((root / CONSTRAINTS).read_text(encoding="utf-8"))
     known: dict[str, str] = {canonicalize_name(name): version for name, version in pinned.items()}
     conditions = markers([root / "pyproject.toml", *root.glob("s*/**/pyproject.toml")])
@@ -128,7 +137,7 @@ def lock(root: Path) -> str:
     return "".join(entries)
 
 
-def _version_of(link: Link) -> Version | None:
+def _version_of(link: "Link") -> Version | None:
     try:
         if link.filename.endswith(".whl"):
             return parse_wheel_filename(link.filename)[1]
@@ -138,13 +147,16 @@ def _version_of(link: Link) -> Version | None:
 
 
 def main() -> int:
-    """Write the lock; returns the exit code."""
+    """Write the lock into the directory that is named, by default the repository; returns the exit
+    code.
+    """
+    root = Path(sys.argv.pop()) if len(sys.argv) > 1 else ROOT
     try:
-        text = lock(ROOT)
+        text = lock(root)
     except LockError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    (ROOT / LOCK).write_text(text, encoding="utf-8")
+    (root / LOCK).write_text(text, encoding="utf-8")
     return 0
 
 

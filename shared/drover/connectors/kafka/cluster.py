@@ -178,10 +178,12 @@ def client_faults(config: Mapping[str, Any], *prefixes: str) -> list[Violation]:
 
 
 def _java_faults(config: Mapping[str, Any], prefixes: Sequence[str]) -> list[Violation]:
-    """The first setting of Java's clients without a counterpart; reads no files."""
+    """The first setting of Java's clients without a counterpart; reads no files. Values with
+    placeholders that are not resolved yet are not checked.
+    """
     java: dict[str, str] = {}
     for prefix in prefixes:
-        java |= _below(config, prefix)
+        java |= {n: v for n, v in _below(config, prefix).items() if "${" not in v}
     try:
         librdkafka_settings({n: v for n, v in java.items() if not n.startswith(_STORES)})
     except ValueError as error:
