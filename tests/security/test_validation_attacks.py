@@ -26,7 +26,7 @@ async def validated(
     secure: SecureCluster, user: str, config: Mapping[str, str], name: str = "a-x"
 ) -> pb.ValidateConfigResponse:
     async with secure.client(user) as client:
-        return await client.validate_config({"name": name, **config}, timeout_s=60)
+        return await client.validate_config({"name": name, **config}, timeout_s=110)
 
 
 def no_items(_request: Request) -> Reply:

@@ -34,7 +34,7 @@ USERS: Mapping[str, Mapping[str, object] | None] = {
 #: What a provider of secrets returns, ``${env:CANARY}``.
 SECRET = "Canary-Of-The-Provider"
 #: The time limit of a validation in this cluster.
-LIMIT_MS = 4_000
+LIMIT_MS = 8_000
 
 
 @dataclass(frozen=True, slots=True)
