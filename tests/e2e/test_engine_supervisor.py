@@ -222,11 +222,11 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Supervised) -> None:
     supervisor = engine.supervisor
-    supervisor._probe_every_s, supervisor._probe_timeout_s = 0.01, 0.5
+    supervisor._probe_every_s, supervisor._probe_timeout_s = 0.01, 2.0
     await supervisor.restart("shorter probes")
     await wait_until_async(lambda: len(engine.exits) == 1)
     await asyncio.wait_for(supervisor.wait_ready(), 60)
-    assert supervisor.stall == ""
+    await wait_until_async(lambda: supervisor.stall == "")
     freezing = asyncio.create_task(engine.tell("freeze"))
     await wait_until_async(lambda: supervisor.stall != "")
     assert "has not answered for" in supervisor.stall
@@ -234,5 +234,5 @@ async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Super
         await freezing
     assert "it was killed" in engine.exits[-1].message
     await asyncio.wait_for(supervisor.wait_ready(), 60)
-    assert supervisor.stall == ""
+    await wait_until_async(lambda: supervisor.stall == "")
     assert _value(await engine.tell("echo", "a new one")) == "a new one"
