@@ -19,6 +19,7 @@ from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSetti
 from drover.connectors.http.sink import DELETE, FAIL, HttpSink, HttpWriter, RequestLayout
 from drover.connectors.http.source import HttpSource
 from drover.policy.egress import AllowedHosts
+from tests.support.error_texts import logged
 from tests.support.http_api import Api, Reply, Request, running_api
 from tests.support.lake_records import records
 
@@ -31,15 +32,6 @@ def send(api: Api, settings: HttpSettings = PLAIN, path: str = "/a", **more: Any
         return client.send("GET", f"{api.url}{path}", **more).body
     finally:
         client.close()
-
-
-def logged(error: BaseException | None) -> str:
-    """What a log with the traceback shows of an error and its causes."""
-    texts = []
-    while error is not None:
-        texts.append(str(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from drover.connectors.lakehouse.iceberg_table import IcebergWriter, translated_
 from drover.connectors.lakehouse.rows import TableError
 from drover.policy.egress import HOSTS_VARIABLE, ForbiddenHostError
 from drover.policy.files import ROOTS_VARIABLE, ForbiddenPathError
+from tests.support.error_texts import logged
 from tests.support.http_api import Reply, Request, running_api
 from tests.support.lake_records import orders
 
@@ -37,15 +38,6 @@ def rest(url: str, **changed: str) -> dict[str, str]:
 
 def opened(config: dict[str, str]) -> Any:
     return settings_of(IcebergSink.config_def().parse(config).values).opened()
-
-
-def logged(error: BaseException | None) -> str:
-    """What a log with the traceback shows of an error and its causes."""
-    texts = []
-    while error is not None:
-        texts.append(str(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize(

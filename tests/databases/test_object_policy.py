@@ -20,6 +20,7 @@ from drover.connectors.lakehouse.delta_table import DeltaWriter
 from drover.connectors.lakehouse.rows import TableError
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
+from tests.support.error_texts import logged
 from tests.support.http_api import Reply, running_api
 from tests.support.lake_records import orders
 
@@ -39,15 +40,6 @@ def faults(**changed: str) -> dict[str, str]:
         **changed,
     }
     return {each.field: each.description for each in parse_config(FilesSource, raw).violations}
-
-
-def logged(error: BaseException | None) -> str:
-    """What a log with the traceback shows of an error and its causes."""
-    texts = []
-    while error is not None:
-        texts.append(str(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize(

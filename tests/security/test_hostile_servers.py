@@ -16,6 +16,7 @@ from drover.connectors.lakehouse.iceberg_sink import IcebergSink
 from drover.connectors.postgres.source import PostgresCdcSource
 from drover.convert.registered.registry import registry_at
 from drover.policy import checked_requests
+from tests.support.error_texts import logged
 from tests.support.registry_converters import converter_at, topics
 
 VALUES = pa.array([struct.pack(">bI", 0, 1) + b"x"], pa.binary())
@@ -68,12 +69,7 @@ def test_an_endless_response_of_a_registry_ends() -> None:
         with pytest.raises(Exception) as caught:
             converter.decode(VALUES, topics("t"))
     registry_at.cache_clear()
-    causes: list[str] = []
-    error: BaseException | None = caught.value
-    while error is not None:
-        causes.append(str(error))
-        error = error.__cause__ or error.__context__
-    assert "more than 16777216 bytes" in "\n".join(causes)
+    assert "more than 16777216 bytes" in logged(caught.value)
 
 
 def test_an_endless_response_of_a_catalogue_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from drover.model.dead_letters import (
     ranges_text,
 )
 from drover.model.sink_offsets import parse_sink_offset
-from drover.security.principal import Role
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.connector_changes import ConnectorChanges
@@ -52,8 +51,8 @@ class DeadLetters:
     ) -> pb.ReplayDeadLettersResponse:
         """Replay dead letters, or preview the replay.
 
-        Connectors may share a queue. A caller who may not change the connector gets only the dead
-        letters that it wrote, as their header names it.
+        Connectors may share a queue. A caller who may not change the connector gets only the
+        dead letters whose header names the connector.
         """
         faults = _faults(request)
         if faults:
@@ -76,7 +75,7 @@ class DeadLetters:
             return response
         settings = {REPLAY: ranges_text([_range(each) for each in response.ranges])}
         conditions = list(request.conditions)
-        if not call.principal.may(Role.ADMIN, name):
+        if not call.may_change(name):
             conditions.append(condition_of_connector(name))
             response.notes.append(
                 f"only dead letters whose header {CONNECTOR_HEADER} names the connector"

@@ -5,7 +5,6 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.pages import PAGE_BYTES_MAX
-from drover.security.principal import Role
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
@@ -97,14 +96,12 @@ class Plugins:
         """
         config = dict(request.config)
         check_config_size(config)
-        may_change = call.principal.may(Role.ADMIN, config.get("name", "").strip())
+        may_change = call.may_change(config.get("name", "").strip())
         answer = await self._engine.validate(config, call.principal.name, use_systems=may_change)
         missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
         not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
         # the cluster's violation includes this worker, so the engine's is left out
-        shown = validation_view(
-            answer, show_undefined=call.may_change(config.get("name", "").strip())
-        )
+        shown = validation_view(answer, show_undefined=may_change)
         response = pb.ValidateConfigResponse() if missing and not_here else shown
         for fault in missing:
             add_fault(response, CONNECTOR_CLASS, fault)

@@ -2,7 +2,7 @@
 
 The process starts with few environment variables, and forks the validation process before it
 receives the others. The main thread starts Spark, because the JVM is bound to the thread that
-started it, then waits for SIGTERM. Commands are served from the start; those that need Spark wait.
+started it, then waits for SIGTERM. Commands are served from the start; those for Spark wait.
 """
 
 import os

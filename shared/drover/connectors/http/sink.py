@@ -42,7 +42,7 @@ from drover.connectors.http.settings import (
     HttpSettings,
     contradictions,
 )
-from drover.policy.egress import AllowedHosts
+from drover.policy.egress import check_url
 from drover.policy.foreign_errors import shown_url
 
 METHOD = "http.request.method"
@@ -311,10 +311,8 @@ def host_faults(url: str) -> list[Violation]:
         import httpx  # noqa: F401
     except ModuleNotFoundError:
         return [Violation("connector.class", EXTRA)]
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        AllowedHosts.of_worker().addresses(host, port)
+        check_url(url)
     except PermissionError as error:
         return [Violation(URL, str(error))]
     except OSError as error:

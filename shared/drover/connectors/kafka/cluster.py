@@ -143,10 +143,7 @@ def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]
     """
     for fault in client_faults(config, *prefixes):
         raise ValueError(f"{fault.field} {fault.description}")
-    found: dict[str, str] = {}
-    for prefix in prefixes:
-        found |= _below(config, prefix)
-    return _with_checked_servers(librdkafka_settings(found))
+    return _with_checked_servers(librdkafka_settings(_merged(config, prefixes)))
 
 
 def _with_checked_servers(client: dict[str, str]) -> dict[str, str]:
@@ -181,17 +178,27 @@ def _java_faults(config: Mapping[str, Any], prefixes: Sequence[str]) -> list[Vio
     """The first setting of Java's clients without a counterpart; reads no files. Values with
     placeholders that are not resolved yet are not checked.
     """
-    java: dict[str, str] = {}
-    for prefix in prefixes:
-        java |= {n: v for n, v in _below(config, prefix).items() if "${" not in v}
+    java = {
+        name: value
+        for name, value in _merged(config, prefixes).items()
+        if "${" not in value and not name.startswith(_STORES)
+    }
     try:
-        librdkafka_settings({n: v for n, v in java.items() if not n.startswith(_STORES)})
+        librdkafka_settings(java)
     except ValueError as error:
         name, _, text = str(error).partition(" ")
         name = name.rstrip(":")
         owner = next((each for each in reversed(prefixes) if each + name in config), prefixes[0])
         return [Violation(owner + name, text)]
     return []
+
+
+def _merged(config: Mapping[str, Any], prefixes: Sequence[str]) -> dict[str, str]:
+    """All settings below the prefixes; later prefixes take precedence."""
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        found |= _below(config, prefix)
+    return found
 
 
 def _below(config: Mapping[str, Any], prefix: str) -> dict[str, str]:

@@ -251,7 +251,7 @@ class KafkaSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and those of clients must be allowed."""
+        """The settings must not contradict each other, and settings of clients must be allowed."""
         prefixes = (PREFIX, CONSUMER_PREFIX, *([TARGET_PREFIX] if config.get(SYNC) else ()))
         return [*sync_faults(config), *client_faults(config, *prefixes)]
 

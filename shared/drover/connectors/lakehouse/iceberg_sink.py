@@ -110,7 +110,7 @@ class IcebergSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The settings must not contradict each other, and those of the library must be allowed."""
+        """The settings must not contradict each other; the library's settings must be allowed."""
         faults = _contradictions(config)
         known = {each.field for each in faults}
         return [*faults, *(each for each in _property_faults(config) if each.field not in known)]
