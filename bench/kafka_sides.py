@@ -79,7 +79,12 @@ class ServerJars(KafkaJars):
     """Kafka's programs with the options of its own scripts: full compilation, more memory."""
 
     def command(
-        self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
+        self,
+        main_class: str,
+        *arguments: str,
+        heap_mib: int,
+        properties: Sequence[str] = (),
+        classes: Sequence[Path] = (),
     ) -> list[str]:
         """See KafkaJars."""
         enough_mib = _CONNECT_HEAP_MIB if main_class == _CONNECT_PROGRAM else _BROKER_HEAP_MIB
@@ -89,6 +94,7 @@ class ServerJars(KafkaJars):
             *arguments,
             heap_mib=max(heap_mib, enough_mib),
             properties=properties,
+            classes=classes,
         )
         return [each for each in command if each not in _START_SOON]
 

@@ -157,7 +157,7 @@ async def test_a_shard_that_is_not_loaded_serves_nobody(store: CoordinatorStore)
 
 # --- source offsets ----------------------------------------------------------------------------
 
-#: The record that Kafka Connect 4.3.1 writes for its FileStreamSource.
+#: The record that Kafka Connect 4.4.0 writes for its FileStreamSource.
 CONNECT_KEY, CONNECT_VALUE = b'["src",{"filename":"/data/in.txt"}]', b'{"position":8}'
 CONNECT_PARTITION = '{"filename":"/data/in.txt"}'
 

@@ -30,6 +30,7 @@ from drover.log.kafka.topics import (
     control_topic,
     ensure_topics,
     offset_topic,
+    own_offset_topic,
     status_topic,
 )
 from drover.log.log import LogRecord
@@ -94,6 +95,35 @@ async def test_the_control_topic_grows_when_the_number_of_shards_is_known(
     state = await client.describe_topic(control.topic)
     assert state is not None
     assert state.partition_count == 9
+
+
+async def test_topics_that_must_not_be_made_are_named_with_the_commands_that_make_them(
+    storage: KafkaStorage, kafka: Kafka
+) -> None:
+    storage = replace(storage, topics=replace(storage.topics, create=False))
+    client = KafkaClient(storage, timeout_s=30)
+    specs = [config_topic(storage), own_offset_topic(storage, f"{storage.topics.offset}-own")]
+    try:
+        for spec in specs:
+            with raises_reason(
+                Reason.STORAGE_MISCONFIGURED,
+                "DROVER_STORAGE_CREATE_TOPICS",
+                f"--create --topic {spec.name} --partitions {spec.partition_count} "
+                "--config cleanup.policy=compact",
+            ):
+                await ensure_topics(client, [spec])
+            assert await client.describe_topic(spec.name) is None
+            count = spec.partition_count
+            create_topic(kafka.bootstrap, spec.name, partitions=count, config=COMPACTED)
+        create_topic(kafka.bootstrap, storage.topics.control, partitions=3, config=COMPACTED)
+        assert len(await ensure_topics(client, specs)) == 2
+        with raises_reason(Reason.STORAGE_MISCONFIGURED, "--alter", "--partitions 9"):
+            await ensure_topics(client, [control_topic(storage, 4)])
+        assert (await ensure_topics(client, [control_topic(storage, 1)])).keys() == {
+            storage.topics.control
+        }
+    finally:
+        await client.close()
 
 
 async def test_a_config_topic_of_several_partitions_is_refused(

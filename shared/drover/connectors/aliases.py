@@ -359,6 +359,13 @@ HTTP_SINK = OtherSettings(
     },
 )
 
+
+def _without_cluster_check(*prefixes: str) -> dict[str, str]:
+    """Kafka 4.4's check for connections to a broker of another cluster, which librdkafka lacks."""
+    names = (f"{prefix}.metadata.cluster.check.enable" for prefix in prefixes)
+    return _nothing(*names, instead="librdkafka does not check to which cluster a broker belongs")
+
+
 #: org.apache.kafka.connect.mirror.MirrorSourceConnector
 KAFKA_SOURCE = OtherSettings(
     renamed={"topics.blacklist": "topics.exclude"},
@@ -386,12 +393,16 @@ KAFKA_SOURCE = OtherSettings(
             "sync.topic.*",
             "use.incremental.alter.configs",
         ),
+        **_without_cluster_check("source.cluster", "source.consumer", "target.cluster"),
     },
     passed_on=("source.cluster.*", "source.consumer.*", "target.cluster.*"),
 )
 
 #: Not a connector of Kafka Connect: these settings are passed to the client.
-KAFKA_SINK = OtherSettings(passed_on=("target.cluster.*", "target.producer.*"))
+KAFKA_SINK = OtherSettings(
+    without_effect=_without_cluster_check("target.cluster", "target.producer"),
+    passed_on=("target.cluster.*", "target.producer.*"),
+)
 
 
 def file_stream_task_config(config_texts: Mapping[str, str]) -> dict[str, str] | None:

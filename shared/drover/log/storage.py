@@ -29,7 +29,8 @@ class KafkaTopics:
 
     The first three have Kafka Connect's formats; ``control`` has Drover's own records. Partition
     counts and the replication factor apply to topics that Drover creates; a factor of -1 uses the
-    brokers' default.
+    brokers' default. Without ``create`` an operator creates the topics, as with Kafka Connect's
+    ``internal.topics.automatic.creation.enable=false``.
     """
 
     config: str = "drover-configs"
@@ -39,6 +40,7 @@ class KafkaTopics:
     offset_partitions: int = 25
     status_partitions: int = 5
     replication_factor: int = -1
+    create: bool = True
 
     @property
     def names(self) -> frozenset[str]:

@@ -127,7 +127,7 @@ _LIBRDKAFKA = LibraryRules(
                 *("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.max.fails"),
                 "socket.connection.setup.timeout.ms",
                 *("metadata.max.age.ms", "metadata.recovery.strategy"),
-                "metadata.recovery.rebootstrap.trigger.ms",
+                *("metadata.recovery.rebootstrap.trigger.ms", "metadata.cluster.check.enable"),
                 "topic.metadata.refresh.interval.ms",
                 "topic.metadata.refresh.fast.interval.ms",
                 *("topic.metadata.refresh.sparse", "topic.metadata.propagation.max.ms"),

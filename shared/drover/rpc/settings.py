@@ -164,6 +164,8 @@ class ServiceSettings(BaseSettings):
         status_storage_partitions: The number of partitions of a new status topic.
         storage_replication_factor: The replication factor of new topics; -1 for the brokers'
             default.
+        storage_create_topics: Whether to create missing topics of the cluster; otherwise an
+            operator has to create them, connectors' own offset topics included.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
         metrics_listen: host:port of the Prometheus endpoint, over HTTP and without authentication;
@@ -207,6 +209,7 @@ class ServiceSettings(BaseSettings):
     offset_storage_partitions: PartitionCount = 25
     status_storage_partitions: PartitionCount = 5
     storage_replication_factor: Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_not_0)] = -1
+    storage_create_topics: bool = True
     log_level: LogLevel = "INFO"
     log_format: LogFormat = "json"
     metrics_listen: Annotated[str, AfterValidator(_optional_listen_address)] = ""
@@ -285,6 +288,7 @@ class ServiceSettings(BaseSettings):
                 offset_partitions=self.offset_storage_partitions,
                 status_partitions=self.status_storage_partitions,
                 replication_factor=self.storage_replication_factor,
+                create=self.storage_create_topics,
             ),
             client_config=self.kafka_config,
         )

@@ -78,6 +78,7 @@ class KafkaConnect:
                 "org.apache.kafka.connect.cli.ConnectDistributed",
                 str(self._properties),
                 heap_mib=HEAP_MIB,
+                classes=[jars.connector_classes()],
             ),
             log_path=directory / "connect.log",
         )

@@ -1,7 +1,10 @@
 """The jars of Apache Kafka: fetched once with mvn, cached in the folder ``.kafka``."""
 
 import os
+import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests.support.repository import REPOSITORY
 PROJECT = REPOSITORY / "deploy" / "kafka"
 CACHE = REPOSITORY / ".kafka"
 _POM = PROJECT / "pom.xml"
+_COMPILE_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +28,40 @@ class KafkaJars:
     java: Path
 
     def command(
-        self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
+        self,
+        main_class: str,
+        *arguments: str,
+        heap_mib: int,
+        properties: Sequence[str] = (),
+        classes: Sequence[Path] = (),
     ) -> list[str]:
-        """The command line of a Kafka program; ``properties`` are its JVM's, as name=value."""
+        """The command line of a Kafka program; ``properties`` are its JVM's, as name=value, and
+        ``classes`` further folders of classes.
+        """
         return [
             *java_command(self.java, heap_mib=heap_mib),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={PROJECT / 'log4j2.xml'}",
             *(f"-D{each}" for each in properties),
-            *("-cp", f"{self.directory}/*"),
+            *("-cp", os.pathsep.join((f"{self.directory}/*", *map(str, classes)))),
             main_class,
             *arguments,
         ]
+
+    def connector_classes(self) -> Path:
+        """The folder of a class that connectors of Kafka 4.3 need on 4.4, compiled once."""
+        source = PROJECT / "AppInfoParser.java"
+        directory = self.directory.with_name(f"{self.directory.name}-classes")
+        if not directory.is_dir():
+            with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".compiling-") as folder:
+                compiled = Path(folder) / "classes"
+                compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
+                (clients,) = self.directory.glob("kafka-clients-*.jar")
+                options = ("-cp", str(clients), "-d", str(compiled))
+                subprocess.run([*compiler, *options, str(source)], check=True, timeout=_COMPILE_S)
+                with suppress(OSError):  # another process was first
+                    compiled.rename(directory)
+        return directory
 
 
 def kafka_version(pom: Path = _POM) -> str:

@@ -162,6 +162,16 @@ def test_key_files_of_java_are_taken_over(java: dict[str, str], expected: dict[s
     assert librdkafka_settings(java) == expected
 
 
+def test_the_check_of_clusters_by_java_clients_is_left_out_with_a_warning() -> None:
+    name = "source.cluster.metadata.cluster.check.enable"
+    raw = {"name": "m", "connector.class": "KafkaSource", name: "true"}
+    raw["source.cluster.bootstrap.servers"] = "127.0.0.1:9092"
+    (found,) = (each for each in validate_config(KafkaSource, raw) if each.key.name == name)
+    assert not found.errors
+    assert "librdkafka does not check" in found.warnings[0]
+    assert "metadata.cluster.check.enable" not in client_settings(raw, "source.cluster.")
+
+
 @pytest.mark.parametrize(
     ("java", "said"),
     [

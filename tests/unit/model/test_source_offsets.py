@@ -10,7 +10,7 @@ from drover.model.source_offsets import (
     UnreadableOffsetError,
 )
 
-#: As Kafka Connect 4.3.1 writes it for its FileStreamSource.
+#: As Kafka Connect 4.4.0 writes it for its FileStreamSource.
 CONNECT_KEY = b'["src",{"filename":"/path/in.txt"}]'
 
 

@@ -21,6 +21,8 @@ _BUILT_IN = {
     "sasl.login.callback.handler.class": "OAuthBearerLoginCallbackHandler",
     "sasl.oauthbearer.jwt.retriever.class": "ClientCredentialsJwtRetriever",
 }
+#: Only Java's client (4.4) sends the cluster id with its first request, for brokers to check.
+_WITHOUT_COUNTERPART = ("metadata.cluster.check.enable",)
 _USER = {"username": "sasl.username", "password": "sasl.password"}
 _CLIENT = {
     "clientId": "sasl.oauthbearer.client.id",
@@ -47,12 +49,17 @@ _CONVERT = "keytool -importkeystore -deststoretype PKCS12 makes PKCS12 of JKS, o
 
 
 def librdkafka_settings(java: Mapping[str, str]) -> dict[str, str]:
-    """Convert settings of Java clients to librdkafka; other settings stay unchanged.
+    """Convert settings of Java clients to librdkafka; other settings stay unchanged. Settings of
+    checks that librdkafka does not have are left out.
 
     Raises:
         ValueError: A setting has no counterpart; the message has no secret.
     """
-    found = {_RENAMED.get(name, name): value for name, value in java.items()}
+    found = {
+        _RENAMED.get(name, name): value
+        for name, value in java.items()
+        if name not in _WITHOUT_COUNTERPART
+    }
     for name, known in _BUILT_IN.items():
         if found.pop(name, known).rpartition(".")[2] != known:
             raise ValueError(f"{name} must be {known} or omitted: other Java classes cannot run")

@@ -18,6 +18,8 @@ _logger = structlog.get_logger(__name__)
 CONTROL_SEGMENT_BYTES = 16 << 20
 """Small, since leases are renewed often and brokers never compact the active segment."""
 
+_CREATE_SETTING = "DROVER_STORAGE_CREATE_TOPICS"
+
 LOOKS = 50
 BETWEEN_LOOKS_S = 0.1
 """Brokers learn of a new topic one after another, so it is polled until all show it."""
@@ -99,26 +101,61 @@ async def ensure_topics(client: KafkaClient, specs: Sequence[TopicSpec]) -> dict
     Idempotent, and safe if several processes call it at the same time.
 
     Raises:
-        FailedPreconditionError: STORAGE_MISCONFIGURED, a topic has wrong settings, or the user is
-            not authorised to create or describe it. The message lists all wrong topics, with the
-            commands to correct them.
+        FailedPreconditionError: STORAGE_MISCONFIGURED, a topic has wrong settings or is missing and
+            must not be created, or the user is not authorised to create or describe it. The message
+            lists all wrong topics, with the commands to correct them.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
     states = {}
     wrong: list[str] = []
     for spec in specs:
         state = await client.describe_topic(spec.name)
-        if state is None:
-            await _create(client, spec)
-            state = await _wait_for_topic(client, spec, partition_count=1)
-        if spec.may_grow and state.partition_count < spec.partition_count:
-            await _grow(client, spec)
-            state = await _wait_for_topic(client, spec, partition_count=spec.partition_count)
-        wrong.extend(await _faults(client, spec, state))
-        states[spec.name] = state
+        if client.storage.topics.create:
+            state = await _complete(client, spec, state)
+        elif (missing := _missing(spec, state, client.storage.bootstrap_servers)) is not None:
+            wrong.append(missing)
+        if state is not None:
+            wrong.extend(await _faults(client, spec, state))
+            states[spec.name] = state
     if wrong:
         raise errors.misconfigured("; ".join(wrong), {"brokers": client.storage.bootstrap_servers})
     return states
+
+
+async def _complete(client: KafkaClient, spec: TopicSpec, state: TopicState | None) -> TopicState:
+    """Create what is missing of a topic."""
+    if state is None:
+        await _create(client, spec)
+        state = await _wait_for_topic(client, spec, partition_count=1)
+    if spec.may_grow and state.partition_count < spec.partition_count:
+        await _grow(client, spec)
+        state = await _wait_for_topic(client, spec, partition_count=spec.partition_count)
+    return state
+
+
+def _missing(spec: TopicSpec, state: TopicState | None, brokers: str) -> str | None:
+    """What an operator has to create of a topic; None if nothing is missing."""
+    tool = f"kafka-topics.sh --bootstrap-server {brokers}"
+    if state is None:
+        settings = {CLEANUP_POLICY: COMPACT, **spec.settings}
+        configs = " ".join(f"--config {name}={value}" for name, value in settings.items())
+        factor = (
+            f" --replication-factor {spec.replication_factor}"
+            if spec.replication_factor > 0
+            else ""
+        )
+        return (
+            f"the topic {spec.name} is missing, and {_CREATE_SETTING}=false forbids to create it:"
+            f" {tool} --create --topic {spec.name} --partitions {spec.partition_count}{factor}"
+            f" {configs}"
+        )
+    if spec.may_grow and state.partition_count < spec.partition_count:
+        return (
+            f"the topic {spec.name} has {state.partition_count} partitions of"
+            f" {spec.partition_count}, and {_CREATE_SETTING}=false forbids to add them:"
+            f" {tool} --alter --topic {spec.name} --partitions {spec.partition_count}"
+        )
+    return None
 
 
 async def _create(client: KafkaClient, spec: TopicSpec) -> None:
