@@ -62,7 +62,7 @@ class Pattern:
                 return matched
             self._linear = None
         with _limited(self.text):
-            found = self._compiled.fullmatch(text, timeout=MATCH_MAX_S, concurrent=True)
+            found = self._compiled.fullmatch(text, timeout=MATCH_MAX_S)
         return found is not None
 
     def replacement(self, text: str) -> "Replacement":
@@ -80,7 +80,7 @@ class Pattern:
             PatternTimeoutError: The match is not found within the time limit.
         """
         with _limited(self.text):
-            found = self._compiled.search(text, timeout=MATCH_MAX_S, concurrent=True)
+            found = self._compiled.search(text, timeout=MATCH_MAX_S)
         if found is None:
             return text
         return text[: found.start()] + replacement.expand(found) + text[found.end() :]
@@ -155,7 +155,7 @@ def whole_matcher(source: str, shown: str) -> Callable[[str], bool]:
 
     def matches(text: str) -> bool:
         with _limited(shown):
-            return fullmatch(text, timeout=MATCH_MAX_S, concurrent=True) is not None
+            return fullmatch(text, timeout=MATCH_MAX_S) is not None
 
     return matches
 

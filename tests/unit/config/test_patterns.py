@@ -98,37 +98,22 @@ def test_a_call_ends_at_its_limit_and_names_the_pattern() -> None:
 
 
 def test_other_threads_run_during_a_call() -> None:
-    errors: list[Exception] = []
-    started, ended = threading.Event(), threading.Event()
-    asked, answered = threading.Event(), threading.Event()
+    pattern, errors = Pattern(_HOSTILE), []
 
     def match() -> None:
-        started.set()
         try:
-            Pattern(_HOSTILE).matches(_TEXT)
+            pattern.matches(_TEXT)
         except PatternTimeoutError as error:
             errors.append(error)
-        ended.set()
 
-    def answer() -> None:
-        while asked.wait() and not ended.is_set():
-            asked.clear()
-            answered.set()
-
-    threads = [threading.Thread(target=each, daemon=True) for each in (match, answer)]
-    for each in threads:
-        each.start()
-    started.wait()
-    for _ in range(10):
-        answered.clear()
-        asked.set()
-        assert answered.wait(60)
-    assert not ended.is_set()
-    assert ended.wait(60)
-    asked.set()
-    for each in threads:
-        each.join(60)
+    thread = threading.Thread(target=match, daemon=True)
+    thread.start()
+    turns = 0
+    while thread.is_alive():  # a call that held the interpreter's lock would leave a few turns
+        thread.join(0.001)
+        turns += 1
     assert errors
+    assert turns > 20
 
 
 def test_a_pattern_can_be_pickled() -> None:
