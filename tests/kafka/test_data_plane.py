@@ -15,6 +15,7 @@ from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import FrameError
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
@@ -65,6 +66,27 @@ def test_a_missing_topic_is_made_and_one_that_is_there_left_alone(topic: Topic) 
     wait_until(lambda: topic.plane.partition_counts([topic.name]) == {topic.name: 3})
     topic.write({"value": [b"v"]}, partition_count=5)
     assert KafkaPlane(topic.storage).partition_counts([topic.name]) == {topic.name: 3}
+
+
+def test_a_copy_gets_the_partitions_that_its_original_got(topic: Topic) -> None:
+    def write(partition: int, *, original_count: int) -> None:
+        creation = TopicCreation(TopicRule(1)).for_copies(
+            {topic.name: TopicRule(original_count, config={"cleanup.policy": "compact"})},
+            counts_set=False,
+        )
+        producer = RecordProducer(topic.storage, topic=topic.name, creation=creation)
+        columns = {"key": [b"k"], "value": [b"%d" % partition], "partition": [partition]}
+        list(producer(iter([pa.RecordBatch.from_pydict(columns)])))
+
+    write(0, original_count=2)
+    assert topic.plane.topic_bounds(topic.name) == {0: (0, 1), 1: (0, 0)}
+    assert topic.plane.topic_settings(topic.name)["cleanup.policy"] == "compact"
+    write(3, original_count=2)  # a task whose other topics have not changed
+    assert topic.plane.topic_bounds(topic.name).keys() == {0, 1, 2, 3}
+    write(4, original_count=6)
+    assert topic.plane.topic_bounds(topic.name).keys() == {0, 1, 2, 3, 4, 5}
+    write(1, original_count=2)  # never fewer
+    assert topic.values(0, 1, 2, 3, 4, 5) == [b"0", b"1", b"3", b"4"]
 
 
 def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: Topic) -> None:

@@ -56,9 +56,12 @@ class RunningSource:
         batch = self.source.poll()
         if batch is None:
             return None
+        creation = TopicCreation(TopicRule(self.partition_count))
+        if batch.originals:
+            creation = creation.for_copies(batch.originals, counts_set=False)
         destination = Destination(
             topic=batch.topic,
-            creation=TopicCreation(TopicRule(self.partition_count)),
+            creation=creation,
             spread_keyless=self.spread_keyless,
         )
         outgoing = OutgoingBatch(*self._path.source_batch(batch), destination)

@@ -55,6 +55,7 @@ from drover.connector.source import SourceBatch, SourceConnector, SourceTask, So
 from drover.connector.task import StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.dataplane.shared_jobs import core_count
+from drover.dataplane.topic_creation import TopicRule
 from drover.errors import Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import TopicPartition
@@ -109,6 +110,7 @@ __all__ = [
     "TaskId",
     "Term",
     "TopicPartition",
+    "TopicRule",
     "Validator",
     "Violation",
     "Width",

@@ -34,7 +34,7 @@ Example:
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ from drover.connector.offsets import offset_key, parse_offsets
 from drover.connector.plain_rows import table_of
 from drover.connector.task import TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.topic_creation import TopicRule
 from drover.model.offsets import CommittedOffset
 from drover.pipeline.layouts import TableRows
 
@@ -109,12 +110,16 @@ class SourceBatch:
             crash in between, the batch is repeated.)
         topic: The topic, for a frame without the column.
         layout: Set by ``table``.
+        originals: For copies of topics: the partition counts and the settings of the originals, by
+            the names of the copies. Missing copies are created like them, and an existing copy gets
+            partitions that it lacks.
     """
 
     frame: "DataFrame | ArrowRows | pa.Table"
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     topic: str | None = None
     layout: TableRows | None = None
+    originals: Mapping[str, TopicRule] = field(default_factory=dict)
 
     @classmethod
     def table(

@@ -373,7 +373,6 @@ KAFKA_SOURCE = OtherSettings(
     without_effect={
         **_nothing("target.*", instead="records are copied to Drover's own cluster"),
         **_nothing("replication.factor", instead="topic.creation.default.replication.factor"),
-        **_nothing("refresh.topics.enabled", instead="refresh.topics.interval.seconds"),
         **_nothing(
             "add.source.alias.to.metrics",
             "admin.timeout.ms",

@@ -125,7 +125,8 @@ class _Run:
     def _by_partition(
         self, topic: str, records: Any, explicit: Any | None
     ) -> Iterator[tuple[int, Any]]:
-        count = self._partition_count(topic)
+        highest = None if explicit is None else pc.max(explicit).as_py()
+        count = self._partition_count(topic, at_least=0 if highest is None else highest + 1)
         keys = records.column("key")
         keyless = keys.null_count == records.num_rows
         if explicit is None and (count == 1 or (keyless and not self._plan.spread_keyless)):
@@ -148,11 +149,13 @@ class _Run:
             return pa.scalar(0, pa.int32())
         return routing.spread_places(row_count, count)
 
-    def _partition_count(self, topic: str) -> int:
+    def _partition_count(self, topic: str, *, at_least: int) -> int:
+        creation = self._plan.creation
+        least = at_least if creation.grows else 0
         count = self._partition_counts.get(topic)
-        if count is None:
-            wanted = max(1, self._plan.creation.rule(topic).partition_count)
-            count = self._store.ensure_topic(topic, wanted).partition_count
+        if count is None or count < least:
+            wanted = max(1, creation.rule(topic).partition_count)
+            count = self._store.ensure_topic(topic, wanted, at_least=least).partition_count
             self._partition_counts[topic] = count
         return count
 

@@ -186,19 +186,21 @@ class EmbeddedStore:
 
     # -- topics ------------------------------------------------------------------------------
 
-    def ensure_topic(self, name: str, partition_count: int = 1) -> TopicInfo:
-        """Create the topic, or return it unchanged (its partition count may differ).
+    def ensure_topic(self, name: str, partition_count: int = 1, *, at_least: int = 0) -> TopicInfo:
+        """Create the topic, or return it unchanged (its partition count may differ). A topic with
+        fewer partitions than ``at_least`` gets ``partition_count`` partitions.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, an invalid name or count.
         """
-        topics.require_valid(name, partition_count)
+        topics.require_valid(name, max(partition_count, at_least))
         with self._database.read() as connection:
             found = topics.find(connection, name)
-        if found is not None:
+        if found is not None and found.partition_count >= at_least:
             return found
+        now_ms = self._clock.now_ms()
         with self._database.write() as connection:
-            return topics.ensure(connection, name, partition_count, self._clock.now_ms())
+            return topics.ensure(connection, name, partition_count, now_ms, at_least=at_least)
 
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, or None if it does not exist."""

@@ -47,16 +47,31 @@ def require_valid(name: str, partition_count: int) -> None:
 
 
 def ensure(
-    connection: sqlite3.Connection, name: str, partition_count: int, now_ms: int
+    connection: sqlite3.Connection,
+    name: str,
+    partition_count: int,
+    now_ms: int,
+    *,
+    at_least: int = 0,
 ) -> TopicInfo:
-    """Create the topic, or return it unchanged."""
+    """Create the topic; an existing one gets ``partition_count`` partitions if it has fewer than
+    ``at_least``, and is otherwise returned unchanged.
+    """
     found = find(connection, name)
-    if found is not None:
+    if found is not None and found.partition_count >= at_least:
         return found
-    connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (name, partition_count, now_ms))
+    partition_count = max(partition_count, at_least)
+    connection.execute(
+        "INSERT INTO topics VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET partition_count = excluded.partition_count",
+        (name, partition_count, now_ms),
+    )
     connection.executemany(
         "INSERT INTO partitions VALUES (?, ?, 0, 0)",
-        [(name, partition) for partition in range(partition_count)],
+        [
+            (name, partition)
+            for partition in range(found.partition_count if found else 0, partition_count)
+        ],
     )
     return TopicInfo(name, partition_count)
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from drover.connector import ConnectorContext, SourceTaskContext
+from drover.connector import ConnectorContext, SourceTaskContext, TopicRule
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import parse_config, task_config
 from drover.connector.task import TaskFigures
 from drover.connectors.kafka.cluster import ClusterError
-from drover.connectors.kafka.source import KafkaSource, KafkaSourceTask
+from drover.connectors.kafka.source import KafkaSource, KafkaSourceTask, parsed_places
 from drover.model.ids import TaskId, Term
 from tests.spark.pipeline import Pipeline
 from tests.support.docs_examples import config_of
@@ -130,7 +130,7 @@ def test_records_keep_all_that_they_have(
     assert [(each["key"], each["value"]) for each in rows[1]["headers"]] == headers
     assert rows[0]["headers"] is None
     assert rows[1]["timestamp"].timestamp() == SOME_TIME_MS / 1_000
-    assert copy.own["topic.partitions"] == "3"
+    assert copy.own["task.partitions"] == f"{topic}:0,1,2"
 
 
 def test_a_task_goes_on_behind_what_was_committed(kafka: Kafka, topic_prefix: str) -> None:
@@ -180,19 +180,22 @@ def test_records_of_transactions_that_were_aborted_are_not_copied(
 
 
 def test_copies_are_called_as_the_policy_says(kafka: Kafka, topic_prefix: str) -> None:
-    for name in ("a", "b", "b.internal"):
-        create_topic(kafka.bootstrap, f"{topic_prefix}{name}")
-        send(kafka, f"{topic_prefix}{name}", [b"x"])
-    create_topic(kafka.bootstrap, f"east.{topic_prefix}a")  # it originated here
+    # east. is a name that users gave to a topic; west. came from the target cluster
+    for name in ("{}a", "{}b", "{}b.internal", "east.{}a", "west.{}a", "north.west.{}a"):
+        create_topic(kafka.bootstrap, name.format(topic_prefix))
+        send(kafka, name.format(topic_prefix), [b"x"])
     pattern = f".*{topic_prefix}.*"
+    alias = {"target.cluster.alias": "west"}
     same = {"replication.policy.class": "IdentityReplicationPolicy", "topics.exclude": ".*b"}
     for changed, wanted in (
-        ({"replication.policy.separator": "_"}, {"east_{}a", "east_{}b", "east_{}b.internal"}),
-        ({}, {"east.{}a", "east.{}b"}),
-        (same, {"{}a", "{}b.internal"}),
+        ({"replication.policy.separator": "_"}, {"east_{}a", "east_{}b", "east_east.{}a"}),
+        ({}, {"east.{}a", "east.{}b", "east.east.{}a"}),
+        (same, {"{}a", "east.{}a", "west.{}a", "north.west.{}a"}),
     ):
-        excluded = {"topics.exclude": ".*x"} if "replication.policy.separator" in changed else {}
-        copy = Copy(raw(kafka, pattern, **{**excluded, **changed}))
+        config = raw(kafka, pattern, **{"topics.exclude": ".*x", **alias, **changed})
+        if "replication.policy.separator" in changed:
+            config |= {"topics.exclude": "(north.)?west.*"}
+        copy = Copy(config)
         copy.run_until(len(wanted))
         copy.close()
         assert {each["topic"] for each in copy.rows} == {
@@ -219,20 +222,85 @@ def test_records_that_retention_removed_are_told(kafka: Kafka, topic_prefix: str
 
 
 def test_new_partitions_and_topics_ask_for_new_tasks(kafka: Kafka, topic_prefix: str) -> None:
-    create_topic(kafka.bootstrap, f"{topic_prefix}a")
+    big, small, new = (f"{topic_prefix}{each}" for each in ("big", "small", "new"))
+    create_topic(kafka.bootstrap, big, partitions=4)
+    create_topic(kafka.bootstrap, small)
     config = raw(kafka, f"{topic_prefix}.*", **{"refresh.topics.interval.seconds": "1"})
     connector = KafkaSource()
     asked = threading.Event()
     context = ConnectorContext("mirror", request_reconfiguration=asked.set)
     connector.start(context, parse_config(KafkaSource, config).require_valid())
-    assert len(connector.task_configs(8)) == 1
+
+    def places() -> list[tuple[str, int]]:
+        # fewer tasks than partitions, so that the number of tasks stays the same
+        tasks = connector.task_configs(2)
+        assert len(tasks) == 2
+        return sorted(place for each in tasks for place in parsed_places(each["task.partitions"]))
+
+    assert places() == [*((big, number) for number in range(4)), (small, 0)]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
-    for future in admin.create_partitions([NewPartitions(f"{topic_prefix}a", 4)]).values():
+    for future in admin.create_partitions([NewPartitions(small, 3)]).values():
         future.result(30)
-    create_topic(kafka.bootstrap, f"{topic_prefix}b", partitions=2)
-    wait_until(lambda: len(connector.task_configs(8)) == 6)
+    create_topic(kafka.bootstrap, new)
+    wanted = [*((big, number) for number in range(4)), (new, 0)]
+    wait_until(lambda: places() == [*wanted, *((small, number) for number in range(3))])
     assert asked.wait(30)
+    for future in admin.delete_topics([small]).values():
+        future.result(30)
+    wait_until(lambda: places() == wanted)
     connector.stop()
+
+
+def test_topics_are_found_at_the_start_only_if_so_configured(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    create_topic(kafka.bootstrap, f"{topic_prefix}a")
+    changed = {"refresh.topics.enabled": "false", "refresh.topics.interval.seconds": "1"}
+    connector = KafkaSource()
+    values = parse_config(KafkaSource, raw(kafka, f"{topic_prefix}.*", **changed)).require_valid()
+    connector.start(ConnectorContext("mirror"), values)
+    assert not [each for each in threading.enumerate() if each.name == "kafka-topics"]
+    connector.stop()
+
+
+def test_a_copy_has_the_settings_and_the_partitions_of_its_original(
+    kafka: Kafka, topic_prefix: str, pipeline: Pipeline
+) -> None:
+    topic, other = f"{topic_prefix}compacted", f"{topic_prefix}wide"
+    create_topic(kafka.bootstrap, other, partitions=3)
+    create_topic(kafka.bootstrap, topic, config={"cleanup.policy": "compact", "segment.ms": "99"})
+    send(kafka, topic, [b"1"], key=b"k")
+    send(kafka, other, [b"1"], partition=0)
+    config = raw(kafka, f"{topic},{other}")
+    copy = Copy(config)
+    batch = None
+    while batch is None:
+        batch = copy.task.poll()
+    copy.close()
+    assert batch.originals == {
+        f"east.{topic}": TopicRule(1, config={"cleanup.policy": "compact", "segment.ms": "99"}),
+        f"east.{other}": TopicRule(3),
+    }
+    running = pipeline.start_source(KafkaSource, config)
+    ends = pipeline.store.end_offsets
+
+    def copied() -> bool:
+        running.step()
+        return (ends(f"east.{topic}"), ends(f"east.{other}")) == ({0: 1}, {0: 1, 1: 0, 2: 0})
+
+    wait_until(copied)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    for future in admin.create_partitions([NewPartitions(topic, 5)]).values():
+        future.result(30)
+    send(kafka, topic, [b"2"], key=b"k", partition=4)
+    running = pipeline.start_source(KafkaSource, config)  # a task with the new partitions
+    wanted = {0: 1, 1: 0, 2: 0, 3: 0, 4: 1}
+
+    def grown() -> bool:
+        running.step()
+        return ends(f"east.{topic}") == wanted
+
+    wait_until(grown, describe=lambda: ends(f"east.{topic}"))
 
 
 def faults(config: dict[str, str]) -> dict[str, str]:

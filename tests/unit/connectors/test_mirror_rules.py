@@ -1,5 +1,6 @@
 """Rules of the mirror that need no cluster: logins, and the partitions of each task."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,18 @@ from drover.connector import Password, RetriableError
 from drover.connector.settings import parse_config, validate_config
 from drover.connectors.kafka.cluster import ReservedError, client_settings
 from drover.connectors.kafka.java_settings import librdkafka_settings
+from drover.connectors.kafka.settings import is_wanted
+from drover.connectors.kafka.settings import target_of as target_name
 from drover.connectors.kafka.sink import KafkaSink, target_of
-from drover.connectors.kafka.source import KafkaSource, consumer_of, partitions_of, share_of
+from drover.connectors.kafka.source import (
+    KafkaSource,
+    consumer_of,
+    parsed_places,
+    partitions_of,
+    places_text,
+    share_of,
+    warn_of_cycles,
+)
 from drover.connectors.kafka.writer import Target
 from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
@@ -200,6 +211,87 @@ def test_partitions_are_spread_over_tasks() -> None:
     shares = [share_of("topic", partition, 4) for partition in range(12)]
     assert sorted(shares) == sorted([0, 1, 2, 3] * 3)
     assert share_of("topic", 5, 1) == 0
+
+
+def test_a_new_partition_changes_the_config_of_one_task() -> None:
+    before = {"np-big": 4, "np-small": 1}
+    after = {"np-big": 4, "np-small": 2, "np-new": 1}
+    changed = [
+        index for index in range(3) if places_text(before, index, 3) != places_text(after, index, 3)
+    ]
+    assert changed == sorted({share_of("np-small", 1, 3), share_of("np-new", 0, 3)})
+    assert len(changed) < 3
+    places = [parsed_places(places_text(after, index, 3)) for index in range(3)]
+    assert sorted(place for each in places for place in each) == sorted(
+        (topic, partition) for topic, count in after.items() for partition in range(count)
+    )
+    assert parsed_places(places_text({}, 0, 1)) == []
+
+
+def copied(topics: Sequence[str], *, in_own_cluster: bool = False, **changed: str) -> list[str]:
+    """The names of the copies of the topics of cluster b that are copied to cluster a."""
+    names = {"source.cluster.alias": "b", "target.cluster.alias": "a"}
+    given = {key.replace("_", "."): value for key, value in changed.items()}
+    config = parse_config(KafkaSource, {**SOURCE, **names, **given}, use_systems=False).values
+    return [
+        target_name(each, config)
+        for each in topics
+        if is_wanted(each, config, in_own_cluster=in_own_cluster)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_copied"),
+    [
+        ("orders", True),
+        ("a.orders", False),
+        ("c.a.orders", False),  # a ring of three clusters
+        ("d.c.a.orders", False),
+        ("c.orders", True),
+        ("b.invoices", True),  # a topic that users of cluster b named so
+        ("orders.a", True),  # only the parts before a separator are clusters
+        ("ab.orders", True),
+        ("heartbeats", True),
+        ("a.heartbeats", False),
+        ("a.checkpoints.internal", False),
+        ("mm2-offset-syncs.a.internal", False),
+        ("__consumer_offsets", False),
+        (".hidden", False),
+        ("connect-internal", False),
+    ],
+)
+def test_copies_that_came_from_the_target_are_not_copied_back(topic: str, is_copied: bool) -> None:
+    assert copied([topic], topics_exclude="") == ([f"b.{topic}"] if is_copied else [])
+
+
+def test_cycles_are_found_with_other_separators_and_policies() -> None:
+    topics = ["a_orders", "c_a_orders", "a.orders", "orders_a"]
+    assert copied(topics, replication_policy_separator="_") == ["b_a.orders", "b_orders_a"]
+    topics = ["a--orders", "a-orders"]
+    assert copied(topics, replication_policy_separator="--") == ["b--a-orders"]
+    identity = {"replication_policy_class": "IdentityReplicationPolicy"}
+    topics = ["a.orders", "orders", "heartbeats", "a.heartbeats"]
+    assert copied(topics, **identity) == ["a.orders", "orders", "b.heartbeats"]
+
+
+def test_two_aliases_of_one_cluster_copy_each_topic_once() -> None:
+    topics = ["orders", "b.orders", "c.b.orders"]
+    assert copied(topics, in_own_cluster=True) == ["b.orders"]
+    assert copied(topics) == ["b.orders", "b.b.orders", "b.c.b.orders"]
+
+
+def test_a_mirror_without_the_alias_of_its_target_warns_of_cycles(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = parse_config(KafkaSource, SOURCE, use_systems=False).values
+    for topics, is_set, warned in (
+        (["orders", "a.orders"], False, True),
+        (["orders", "a.orders"], True, False),
+        (["orders", "a.invoices", "a"], False, False),
+    ):
+        caplog.clear()
+        warn_of_cycles(topics, config, is_set=is_set)
+        assert ("set target.cluster.alias to the alias a" in caplog.text) is warned
 
 
 SOURCE = {

@@ -41,3 +41,23 @@ def test_a_group_of_topics_that_has_the_dead_letters_name_does_not_count_for_the
 
 def test_without_dead_letters_the_rules_are_those_of_records() -> None:
     assert creation_of({"topic.partitions": "4"}).rule("dead") == TopicRule(4)
+
+
+def test_copies_are_like_their_originals_and_settings_of_the_config_go_first() -> None:
+    originals = {
+        "east.a": TopicRule(6, config={"cleanup.policy": "compact", "retention.ms": "9"}),
+        "dead": TopicRule(3),
+    }
+    plain = TopicCreation(TopicRule(1), named={"dead": TopicRule(1, 2)})
+    copies = plain.for_copies(originals, counts_set=False)
+    assert copies.rule("east.a") == originals["east.a"]
+    assert copies.rule("dead") == TopicRule(1, 2)
+    assert copies.rule("renamed.by.a.transform") == TopicRule(6)
+    assert copies.grows
+    assert not plain.grows
+    chosen = TopicCreation(TopicRule(4, 2, {"retention.ms": "7"}))
+    copies = chosen.for_copies(originals, counts_set=True)
+    expected = TopicRule(6, 2, {"cleanup.policy": "compact", "retention.ms": "7"})
+    assert copies.rule("east.a") == expected
+    wide = TopicCreation(TopicRule(12)).for_copies(originals, counts_set=True)
+    assert wide.rule("east.a").partition_count == 12

@@ -32,10 +32,15 @@ RESET = "consumer.auto.offset.reset"
 LOST = "lost.records"
 KEEP_PARTITIONS = "partitions.keep"
 TOPIC_PARTITIONS = "topic.partitions"
-#: The partitions of a task, as "index/count".
-TASK_SHARE = "task.share"
+#: The partitions of a task, as "topic:partition,partition;topic:partition".
+TASK_PARTITIONS = "task.partitions"
+TARGET_ALIAS = "target.cluster.alias"
+REFRESH = "refresh.topics.enabled"
+SYNC_CONFIGS = "sync.topic.configs.enabled"
 
 DEFAULT_POLICY, IDENTITY_POLICY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
+_HEARTBEATS = "heartbeats"
+_INTERNAL_STARTS, _INTERNAL_ENDS = ("__", "."), ("-internal", ".internal")
 EARLIEST, LATEST, FAIL = "earliest", "latest", "fail"
 _EXCLUDED = [r".*[\-\.]internal", r".*\.replica", "__.*"]
 _GROUPS_EXCLUDED = ["console-consumer-.*", "connect-.*", "__.*", "drover.*"]
@@ -70,18 +75,45 @@ def sync_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
         yield Violation(KEEP_PARTITIONS, f"must be true with {SYNC}: offsets belong to partitions")
 
 
-def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
-    """Whether a topic is copied: not excluded, not internal, not a copy of a local topic."""
-    if any_matches(config[EXCLUDE] or (), topic):
+def is_wanted(topic: str, config: Mapping[str, Any], *, in_own_cluster: bool = False) -> bool:
+    """Whether a topic is copied: selected, not internal, and not itself a copy of a topic of the
+    target cluster.
+
+    ``in_own_cluster`` tells that source and target are the same cluster under two aliases.
+    """
+    if _is_internal(topic) or any_matches(config[EXCLUDE] or (), topic):
         return False
-    if _is_default(config) and topic.startswith(f"{config[ALIAS]}{config[SEPARATOR]}"):
-        return False  # a cycle
+    targets = {config[TARGET_ALIAS], *([config[ALIAS]] if in_own_cluster else ())}
+    if not targets.isdisjoint(origins_of(topic, config)):
+        return False
     return any_matches(config[TOPICS], topic)
 
 
 def target_of(topic: str, config: Mapping[str, Any]) -> str:
     """The name of a topic's copy."""
-    return f"{config[ALIAS]}{config[SEPARATOR]}{topic}" if _is_default(config) else topic
+    if _is_default(config) or _is_heartbeats(topic):
+        return f"{config[ALIAS]}{config[SEPARATOR]}{topic}"
+    return topic
+
+
+def origins_of(topic: str, config: Mapping[str, Any]) -> list[str]:
+    """The clusters that a topic came through, by their aliases, as its name shows; the last one
+    first. As in MirrorMaker each part of the name before a separator may be an alias. Names that
+    the identity policy gives show none, except of heartbeats.
+    """
+    if _is_default(config) or _is_heartbeats(topic):
+        return topic.split(config[SEPARATOR])[:-1] if config[SEPARATOR] else []
+    return []
+
+
+def _is_internal(topic: str) -> bool:
+    """Whether MirrorMaker never copies a topic: ReplicationPolicy.isInternalTopic."""
+    return topic.startswith(_INTERNAL_STARTS) or topic.endswith(_INTERNAL_ENDS)
+
+
+def _is_heartbeats(topic: str) -> bool:
+    """Whether it is a topic with MirrorMaker's heartbeats, which every policy renames."""
+    return topic == _HEARTBEATS or topic.endswith(f".{_HEARTBEATS}")
 
 
 def _is_default(config: Mapping[str, Any]) -> bool:
@@ -116,6 +148,14 @@ SETTINGS = ConfigDef(
         validator=NonEmpty(),
     ),
     _key(
+        TARGET_ALIAS,
+        "The alias of Drover's cluster in mirrors of the other direction. Topics of the source "
+        "cluster that came from there (alias.topic, at any depth) are not copied back.",
+        default="target",
+        importance=Importance.HIGH,
+        validator=NonEmpty(),
+    ),
+    _key(
         TOPICS,
         "The topics to copy, as names or regular expressions.",
         ConfigType.LIST,
@@ -146,8 +186,8 @@ SETTINGS = ConfigDef(
     ),
     _key(
         TOPIC_PARTITIONS,
-        "The partition count of topics that the connector creates; by default that of the largest "
-        "topic that it copies.",
+        "The least partition count of topics that the connector creates; a copy has at least the "
+        "partitions of its original.",
         ConfigType.INT,
         default=None,
         validator=InRange(1),
@@ -159,6 +199,19 @@ SETTINGS = ConfigDef(
         ConfigType.INT,
         default=600,
         validator=InRange(1),
+    ),
+    _key(
+        REFRESH,
+        "Whether to check for new topics and partitions.",
+        ConfigType.BOOLEAN,
+        default=True,
+    ),
+    _key(
+        SYNC_CONFIGS,
+        "Whether a new copy gets the topic settings of its original, such as cleanup.policy; later "
+        "changes are not copied.",
+        ConfigType.BOOLEAN,
+        default=True,
     ),
     _key(
         RESET,

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from drover.connector import (
     SourceConnector,
     SourceTask,
     SourceTaskContext,
+    TopicRule,
     Violation,
 )
 from drover.connectors.aliases import KAFKA_SOURCE
@@ -40,24 +41,30 @@ from drover.connectors.kafka.cluster import (
 from drover.connectors.kafka.settings import (
     ALIAS,
     CONSUMER_PREFIX,
+    DEFAULT_POLICY,
     EARLIEST,
     EXCLUDE,
     FAIL,
     KEEP_PARTITIONS,
     LOST,
+    POLICY,
     PREFIX,
+    REFRESH,
     REFRESH_S,
     RESET,
+    SEPARATOR,
     SERVERS,
     SETTINGS,
     SYNC,
+    SYNC_CONFIGS,
     SYNC_S,
+    TARGET_ALIAS,
     TARGET_PREFIX,
-    TASK_SHARE,
-    TOPIC_PARTITIONS,
+    TASK_PARTITIONS,
     TOPICS,
     group_sync_of,
     is_wanted,
+    origins_of,
     sync_faults,
     target_of,
 )
@@ -73,6 +80,34 @@ _AT_ONCE = 5_000
 _POLL_S, _BATCH_S = 0.2, 1.0
 _RECORD_BYTES = 64
 
+#: The settings of a topic that have the same meaning in every cluster. Timestamps must be copied,
+#: so message.timestamp.* is not among them; nor are the number and the place of replicas.
+_COPIED_SETTINGS = frozenset(
+    (
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "preallocate",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+    )
+)
+
 Place = tuple[str, int]
 _log = logging.getLogger(__name__)
 
@@ -85,18 +120,20 @@ class KafkaSourceTask(SourceTask):
         config = context.config
         self._context = context
         self._alias = config[ALIAS]
-        index, count = (int(part) for part in config[TASK_SHARE].split("/"))
         told: list[KafkaError] = []
         consumer = consumer_of(config, told)
         self._consumer: Consumer | None = consumer
         with translated_errors(f"cluster {self._alias}", told):
             found = partitions_of(consumer, config, told)
-        own = [
-            (topic, partition)
-            for topic, number in sorted(found.items())
-            for partition in range(number)
-            if share_of(topic, partition, count) == index
-        ]
+        assigned = parsed_places(config[TASK_PARTITIONS])
+        # the topics that were deleted since then are left out
+        own = [place for place in assigned if place[1] < found.get(place[0], 0)]
+        names = sorted({topic for topic, _ in own})
+        settings = topic_settings(config, names) if config[SYNC_CONFIGS] else {}
+        self._originals = {
+            target_of(each, config): TopicRule(found[each], config=settings.get(each, {}))
+            for each in names
+        }
         committed = {
             (each["topic"], each["partition"]): int(offset["offset"]) + 1
             for each, offset in context.offsets()
@@ -127,7 +164,7 @@ class KafkaSourceTask(SourceTask):
             )
             for (topic, partition), offset in sorted(moved.items())
         ]
-        return SourceBatch(self._table(messages), offsets)
+        return SourceBatch(self._table(messages), offsets, originals=self._originals)
 
     def _report_lag(self, consumer: "Consumer") -> None:
         """Report the number of unread records, as far as cached watermarks show."""
@@ -288,21 +325,21 @@ class KafkaSource(SourceConnector):
         """Find topics, and watch for new ones."""
         self._config = config
         self._found = self._find()
-        threading.Thread(
-            target=self._watch, args=(context,), name="kafka-topics", daemon=True
-        ).start()
+        warn_of_cycles(self._found, config, is_set=TARGET_ALIAS in context.config_texts)
+        if config[REFRESH]:
+            threading.Thread(
+                target=self._watch, args=(context,), name="kafka-topics", daemon=True
+            ).start()
         if config[SYNC]:
             threading.Thread(target=self._sync, name="kafka-groups", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """The partitions, assigned by checksum; new topics get as many partitions as the largest
-        one.
+        """The partitions, assigned by checksum: a new one changes the config of one task, unless
+        the number of tasks changes too.
         """
-        total = sum(self._found.values())
-        count = min(max_tasks, total)
-        most = max(self._found.values(), default=1)
-        own = {TOPIC_PARTITIONS: str(most)} if self._config[TOPIC_PARTITIONS] is None else {}
-        return [{TASK_SHARE: f"{index}/{count}", **own} for index in range(count)]
+        found = self._found
+        count = min(max_tasks, sum(found.values()))
+        return [{TASK_PARTITIONS: places_text(found, index, count)} for index in range(count)]
 
     def stop(self) -> None:
         """Stop watching for topics."""
@@ -379,15 +416,64 @@ def partitions_of(
     """
     own = known_own_cluster()
     seen = topics_of(consumer, told)
+    in_own = own is not None and own.is_at(seen.cluster_id)
     found = {
         name: len(topic.partitions)
         for name, topic in seen.topics.items()
-        if topic.error is None and is_wanted(name, config)
+        if topic.error is None and is_wanted(name, config, in_own_cluster=in_own)
     }
-    if own is not None and own.is_at(seen.cluster_id):
+    if own is not None and in_own:
         fault = own.topics_fault(found)
         refuse(fault and f"{fault}: exclude it with {EXCLUDE}")
+        itself = next((each for each in sorted(found) if target_of(each, config) == each), None)
+        if itself is not None:
+            refuse(
+                f"{itself} would be copied into itself, because the source cluster is Drover's own "
+                f"one: use {POLICY}={DEFAULT_POLICY}"
+            )
     return found
+
+
+def topic_settings(config: Mapping[str, Any], topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The settings of each topic that were set for it and can be copied. A topic is missing, with a
+    warning in the log, if the brokers do not return them.
+    """
+    from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
+
+    client = {**client_settings(config, PREFIX, CONSUMER_PREFIX), "log_level": 0}
+    found: dict[str, dict[str, str]] = {}
+    resources = [ConfigResource(ResourceType.TOPIC, each) for each in topics]
+    admin = AdminClient(client)  # a local name, because requests end with their client
+    asked = admin.describe_configs(resources) if resources else {}
+    for resource, future in asked.items():
+        try:
+            entries = future.result(TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - copying does not need the settings
+            _log.warning("the settings of topic %s are not known: %s", resource.name, error)
+            continue
+        found[resource.name] = {
+            name: each.value
+            for name, each in entries.items()
+            if each.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            and each.value is not None
+            and name in _COPIED_SETTINGS
+        }
+    return found
+
+
+def warn_of_cycles(topics: Iterable[str], config: Mapping[str, Any], *, is_set: bool) -> None:
+    """Log topics that may be copies from Drover's cluster, if its alias there is not set."""
+    known = set(topics)
+    separator = config[SEPARATOR]
+    for topic in sorted(known):
+        parts = topic.split(separator) if origins_of(topic, config) else []
+        if not is_set and any(separator.join(parts[at:]) in known for at in range(1, len(parts))):
+            _log.warning(
+                "topic %s may be a copy that another mirror made: if it came from Drover's "
+                "cluster, set %s to the alias %s, or the two clusters copy each other's copies",
+                *(topic, TARGET_ALIAS, parts[0]),
+            )
+            return
 
 
 def share_of(topic: str, partition: int, count: int) -> int:
@@ -395,6 +481,21 @@ def share_of(topic: str, partition: int, count: int) -> int:
     evenly.
     """
     return (zlib.crc32(topic.encode()) + partition) % count
+
+
+def places_text(found: Mapping[str, int], index: int, count: int) -> str:
+    """The partitions of a task in the form of its config. Names of topics have no ``:``, ``;``."""
+    own = {
+        topic: [str(each) for each in range(number) if share_of(topic, each, count) == index]
+        for topic, number in sorted(found.items())
+    }
+    return ";".join(f"{topic}:{','.join(places)}" for topic, places in own.items() if places)
+
+
+def parsed_places(text: str) -> list[Place]:
+    """The partitions of a task's config."""
+    parts = [each.split(":") for each in text.split(";") if each]
+    return [(topic, int(number)) for topic, numbers in parts for number in numbers.split(",")]
 
 
 def _place(message: "Message") -> Place:

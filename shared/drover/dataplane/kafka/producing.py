@@ -208,7 +208,9 @@ class Router:
             )
         count = self._known_counts.get(topic, 0)
         if count < enough:
-            count = ensure_topic(self._client, topic, self._creation.rule(topic))
+            least = enough if self._creation.grows else 0
+            rule = self._creation.rule(topic)
+            count = ensure_topic(self._client, topic, rule, at_least=least)
         self._partition_counts[topic] = count
         return count
 

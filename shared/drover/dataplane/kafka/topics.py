@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 from tenacity import Retrying, retry_if_not_result, stop_after_attempt, wait_fixed
 
 from drover.dataplane.topic_creation import TopicRule
@@ -30,40 +30,47 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     return {topic: state.partition_count for topic, state in states.items()}
 
 
-def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
-    """The partition count of a topic, which is created if missing and otherwise left unchanged.
+def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule, *, at_least: int = 0) -> int:
+    """The partition count of a topic, which is created if missing. An existing topic gets the
+    rule's partition count if it has fewer partitions than ``at_least``; otherwise it is unchanged.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST, an invalid name or count.
         DroverError: As KafkaClient.translated.
     """
     found = partition_counts(client, [topic])
-    if topic in found:
+    if found.get(topic, 0) >= max(1, at_least):
         return found[topic]
-    require_valid(topic, max(1, rule.partition_count))
+    # -1 is the brokers' default
+    count = max(rule.partition_count, at_least) if at_least else rule.partition_count
+    require_valid(topic, max(1, count))
     wanted = NewTopic(
         topic,
-        num_partitions=rule.partition_count,
+        num_partitions=count,
         # the brokers' default, which may differ from that of the cluster's own topics
         replication_factor=-1 if rule.replication_factor is None else rule.replication_factor,
         config=dict(rule.config),
     )
+    doing = "be created" if topic not in found else f"get {count} partitions"
     try:
-        client.make_topic_now(wanted)
+        if topic in found:
+            client.add_partitions_now(NewPartitions(topic, count))
+        else:
+            client.make_topic_now(wanted)
     except (KafkaException, TimeoutError) as error:
         raise client.translated(
-            error, doing=f"the topic {topic} cannot be created", topic=topic
+            error, doing=f"the topic {topic} cannot {doing}", topic=topic
         ) from error
     looks = Retrying(
-        retry=retry_if_not_result(bool),
+        retry=retry_if_not_result(lambda seen: seen >= max(1, at_least)),
         wait=wait_fixed(BETWEEN_LOOKS_S),
         stop=stop_after_attempt(LOOKS),
         retry_error_callback=lambda _: 0,
     )
-    count: int = looks(lambda: partition_counts(client, [topic]).get(topic, 0))
-    if not count:
+    seen: int = looks(lambda: partition_counts(client, [topic]).get(topic, 0))
+    if not seen:
         raise UnavailableError(
             Reason.STORAGE_UNAVAILABLE,
-            f"topic {topic!r} was created, but is not known to the brokers yet",
+            f"topic {topic!r} was created or got partitions, but the brokers do not return it yet",
         )
-    return count
+    return seen

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.log.kafka import errors
@@ -258,6 +258,18 @@ class KafkaClient:
             self.waited(future)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def add_partitions_now(self, wanted: NewPartitions) -> None:
+        """Add partitions to a topic unless it has as many, for threads; raises as
+        ``make_topic_now``. Not all brokers know them at once.
+        """
+        asked = self._admin.create_partitions([wanted], request_timeout=self.timeout_s)
+        (future,) = asked.values()
+        try:
+            self.waited(future)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:

@@ -348,9 +348,20 @@ def dead_letter_destination(errors: ErrorSettings) -> Destination:
 
 def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
     """How the topics of a source and of its dead letters are created."""
-    creation = topic_creation_of(config) or TopicCreation(TopicRule(config[TOPIC_PARTITIONS]))
+    rule = TopicRule(config[TOPIC_PARTITIONS] or 1)
+    creation = topic_creation_of(config) or TopicCreation(rule)
     topic = errors.dead_letter_topic
     return replace(creation, named={topic: _dead_letter_rule(errors)}) if topic else creation
+
+
+def copies_creation(
+    creation: TopicCreation, batch: SourceBatch, config: Mapping[str, Any]
+) -> TopicCreation:
+    """How the topics of a batch are created; copies like their originals."""
+    if not batch.originals:
+        return creation
+    counts_set = config[TOPIC_PARTITIONS] is not None or topic_creation_of(config) is not None
+    return creation.for_copies(batch.originals, counts_set=counts_set)
 
 
 def _dead_letter_rule(errors: ErrorSettings) -> TopicRule:

@@ -33,6 +33,7 @@ from drover.connector.settings import (
     POLL_INTERVAL_MS,
 )
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
+from drover.dataplane.topic_creation import TopicCreation
 from drover.errors import Reason, UnavailableError
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.offsets import CommittedOffset
@@ -45,7 +46,7 @@ from drover_worker.engine.tasks.publisher import (
     SourceOffsets,
     StagedBatch,
 )
-from drover_worker.engine.tasks.record_path import source_topic_creation
+from drover_worker.engine.tasks.record_path import copies_creation, source_topic_creation
 from drover_worker.engine.tasks.replaying import Replaying, split_replay_offsets
 from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
@@ -223,12 +224,13 @@ class SourceRunner(TaskRunner):
 
     def _outgoing(self, batch: SourceBatch) -> OutgoingBatch:
         rows, pipeline = self._path.source_batch(batch)
-        return OutgoingBatch(rows, pipeline, self._destination(batch.topic))
+        creation = copies_creation(self._creation, batch, self._config)
+        return OutgoingBatch(rows, pipeline, self._destination(batch.topic, creation))
 
-    def _destination(self, topic: str | None) -> Destination:
+    def _destination(self, topic: str | None, creation: TopicCreation | None = None) -> Destination:
         return Destination(
             topic=topic,
-            creation=self._creation,
+            creation=creation or self._creation,
             spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
         )
 
