@@ -26,7 +26,7 @@ from drover_worker.engine.settings import EngineLimits
 from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import create_topic, produce
+from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.waiting import wait_until, wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
@@ -329,6 +329,67 @@ async def test_a_letter_of_a_source_goes_into_its_topic_once(flow: Flow, kafka: 
             describe=lambda: (flow.records(), flow.failures()),
         )
         await flow.stop()
+    assert flow.failures() == []
+
+
+def dead_letters(kafka: Kafka, flow: Flow, **more: str) -> tuple[str, dict[str, str]]:
+    """A topic with a limit of 100,000 bytes for dead letters, and the settings for it."""
+    topic = f"{flow.topic}-dead"
+    create_topic(kafka.bootstrap, topic, config={"max.message.bytes": "100000"})
+    return topic, {
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": topic,
+        "errors_deadletterqueue_topic_replication_factor": "1",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("context", ["true", "false"])
+async def test_a_line_over_the_limit_becomes_a_shortened_letter(
+    flow: Flow, kafka: Kafka, context: str
+) -> None:
+    topic, tolerant = dead_letters(
+        kafka, flow, errors_deadletterqueue_context_headers_enable=context
+    )
+    flow.source.write_bytes(b"small1\n" + b"x" * 1_200_000 + b"\nsmall2\n")
+    await flow.start("source", value_converter="StringConverter", **tolerant)
+    await wait_until_async(
+        lambda: flow.records() == [b"small1", b"small2"],
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: (flow.records(), flow.failures()),
+    )
+    await flow.stop()
+    (letter,) = read_all(kafka.bootstrap, topic)
+    value, headers = letter.value, dict(letter.headers)
+    assert value is not None
+    assert 98_000 < len(value) < 100_000
+    assert set(value) == {ord("x")}
+    assert headers["__connect.errors.value.original.bytes"] == b"1200000"
+    assert ("__connect.errors.exception.message" in headers) is (context == "true")
+    assert flow.failures() == []
+
+
+async def test_a_bad_record_near_the_limit_stops_no_sink(flow: Flow, kafka: Kafka) -> None:
+    topic, tolerant = dead_letters(
+        kafka, flow, errors_deadletterqueue_context_headers_enable="true"
+    )
+    bad = b"{" + b"y" * 750_000  # fits its own topic
+    produce(kafka.bootstrap, flow.topic, [(b"k", b"0"), (b"k" * 200_000, bad), (b"k", b"2")])
+    await flow.start(
+        "sink",
+        value_converter="JsonConverter",
+        value_converter_schemas_enable="false",
+        **tolerant,
+    )
+    await flow.wait_until_last(b"2")
+    await flow.stop()
+    assert flow.lines() == [b"0", b"2"]
+    (letter,) = read_all(kafka.bootstrap, topic)
+    headers = dict(letter.headers)
+    assert letter.value == b""
+    assert headers["__connect.errors.value.original.bytes"] == b"750001"
+    assert headers["__connect.errors.key.original.bytes"] == b"200000"
+    assert headers["__connect.errors.offset"] == b"1"
     assert flow.failures() == []
 
 

@@ -135,6 +135,9 @@ class EmbeddedPlane:
     def record_bytes_max(self) -> None:
         """See DataPlane."""
 
+    def record_bytes_max_of(self, topic: str) -> None:
+        """See DataPlane."""
+
     def reserved_topics(self) -> Collection[str]:
         """See DataPlane: the cluster's logs are not topics here."""
         return ()

@@ -173,6 +173,9 @@ class DataPlane(Protocol):
     def record_bytes_max(self) -> int | None:
         """The limit for a record's key and value; None for no limit."""
 
+    def record_bytes_max_of(self, topic: str) -> int | None:
+        """As ``record_bytes_max``, with the limit of a topic, which may not exist yet. Cheap."""
+
     def reserved_topics(self) -> Collection[str]:
         """The cluster's internal topics."""
 

@@ -13,6 +13,12 @@ HEADER_PREFIX = "__connect.errors."
 #: The header with the connector that wrote the dead letter.
 CONNECTOR_HEADER = f"{HEADER_PREFIX}connector.name"
 
+#: Headers of a dead letter that was cut to the size limit of its topic, with the original sizes.
+VALUE_CUT_HEADER = f"{HEADER_PREFIX}value.original.bytes"
+KEY_CUT_HEADER = f"{HEADER_PREFIX}key.original.bytes"
+HEADERS_CUT_HEADER = f"{HEADER_PREFIX}headers.original.bytes"
+CUT_HEADERS = (VALUE_CUT_HEADER, KEY_CUT_HEADER, HEADERS_CUT_HEADER)
+
 _FORM = "must be partition:from-to, separated by commas, such as 0:5-120"
 _OFFSET_MAX = 2**63 - 1
 

@@ -4,12 +4,12 @@ import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from drover.pipeline.dead_letters import as_bytes, dead_letter
-from drover.pipeline.report import FailedRecord, PassReport
+from drover.pipeline.report import FailedRecord, KeptLetter, PassReport
 from drover.record.batch import KEY, OFFSET, ORIGIN, ORIGINAL_TOPIC, PARTITION, TOPIC, VALUE
 
 _MESSAGE_MAX_LENGTH = 2_000
@@ -84,7 +84,9 @@ class Tolerate:
     context_headers: bool = False
     include_records: bool = False
     in_batch: bool = True
-    kept: list[pa.RecordBatch] = field(default_factory=list)
+    #: The largest key, value and headers of a dead letter; larger ones are cut.
+    letter_bytes_max: int | None = None
+    kept: list[KeptLetter] = field(default_factory=list)
 
     def handle(
         self, record: pa.RecordBatch, error: StepFailedError, report: PassReport
@@ -98,22 +100,38 @@ class Tolerate:
         """Count one failed record; returns its dead letter, if that is part of the batch."""
         text = record_text(record) if self.include_records else ""
         report.add_failure(replace(failure, record=text))
-        if self.topic is None:
+        letter = None if self.topic is None else self._letter(record, failure, self.topic)
+        if letter is None:
             report.skipped_count += 1
             return ()
         report.dead_lettered_count += 1
-        letter = dead_letter(
+        if self.in_batch:
+            return (letter,)
+        self.kept.append(KeptLetter(_position_of(record), letter))
+        return ()
+
+    def _letter(
+        self, record: pa.RecordBatch, failure: FailedRecord, topic: str
+    ) -> pa.RecordBatch | None:
+        return dead_letter(
             record,
             failure,
-            topic=self.topic,
+            topic=topic,
             connector=self.connector,
             task=self.task,
             context_headers=self.context_headers,
+            bytes_max=self.letter_bytes_max,
         )
-        if self.in_batch:
-            return (letter,)
-        self.kept.append(letter)
-        return ()
+
+
+def _position_of(record: pa.RecordBatch) -> tuple[str, int, int]:
+    """The topic, partition and offset of a record of a topic."""
+
+    def first(name: str) -> Any:
+        index = record.schema.get_field_index(name)
+        return record.column(index)[0].as_py() if index >= 0 else None
+
+    return first(ORIGINAL_TOPIC) or first(TOPIC) or "", first(PARTITION) or 0, first(OFFSET) or 0
 
 
 def place_of(record: pa.RecordBatch) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +31,7 @@ from drover.record.batch import (
 from drover.record.errors import ErrorStage, RecordError, StageError
 
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
+_HEADER_BYTES = 8
 _FURTHER = {ORIGIN_COLUMN: ORIGIN, ERROR_COLUMN: ERROR, RAW_COLUMN: RAW}
 _SPECIAL = (*_FURTHER, TOPIC_COLUMN, TIMESTAMP_COLUMN)
 
@@ -173,8 +175,8 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """A step that rejects records with a larger key and value (as bytes) than the topic accepts, so
-    that such a record fails individually instead of its batch.
+    """A step that rejects records with a larger key, value and headers (as bytes) than the topic
+    accepts, so that such a record fails individually instead of its batch.
     """
 
     max_bytes: int
@@ -187,14 +189,28 @@ class SizeLimit:
             StageError: A record is larger.
         """
         sizes = pc.add(*(pc.binary_length(batch.column(n)).fill_null(0) for n in (KEY, VALUE)))
+        sizes = pc.add(sizes.cast(pa.int64()), _header_bytes(batch.column(HEADERS)))
         largest = pc.max(sizes).as_py() or 0
         if largest > self.max_bytes:
             fault = RecordError(
-                f"key and value have {largest} bytes, but the limit is {self.max_bytes} "
+                f"key, value and headers have {largest} bytes, but the limit is {self.max_bytes} "
                 "(message.max.bytes)"
             )
             raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
         return (batch,)
+
+
+def _header_bytes(headers: pa.Array) -> pa.Array | pa.Scalar:
+    """The sizes of each row's headers; 0 for all rows if there are none."""
+    if headers.null_count == len(headers):
+        return pa.scalar(0, pa.int64())
+    items = headers.flatten()
+    sizes = np.full(len(items), _HEADER_BYTES)
+    for index in range(2):  # key and value
+        lengths = pc.binary_length(pc.struct_field(items, index)).fill_null(0)
+        sizes += lengths.to_numpy(zero_copy_only=False)
+    rows = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
+    return pa.array(np.bincount(rows, sizes, len(headers)).astype(np.int64))
 
 
 def timestamps(values: pa.Array) -> pa.Array:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from drover.model.dead_letters import HEADER_PREFIX
+from drover.model.dead_letters import CUT_HEADERS, HEADER_PREFIX
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
 from drover.record.batch import (
@@ -47,7 +47,11 @@ class LetterRecords:
                 records = records.filter(condition.matches(records))
             topics = [self._topic(headers) for headers in records.column(HEADERS).to_pylist()]
             letters = records.column(TOPIC)
-            faults = [None if topic else _NO_TOPIC for topic in topics]
+            cut = [_is_cut(headers) for headers in records.column(HEADERS).to_pylist()]
+            faults = [
+                _CUT if is_cut else None if topic else _NO_TOPIC
+                for topic, is_cut in zip(topics, cut, strict=True)
+            ]
             told = pa.array(topics, pa.string()).fill_null("")
             records = with_column(records, pa.field(TOPIC, pa.string()), told)
             records = records.append_column(pa.field(ORIGINAL_TOPIC, letters.type), letters)
@@ -65,6 +69,14 @@ class LetterRecords:
         return self.default_topic
 
 
+def _is_cut(headers: list[dict[str, object]] | None) -> bool:
+    return any(each["key"] in CUT_HEADERS for each in headers or ())
+
+
+_CUT = (
+    "the dead letter was cut to the size limit of its topic, so it is not the whole record: raise "
+    "max.message.bytes of the topic, and read the record from its original topic"
+)
 _NO_TOPIC = (
     "the dead letter has no header with its original topic, and the connector's config does not "
     "name a single topic (errors.deadletterqueue.context.headers.enable)"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 #: The most failures of a pass that are listed.
 FAILURES_MAX = 100
 
@@ -29,6 +31,14 @@ class FailedRecord:
         return f"record {self.place} failed in {self.step}: {self.error_class}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class KeptLetter:
+    """A dead letter, and the topic, partition and offset of its record."""
+
+    place: tuple[str, int, int]
+    letter: pa.RecordBatch
+
+
 @dataclass(slots=True)
 class PassReport:
     """Counts of records by outcome.
@@ -46,6 +56,8 @@ class PassReport:
     skipped_count: int = 0
     #: The first FAILURES_MAX failures.
     failures: list[FailedRecord] = field(default_factory=list)
+    #: Dead letters that the driver writes, in the order of their records.
+    letters: Sequence[KeptLetter] = ()
     #: The rows returned by the writer of dead letters.
     dead_letter_rows: Sequence[Mapping[str, Any]] = ()
     #: The first change that schema.change discarded, by topic.
@@ -66,6 +78,7 @@ def total(reports: Iterable[PassReport]) -> PassReport:
     """The sum of reports."""
     found = PassReport()
     rows: list[Mapping[str, Any]] = []
+    letters: list[KeptLetter] = []
     for each in reports:
         found.read_count += each.read_count
         found.written_count += each.written_count
@@ -76,5 +89,6 @@ def total(reports: Iterable[PassReport]) -> PassReport:
         for failure in each.failures:
             found.add_failure(failure)
         rows += each.dead_letter_rows
-    found.dead_letter_rows = rows
+        letters += each.letters
+    found.dead_letter_rows, found.letters = rows, letters
     return found

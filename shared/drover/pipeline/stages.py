@@ -32,13 +32,23 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class _FailedRow:
+    """A failed record, and its number in its batch."""
+
+    row: int
+    record: pa.RecordBatch
+    error: StepFailedError
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """Stages in order, with one error policy; a function for executors.
 
     ``prepare`` converts input batches to records, for example from a table's rows. A batch passes
     all stages at once, or slice by slice if ``in_slices`` is set. A failing step reports the rows
     (RowsError), or the batch is halved until they are found: good batches pay nothing, and failed
-    rows are available in their original form.
+    rows are available in their original form. They are handled in their order, after the good rows
+    of their batch or slice.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -92,10 +102,24 @@ class Pipeline:
                 yield from self.policy.handle(part, error, report)
 
     def _run_good(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
+        """Run records; those that failed follow in their order, whatever step each failed in."""
+        failed: list[_FailedRow] = []
+        yield from self._run_rows(records, np.arange(records.num_rows), failed, report)
+        for each in sorted(failed, key=lambda each: each.row):
+            yield from self.policy.handle(each.record, each.error, report)
+
+    def _run_rows(
+        self,
+        records: pa.RecordBatch,
+        rows: np.ndarray,
+        failed: list["_FailedRow"],
+        report: PassReport,
+    ) -> Iterator[pa.RecordBatch]:
+        """Run records, whose numbers in the batch are ``rows``; adds failed ones to ``failed``."""
         try:
             made = self._apply(records)
         except StepFailedError as error:
-            yield from self._run_apart(records, error, report)
+            yield from self._run_apart(records, rows, error, failed, report)
             return
         count = sum(each.num_rows for each in made)
         report.filtered_count += max(0, records.num_rows - count)
@@ -103,23 +127,35 @@ class Pipeline:
         yield from made
 
     def _run_apart(
-        self, records: pa.RecordBatch, error: StepFailedError, report: PassReport
+        self,
+        records: pa.RecordBatch,
+        rows: np.ndarray,
+        error: StepFailedError,
+        failed: list["_FailedRow"],
+        report: PassReport,
     ) -> Iterator[pa.RecordBatch]:
         if error.rows:
+            ends_task = isinstance(self.policy, FailTask)
+            causes = {min(error.rows): error.rows[min(error.rows)]} if ends_task else error.rows
+            for row, cause in causes.items():
+                found = StepFailedError(error.stage, error.step, cause)
+                failed.append(_FailedRow(int(rows[row]), records.slice(row, 1), found))
             good = np.ones(records.num_rows, bool)
-            for row, cause in error.rows.items():
-                good[row] = False
-                failed = StepFailedError(error.stage, error.step, cause)
-                yield from self.policy.handle(records.slice(row, 1), failed, report)
+            good[list(error.rows)] = False
+            if ends_task:  # an earlier record may fail in a later step
+                good[min(error.rows) :] = False
             if good.any():
-                yield from self._run_good(records.filter(pa.array(good)), report)
+                part = records.filter(pa.array(good))
+                yield from self._run_rows(part, rows[good], failed, report)
             return
         if records.num_rows <= 1:
-            yield from self.policy.handle(records, error, report)
+            failed.append(_FailedRow(int(rows[0]), records, error))
             return
         half = records.num_rows // 2
-        yield from self._run_good(records.slice(0, half), report)
-        yield from self._run_good(records.slice(half), report)
+        yield from self._run_rows(records.slice(0, half), rows[:half], failed, report)
+        if isinstance(self.policy, FailTask) and any(each.row < rows[half] for each in failed):
+            return
+        yield from self._run_rows(records.slice(half), rows[half:], failed, report)
 
     def _apply(self, records: pa.RecordBatch) -> list[pa.RecordBatch]:
         batches = [records]

@@ -8,9 +8,13 @@ import pyarrow as pa
 
 from drover.pipeline.failures import Tolerate
 from drover.pipeline.layouts import topic_records
-from drover.pipeline.report import FailedRecord, PassReport
+from drover.pipeline.report import FailedRecord, KeptLetter, PassReport
 from drover.pipeline.stages import Pipeline
 from drover.record.batch import OFFSET, PARTITION, TOPIC
+
+#: Up to this size the dead letters of a group go to the driver, which writes them in the order of
+#: their records, with those that the sink rejects; more are written by the executor.
+_LETTERS_BYTES_MAX = 512 * 1024
 
 
 class Reports(Protocol):
@@ -39,8 +43,8 @@ class TrackedPipeline:
 class TrackedRead:
     """Passes the results of ``read(n)`` through a sink's pipeline.
 
-    ``write_dead_letters`` writes the dead letters of each n at its end, and its rows are part of
-    the report: they are durable before the pass ends.
+    The dead letters of each n are part of its report. If they are many, ``write_dead_letters``
+    writes them at its end, and the report has the rows that it returns.
     """
 
     read: Callable[[int], Iterable[Any]]
@@ -96,11 +100,24 @@ class RejectedRead:
                 self.policy.leave_out(records.slice(row, 1), failure, report)
 
 
+def written_letters(
+    letters: Iterable[KeptLetter], write: Callable[[Iterator[Any]], Iterator[Any]]
+) -> list[Mapping[str, Any]]:
+    """Write dead letters in the order of their records; returns the rows of the writer."""
+    ordered = sorted(letters, key=lambda each: each.place)
+    batches = write(each.letter for each in ordered)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
 def _write_kept(
-    kept: list[pa.RecordBatch],
+    kept: list[KeptLetter],
     write: Callable[[Iterator[Any]], Iterator[Any]] | None,
     report: PassReport,
 ) -> None:
-    if kept and write is not None:
-        report.dead_letter_rows = [row for batch in write(iter(kept)) for row in batch.to_pylist()]
-        kept.clear()
+    if not kept or write is None:
+        return
+    if sum(each.letter.nbytes for each in kept) <= _LETTERS_BYTES_MAX:
+        report.letters = list(kept)
+    else:
+        report.dead_letter_rows = written_letters(kept, write)
+    kept.clear()

@@ -97,10 +97,30 @@ def test_rejected_records_become_dead_letters_as_they_came(pipeline: Pipeline) -
 def test_they_are_counted_beside_those_that_no_converter_could_read(pipeline: Pipeline) -> None:
     sink = start(pipeline, StructuredPickySink, BURYING | AS_JSON)
     sink.run_until_idle()
-    values = {each["value"] for each in topic_values(pipeline, "dead")}
-    assert values == {VALUES[1], VALUES[2], VALUES[3]}
+    values = [each["value"] for each in topic_values(pipeline, "dead")]
+    assert values == [VALUES[1], VALUES[2], VALUES[3]]
     report = sink.report
     assert (report.read_count, report.written_count, report.dead_lettered_count) == (6, 3, 3)
+
+
+def test_dead_letters_keep_the_order_of_their_records(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b'{"n":"bad0"}', b"not json 1", b'{"n":"2"}', b'{"n":"bad3"}', b"not json 4"]
+    values += [b'"scalar5"', b'{"n":6}', b'{"n":"bad7"}', b"not json 8"]
+    put(pipeline, values)
+    monkeypatch.setattr(PickyTask, "rejected", {2: "too even"})
+    cast = {
+        "transforms": "cast",
+        "transforms.cast.type": "Cast$Value",
+        "transforms.cast.spec": "n:int32",
+    }
+    config = {"name": "k", "topics": "rows", **BURYING, **AS_JSON, **cast}
+    sink = pipeline.start_sink(StructuredPickySink, config)
+    sink.run_until_idle()
+    letters = topic_values(pipeline, "dead")
+    assert [each["value"] for each in letters] == [each for each in values if each != b'{"n":6}']
+    assert [each.place for each in sink.report.failures][-1:] == ["rows-0@2"]
 
 
 def test_without_a_dead_letter_queue_they_are_skipped(pipeline: Pipeline) -> None:

@@ -146,6 +146,9 @@ class GrowingPlane:
 
     record_bytes_max = None
 
+    def record_bytes_max_of(self, _topic: str) -> None:
+        return None
+
     def reserved_topics(self) -> tuple[str, ...]:
         return ()
 

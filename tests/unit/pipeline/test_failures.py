@@ -1,15 +1,17 @@
 """Records that a step cannot process are found one by one, and no record is lost."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drover.model.dead_letters import VALUE_CUT_HEADER
 from drover.pipeline import (
     PassReport,
     Policy,
@@ -19,11 +21,14 @@ from drover.pipeline import (
     sink_pipeline,
     source_pipeline,
 )
-from drover.pipeline.layouts import TableRows, topic_records
-from drover.pipeline.report import FAILURES_MAX, total
-from drover.pipeline.tracked import TrackedRead
+from drover.pipeline import tracked as tracked_module
+from drover.pipeline.dead_letters import Parts, dead_letter
+from drover.pipeline.layouts import SizeLimit, TableRows, topic_records
+from drover.pipeline.replay import LetterRecords
+from drover.pipeline.report import FAILURES_MAX, FailedRecord, total
+from drover.pipeline.tracked import TrackedRead, written_letters
 from drover.record import ErrorStage, RecordError, RetriableError, failing_at, make_batch
-from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+from drover.record.batch import ERROR_COLUMN, HEADERS_TYPE, ORIGIN_COLUMN, RAW_COLUMN
 from drover.record.errors import RowsError
 
 
@@ -207,7 +212,7 @@ def test_a_sinks_dead_letter_is_the_record_as_it_came_and_says_why() -> None:
     policy = tolerant(topic="dead", in_batch=False, context=True)
     pipeline = sink_pipeline(prepare=_prepare, converters=(Parse(),), policy=policy)
     assert list(pipeline.run(iter([raw]), PassReport())) == []
-    (letter,) = policy.kept[0].to_pylist()
+    (letter,) = policy.kept[0].letter.to_pylist()
     assert (letter["topic"], letter["key"], letter["value"]) == ("dead", b"k", b"{not json")
     headers = {each["key"]: each["value"] for each in letter["headers"]}
     assert headers["trace"] == b"\x01"
@@ -305,7 +310,7 @@ class Collected:
         self.value |= term
 
 
-def test_what_runs_again_under_its_number_counts_once() -> None:
+def test_what_runs_again_under_its_number_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = Collected()
     written: list[int] = []
 
@@ -323,8 +328,185 @@ def test_what_runs_again_under_its_number_counts_once() -> None:
         assert numbers_of(tracked(number)) == [number]
     found = total(reports.value.values())
     assert (found.read_count, found.written_count, found.dead_lettered_count) == (4, 2, 2)
-    assert written == [1, 1, 1]
-    assert list(found.dead_letter_rows) == [{"record_count": 1}, {"record_count": 1}]
+    assert [each.place for each in found.letters] == [("t", 3, 1), ("t", 3, 1)]
+    assert written == []
+    rows = written_letters(found.letters, write)  # type: ignore[arg-type]
+    assert (rows, written) == ([{"record_count": 2}], [2])
+    written.clear()
+    monkeypatch.setattr(tracked_module, "_LETTERS_BYTES_MAX", 0)
+    for number in (1, 1, 3):
+        assert numbers_of(tracked(number)) == [number]
+    found = total(reports.value.values())
+    assert written == [1] * 3
+    assert list(found.dead_letter_rows) == [{"record_count": 1}] * 2
+    assert not found.letters
+
+
+@dataclass(frozen=True)
+class RejectRows:
+    """Rejects numbers, as a converter that reports rows."""
+
+    numbers: frozenset[int]
+    name: str = "reject"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        found = batch.column("value").to_pylist()
+        rows = {row: ValueError(n) for row, n in enumerate(found) if n in self.numbers}
+        if rows:
+            raise RowsError(rows)
+        yield batch
+
+
+@dataclass(frozen=True)
+class RejectBatches:
+    """Rejects whole batches with a number, which are then halved."""
+
+    numbers: frozenset[int]
+    name: str = "reject batches"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        if self.numbers.intersection(batch.column("value").to_pylist()):
+            raise ValueError("a number is bad")
+        yield batch
+
+
+BAD = st.frozensets(st.integers(0, 19))
+
+
+@settings(max_examples=40)
+@given(BAD, BAD, BAD)
+def test_dead_letters_follow_their_records_whatever_step_rejects_them(
+    first: frozenset[int], second: frozenset[int], third: frozenset[int]
+) -> None:
+    steps: tuple[Step, ...] = (RejectRows(first), RejectBatches(second), RejectRows(third))
+    policy = tolerant(topic="dead", in_batch=False)
+    good, report = run([records(range(10)), records(range(10, 20), first_offset=10)], policy, steps)
+    bad = sorted(first | second | third)
+    assert [each.place[2] for each in policy.kept] == bad
+    assert [each.place for each in report.failures] == [f"t-3@{each}" for each in bad]
+    assert numbers_of(good) == [each for each in range(20) if each not in bad]
+    if bad:
+        with pytest.raises(RecordFailedError, match=rf"record t-3@{bad[0]} failed"):
+            run([records(range(10)), records(range(10, 20), first_offset=10)], None, steps)
+
+
+def letter_of(
+    key: bytes | None, value: bytes | None, headers: Mapping[str, bytes], bytes_max: int
+) -> dict[str, Any] | None:
+    """The dead letter of a record with a failure that has a stack trace."""
+    record = make_batch(
+        1,
+        topic=pa.array(["t"]),
+        partition=pa.array([3], pa.int32()),
+        offset=pa.array([7], pa.int64()),
+        key=(pa.field("key", pa.binary()), pa.array([key], pa.binary())),
+        value=(pa.field("value", pa.binary()), pa.array([value], pa.binary())),
+        headers=pa.array(
+            [[{"key": name, "value": each, "type": None} for name, each in headers.items()]],
+            HEADERS_TYPE,
+        ),
+    )
+    failure = FailedRecord("t-3@7", "STAGE", "step", "ValueError", "wrong", "trace " * 1_000)
+    letter = dead_letter(
+        record,
+        failure,
+        topic="dead",
+        connector="c",
+        task=0,
+        context_headers=True,
+        bytes_max=bytes_max,
+    )
+    if letter is None:
+        return None
+    (found,) = letter.to_pylist()
+    parts = Parts(found["key"], found["value"], found["headers"])
+    assert parts.size_bytes <= bytes_max
+    own: dict[str, Any] = {
+        each["key"].removeprefix("__connect.errors."): each["value"] for each in found["headers"]
+    }
+    return {"key": found["key"], "value": found["value"], **own}
+
+
+def test_a_dead_letter_over_the_limit_loses_its_trace_and_then_the_end_of_its_value() -> None:
+    whole = letter_of(b"k", b"x" * 1_000, {"h": b"1"}, 10_000)
+    assert whole is not None
+    assert "exception.stacktrace" in whole
+    assert "value.original.bytes" not in whole
+    short = letter_of(b"k", b"x" * 5_000, {"h": b"1"}, 10_000)
+    assert short is not None
+    assert short["value"] == b"x" * 5_000
+    assert "exception.stacktrace" not in short
+    assert "value.original.bytes" not in short
+    assert short["exception.message"] == b"wrong"
+    cut = letter_of(b"k", "é".encode() * 6_000, {"h": b"1"}, 10_000)
+    assert cut is not None
+    assert 9_000 < len(cut["value"]) < 10_000
+    assert set(cut["value"].decode()) == {"é"}  # no part of a character
+    assert cut["value.original.bytes"] == b"12000"
+    assert (cut["key"], cut["h"], cut["offset"]) == (b"k", b"1", b"7")
+    headers = letter_of(b"k", b"v" * 100, {"h": b"1" * 20_000}, 10_000)
+    assert headers is not None
+    assert (headers["value"], headers["value.original.bytes"]) == (b"", b"100")
+    assert headers["headers.original.bytes"] == b"20009"
+    assert "h" not in headers
+    key = letter_of(b"k" * 20_000, None, {}, 10_000)
+    assert key is not None
+    assert key["value"] is None
+    assert 9_000 < len(key["key"]) < 10_000
+    assert key["key.original.bytes"] == b"20000"
+    tiny = letter_of(b"k" * 500, b"v" * 500, {"h": b"1" * 500}, 300)
+    assert tiny is not None
+    assert (tiny["topic"], tiny["partition"], tiny["offset"]) == (b"t", b"3", b"7")
+    assert letter_of(b"k", b"v", {}, 20) is None
+
+
+def test_a_record_whose_dead_letter_fits_nowhere_is_skipped_and_counted() -> None:
+    policy = Tolerate("c", 1, topic="dead", context_headers=True, letter_bytes_max=20)
+    made, report = run([records([1, -5])], policy)
+    assert numbers_of(made) == [1]
+    assert (report.skipped_count, report.dead_lettered_count) == (1, 0)
+
+
+def test_a_cut_dead_letter_is_not_replayed_as_a_record() -> None:
+    cut = letter_of(b"k", b"x" * 50_000, {}, 10_000)
+    assert cut is not None
+    headers = [{"key": VALUE_CUT_HEADER, "value": b"50000"}]
+    letters = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["dead"] * 2,
+            "partition": pa.array([0, 0], pa.int32()),
+            "offset": [0, 1],
+            "key": pa.array([b"k"] * 2, pa.binary()),
+            "value": pa.array([cut["value"], b"whole"], pa.binary()),
+            "headers": pa.array(
+                [headers, None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+            ),
+            "timestamp": pa.array([0, 0], pa.timestamp("us", tz="UTC")),
+        }
+    )
+    policy = tolerant(topic="dead", in_batch=False)
+    pipeline = sink_pipeline(prepare=LetterRecords("t"), policy=policy)
+    report = PassReport()
+    (made,) = pipeline.run(iter([letters]), report)
+    assert made.column("value").to_pylist() == [b"whole"]
+    assert "was cut to the size limit" in report.failures[0].message
+    (again,) = [each.letter.to_pylist()[0] for each in policy.kept]
+    assert {"key": VALUE_CUT_HEADER, "value": b"50000", "type": None} in again["headers"]
+
+
+def test_headers_count_in_the_size_of_a_record() -> None:
+    headers = [[{"key": "h", "value": b"1" * 900, "type": None}], None, []]
+    value = pa.array([b"v" * 200, b"v" * 900, b"v" * 1_200], pa.binary())
+    batch = make_batch(
+        3,
+        topic=pa.array(["t"] * 3),
+        value=(pa.field("value", pa.binary()), value),
+        headers=pa.array(headers, HEADERS_TYPE),
+    )
+    policy = tolerant()
+    made, report = run([batch], policy, (SizeLimit(1_000),))
+    assert [each.column("value").to_pylist() for each in made] == [[b"v" * 900]]
+    assert [each.message.split(",")[0] for each in report.failures] == ["key"] * 2
 
 
 def test_what_is_no_records_fault_is_not_tolerated() -> None:

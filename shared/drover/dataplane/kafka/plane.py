@@ -32,6 +32,7 @@ from drover.dataplane.plane import (
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.values import ReadPlan
+from drover.errors import DroverError
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -44,6 +45,7 @@ _MISSING_TOPIC_S = 1.0
 #: The client's default, and the approximate overhead of a record's batch.
 _MESSAGE_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 512
+_TOPIC_BYTES_MAX = "max.message.bytes"
 #: How long the list of all topics is cached.
 _TOPIC_NAMES_S = 5.0
 
@@ -131,6 +133,8 @@ class KafkaPlane:
         self._lock = threading.Lock()
         #: Partition counts (0: no such topic), and the end of their validity.
         self._topics: dict[str, tuple[int, float]] = {}
+        #: The size limits of topics for records, and the end of their validity.
+        self._record_limits: dict[str, tuple[int, float]] = {}
         #: The names of all topics, and the end of their validity.
         self._names: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
@@ -170,6 +174,25 @@ class KafkaPlane:
         """See DataPlane: the client's limit; a topic's own limit may be lower."""
         limit = int(self._storage.client_config.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         return limit - _RECORD_OVERHEAD_BYTES
+
+    def record_bytes_max_of(self, topic: str) -> int:
+        """See DataPlane: the lower limit of the client and of the topic. A topic whose settings
+        cannot be read has the client's limit.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            limit, until_s = self._record_limits.get(topic, (0, 0.0))
+        if until_s > now_s:
+            return limit
+        limit = self.record_bytes_max
+        try:
+            settings = self.topic_settings(topic)
+            limit = min(limit, int(settings[_TOPIC_BYTES_MAX]) - _RECORD_OVERHEAD_BYTES)
+        except (DroverError, KeyError, ValueError):
+            pass  # a missing topic, or a user who may not see settings
+        with self._lock:
+            self._record_limits[topic] = (limit, now_s + KNOWN_TOPIC_S)
+        return limit
 
     def reserved_topics(self) -> Collection[str]:
         """See DataPlane."""

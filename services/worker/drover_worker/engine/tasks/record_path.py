@@ -63,7 +63,7 @@ from drover.pipeline.layouts import (
 from drover.pipeline.replay import LetterRecords, SourceLetters, WithoutErrorHeaders
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
-from drover.pipeline.tracked import TrackedPipeline, TrackedRead
+from drover.pipeline.tracked import TrackedPipeline, TrackedRead, written_letters
 from drover.record.batch import TOPIC
 from drover.transform.chain import build_chain
 from drover_worker.engine.tasks.known_schemas import KnownSchemas
@@ -103,11 +103,14 @@ class RecordPath:
         spark: SparkSession,
         *,
         record_bytes_max: int | None = None,
+        record_bytes_max_of: Callable[[str], int | None] = lambda _topic: None,
     ) -> None:
         """Larger records than ``record_bytes_max`` fail individually, if the source's records are
-        decoded at all.
+        decoded at all. Dead letters are cut to ``record_bytes_max_of`` their topic.
         """
         self._record_bytes_max = record_bytes_max
+        self._record_bytes_max_of = record_bytes_max_of
+        self._dead_letters: DeadLetterWriter | None = None
         self._class = connector_class
         self._config = config
         self._task = task
@@ -227,7 +230,7 @@ class RecordPath:
             self._learn(plane, plan)
         policy = self._policy(in_batch=False)
         rejections = Rejections(plane, plan, dead_letters, policy, step=self._class.__name__)
-        self._rejections = rejections
+        self._rejections, self._dead_letters = rejections, dead_letters
 
         def made(plan: ReadPlan, first_number: int) -> SinkBatch:
             read = plane.rows(self._spark, plan, columns=self._columns(replayed=replayed))
@@ -278,10 +281,11 @@ class RecordPath:
     def begin_pass(self) -> None:
         """Discard the reports of the pass before."""
         self._reports.begin()
-        self._rejections = None
+        self._rejections = self._dead_letters = None
 
     def report(self, *, read_count: int) -> PassReport:
-        """The report about the records since the last ``begin_pass``; logs failed records.
+        """The report about the records since the last ``begin_pass``; logs failed records, and
+        writes their dead letters.
 
         ``read_count`` is used when records passed unchanged and were not counted.
 
@@ -294,6 +298,9 @@ class RecordPath:
             self._reports.begin()
             if rejections.settle(self._spark, self._reports.sender):
                 report = total((report, self._reports.total() or PassReport()))
+        if report.letters and self._dead_letters is not None:
+            rows = written_letters(report.letters, self._dead_letters.write)
+            report.dead_letter_rows = [*report.dead_letter_rows, *rows]
         self._schemas.log_changes(report)
         if self.errors.log:
             log_failures(report, self._task)
@@ -318,13 +325,15 @@ class RecordPath:
     def _policy(self, *, in_batch: bool) -> FailTask | Tolerate:
         if not self.errors.tolerate:
             return FailTask(_REMEDY)
+        topic = self.errors.dead_letter_topic
         return Tolerate(
             connector=self._task.connector,
             task=self._task.task,
-            topic=self.errors.dead_letter_topic,
+            topic=topic,
             context_headers=self.errors.context_headers,
             include_records=self.errors.log_records,
             in_batch=in_batch,
+            letter_bytes_max=None if topic is None else self._record_bytes_max_of(topic),
         )
 
 
