@@ -64,10 +64,16 @@ class SinkTaskContext(ControlledContext):
     Attributes:
         committed: The connector's committed offsets by topic partition, with the metadata that
             ``write`` returned for them. Read after this task was granted its claim, and updated
-            with each commit of this task.
+            with each commit of this task. Only offsets in the topics that exist now: those of a
+            deleted topic of the same name are not among them.
+        output_ids: Separates outputs that must not replace each other. Empty for the first output
+            of a topic partition; 8 hexadecimal digits after its topic was deleted and created
+            again, or its offsets were reset. A sink that finds its own uncommitted output by name
+            has to include it in the names, and must not touch output with another id.
     """
 
     committed: Mapping[TopicPartition, SinkOffset] = field(default_factory=dict)
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +254,13 @@ class SinkTask(ABC):
             were not committed yet. Uncommitted records are redelivered when the task restarts.
         """
 
+    def first_metadata(self) -> str:
+        """The metadata of the offset that is committed before the first record of a topic partition
+        is written. With it a committed offset exists whenever there is output, so a missing one
+        always means that the offset was lost.
+        """
+        return ""
+
     def idle(self) -> Written | None:
         """Called without records after ``context.call_after``, for example to write buffered
         records.
@@ -271,3 +284,26 @@ class SinkConnector(Connector):
     #: Which of key, value, headers and timestamp ``write`` uses. Other columns may be null in its
     #: batches, which saves reading them. Topic, partition and offset are always present.
     columns: ClassVar[frozenset[str]] = ALL_COLUMNS
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """How far the output shows that records were written, without changing anything.
+
+        Called for partitions without a committed offset: a task whose output has more than the
+        offsets show does not start, because it would delete or repeat output. An operator then
+        continues behind the output (``--adopt``) or leaves it and starts as configured
+        (``--reset``).
+
+        Args:
+            connector: The connector's name.
+            config: Its parsed config.
+            partitions: The topic partitions to look for, with the id of their output (see
+                ``SinkTaskContext.output_ids``).
+
+        Returns:
+            For each partition with output, the offset after the last record in it.
+        """
+        del connector, config, partitions
+        return {}
