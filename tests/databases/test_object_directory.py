@@ -1,5 +1,7 @@
 """Files on a real S3 server: each counts once, also when a writer is paused or killed."""
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,17 +12,18 @@ from unittest.mock import patch
 import obstore
 import pytest
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.files.storage.object_directory import (
     CONFLUENT_NAMES,
     OWN_NAMES,
     FileNaming,
+    NamedFile,
     ObjectDirectory,
 )
 from drover.connectors.files.storage.object_store import ObjectPlace, ObjectStoreError, place_of
-from drover.connectors.files.storage.output_directory import StagedFile
+from drover.connectors.files.storage.output_directory import StagedFile, UnknownOutputError
 from drover.errors import FailedPreconditionError
 from drover.model.ids import Term
 from tests.support.s3 import S3
@@ -38,8 +41,10 @@ def place(s3: S3, **changed: str) -> ObjectPlace:
     return place_of(raw["path"], FilesSink.config_def().parse(raw).values)
 
 
-def directory(s3: S3, claim: int) -> ObjectDirectory:
-    return ObjectDirectory(place(s3), connector="sink", claim=Term(1, claim), extension="json")
+def directory(s3: S3, claim: int, naming: FileNaming = OWN_NAMES) -> ObjectDirectory:
+    return ObjectDirectory(
+        place(s3), connector="sink", claim=Term(1, claim), extension="json", naming=naming
+    )
 
 
 def staged(
@@ -176,7 +181,6 @@ def test_offsets_that_are_set_back_are_written_again(s3: S3) -> None:
     assert second.take_over("orders", 0, 10) == 10
     second.publish([staged(second, "z", 10, 12)])
     assert lines(s3) == list(range(12))
-    assert second.partitions() == [("orders", 0)]
     with pytest.raises(FailedPreconditionError):
         first.publish([staged(first, "late", 30, 40)])
 
@@ -185,13 +189,123 @@ def test_offsets_that_are_set_back_are_written_again(s3: S3) -> None:
 @pytest.mark.parametrize("extension", ["json", "json.gz", "lz4.parquet"])
 def test_a_files_name_says_what_it_has(naming: FileNaming, extension: str) -> None:
     file = StagedFile("x", "", "a-1+b.c", 12, 345, 678)
-    name = naming.name(file, "0123abcd", extension)
-    assert naming.start_of(name, "a-1+b.c", 12, "0123abcd") == 345
-    assert naming.start_of(name, "a-1+b.c", 2, "0123abcd") is None
-    assert naming.start_of(name, "b.c", 12, "0123abcd") is None
-    assert naming.start_of(f"x{name}", "a-1+b.c", 12, "0123abcd") is None
-    if naming is OWN_NAMES:
-        assert naming.start_of(name, "a-1+b.c", 12, "ffffffff") is None
+    for output_id in ("", "0a1b2c3d"):
+        name = naming.name(file, "0123abcd", output_id, extension)
+        end = 678 if naming is OWN_NAMES else 346
+        found = NamedFile("a-1+b.c", 12, output_id, 345, end)
+        assert naming.parsed(name, "0123abcd") == found
+        if naming is OWN_NAMES:
+            assert naming.parsed(name, "ffffffff") is None
+
+
+def test_names_in_confluents_form_are_read_by_its_source() -> None:
+    """Its default pattern of file names."""
+    file = StagedFile("x", "", "orders-2", 12, 345, 678)
+    first, second = (CONFLUENT_NAMES.name(file, "", each, "json") for each in ("", "0a1b2c3d"))
+    assert (first, second) == (
+        "orders-2+12+0000000345.json",
+        "orders-2+12+0000000345-0a1b2c3d.json",
+    )
+    for name in (first, second):
+        match = re.fullmatch(r"(.+)\+(\d+)\+.+$", name)
+        assert match is not None
+        assert match.groups() == ("orders-2", "12")
+
+
+@pytest.mark.parametrize("naming", [OWN_NAMES, CONFLUENT_NAMES], ids=["own", "confluent"])
+def test_objects_of_a_deleted_topic_stay_when_its_name_is_used_again(
+    s3: S3, naming: FileNaming
+) -> None:
+    key, other = TopicPartition("orders", 0), "0a1b2c3d"
+    first = directory(s3, 1, naming)
+    first.take_over("orders", 0, 0, is_committed=False)
+    first.publish([staged(first, "x", 0, 10)])
+    second = directory(s3, 2, naming)
+    assert second.take_over("orders", 0, 0, output_id=other, is_committed=False) == 0
+    second.publish([staged(second, "y", 0, 3)])
+    assert lines(s3) == sorted([*range(10), *range(3)])
+    # killed before the commit
+    third = directory(s3, 3, naming)
+    assert third.take_over("orders", 0, 0, output_id=other) == 3
+    third.publish([staged(third, "z", 3, 5)])
+    assert lines(s3) == sorted([*range(10), *range(5)])
+    with pytest.raises(FailedPreconditionError, match="was taken over by another task"):
+        first.publish([staged(first, "late", 10, 11)])
+    reader = directory(s3, 0, naming)
+    assert reader.written_offsets({key: ""}) == {key: 10}
+    assert reader.written_offsets({key: other}) == {key: 5}
+    assert reader.written_offsets({key: "ffffffff"}) == {}
+    reader.set_back("orders", 0, 3)  # only in the present output
+    assert lines(s3) == sorted([*range(10), *range(3)])
+
+
+def test_without_a_committed_offset_no_object_is_written_over(s3: S3) -> None:
+    first = directory(s3, 1, CONFLUENT_NAMES)
+    first.take_over("orders", 0, 0)
+    first.publish([staged(first, "x", 0, 10)])
+    with pytest.raises(UnknownOutputError, match="up to offset 10, but no offset is committed"):
+        directory(s3, 2, CONFLUENT_NAMES).take_over("orders", 0, 8, is_committed=False)
+    assert directory(s3, 3).take_over("orders", 0, 10, is_committed=False) == 10
+
+
+def test_objects_without_a_log_show_how_far_they_go(s3: S3) -> None:
+    """Of Confluent's connector, or after the log was removed."""
+    orders, others = TopicPartition("orders", 0), TopicPartition("others", 0)
+    for name in (
+        "topics/orders/partition=0/orders+0+0000000000.json",
+        "topics/orders/partition=0/orders+0+0000000020.json",
+        "topics/orders/partition=1/orders+1+0000000090.json",
+        "topics/orders/partition=0/orders+0+note.json",
+    ):
+        obstore.put(s3.store(), f"a b/{name}", b"x")
+    reader = directory(s3, 1, CONFLUENT_NAMES)
+    assert reader.written_offsets({orders: "", others: ""}) == {orders: 21}
+    assert reader.written_offsets({orders: "0a1b2c3d"}) == {}
+    own = directory(s3, 2)
+    own.take_over("orders", 0, 0)
+    own.publish([staged(own, "x", 0, 10)])
+    log = [each["path"] for each in obstore.list(s3.store()).collect() if "/log/" in each["path"]]
+    obstore.delete(s3.store(), log)
+    assert own.written_offsets({orders: "", others: ""}) == {orders: 10}
+
+
+def test_a_log_of_an_earlier_version_is_read(s3: S3) -> None:
+    first = directory(s3, 1)
+    first.take_over("orders", 0, 0)
+    first.publish([staged(first, "x", 0, 10)])
+    (log,) = [
+        each["path"] for each in obstore.list(s3.store()).collect() if "/log/" in each["path"]
+    ]
+    entry = json.loads(bytes(obstore.get(s3.store(), log).bytes()))
+    old = {name: entry[name] for name in ("owner", "id", "end_offset", "files")}
+    obstore.put(s3.store(), log, json.dumps(old).encode())
+    key = TopicPartition("orders", 0)
+    assert directory(s3, 0).written_offsets({key: ""}) == {key: 10}
+    assert directory(s3, 2).take_over("orders", 0, 0) == 10
+
+
+def test_a_reset_leaves_the_files_and_a_set_back_offset_removes_them(s3: S3) -> None:
+    raw = {
+        "name": "sink",
+        "connector.class": "FilesSink",
+        "topics": "orders",
+        "path": f"s3://{s3.bucket}/a b",
+        "format": "json",
+        **s3.settings,
+    }
+    config = FilesSink.config_def().parse(raw).values | {"name": "sink"}
+    owner = directory(s3, 1)
+    owner.take_over("orders", 0, 0)
+    owner.publish([staged(owner, "x", 0, 10), staged(owner, "y", 10, 20)])
+    place = {"kafka_topic": "orders", "kafka_partition": 0}
+    FilesSink.alter_offsets(config, [])
+    FilesSink.alter_offsets(config, [(place, None)])
+    assert lines(s3) == list(range(20))
+    key = TopicPartition("orders", 0)
+    assert FilesSink.traced_offsets("sink", config, {key: ""}) == {key: 20}
+    FilesSink.alter_offsets(config, [(place, {"kafka_offset": 10})])
+    assert lines(s3) == list(range(10))
+    assert FilesSink.traced_offsets("sink", config, {key: ""}) == {key: 10}
 
 
 def test_nothing_is_left_of_a_probe(s3: S3) -> None:

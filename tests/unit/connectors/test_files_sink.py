@@ -19,6 +19,7 @@ import pytest
 from drover.connector import OffsetRange, SinkBatch, SinkOffset, SinkTaskContext, TopicPartition
 from drover.connector.settings import parse_config, task_config
 from drover.connectors.files.files_sink import FilesSink, FilesSinkTask
+from drover.connectors.files.storage.output_directory import UnknownOutputError
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 from drover.policy.files import ROOTS_VARIABLE
@@ -77,7 +78,15 @@ def batch_of(*spark_partitions: Sequence[pa.RecordBatch]) -> SinkBatch:
     )
 
 
-def started(path: Path, *, claim: Term = FIRST, task: int = 0, **config: str) -> FilesSinkTask:
+def started(
+    path: Path,
+    *,
+    claim: Term = FIRST,
+    task: int = 0,
+    output_id: str = "",
+    is_committed: bool = True,
+    **config: str,
+) -> FilesSinkTask:
     raw = BASE | {"path": str(path)} | {n.replace("_", "."): v for n, v in config.items()}
     sink = FilesSinkTask()
     spark: Any = None
@@ -87,7 +96,8 @@ def started(path: Path, *, claim: Term = FIRST, task: int = 0, **config: str) ->
             claim=claim,
             config=task_config(FilesSink, raw, {}),
             spark=spark,
-            committed={TopicPartition("rows", 0): SinkOffset(0)},
+            committed={TopicPartition("rows", 0): SinkOffset(0)} if is_committed else {},
+            output_ids={TopicPartition("rows", 0): output_id} if output_id else {},
         )
     )
     return sink
@@ -389,6 +399,76 @@ def test_committed_files_stay(tmp_path: Path) -> None:
     started(tmp_path, claim=Term(1, 1)).write(batch_of([records([{"n": 1}, {"n": 2}])]))
     started(tmp_path, claim=Term(1, 2)).write(batch_of([records([{"n": 3}], first=2)]))
     assert [row["n"] for row in rows_in(tmp_path)] == [1, 2, 3]
+
+
+def traced(path: Path, output_id: str = "", *, partition: int = 0, name: str = "sink") -> Any:
+    raw = BASE | {"path": str(path)}
+    key = TopicPartition("rows", partition)
+    found = FilesSink.traced_offsets(name, task_config(FilesSink, raw, {}), {key: output_id})
+    return found.get(key)
+
+
+def test_files_of_a_deleted_topic_stay_when_its_name_is_used_again(tmp_path: Path) -> None:
+    started(tmp_path).write(batch_of([records([{"old": n} for n in range(10)])]))
+    for sequence in (2, 3):  # the second one after a kill before the commit
+        again = started(tmp_path, claim=Term(1, sequence), output_id="0a1b2c3d")
+        again.write(batch_of([records([{"new": n} for n in range(sequence)])]))
+    rows = rows_in(tmp_path)
+    assert [row["old"] for row in rows if "old" in row] == list(range(10))
+    assert [row["new"] for row in rows if "new" in row] == [0, 1, 2]
+    assert [name.endswith("-0a1b2c3d.parquet") for name in files_in(tmp_path)] == [True, False]
+    third = started(tmp_path, claim=Term(1, 4), output_id="ffffffff")
+    third.write(batch_of([records([{"newest": 0}])]))
+    assert len(rows_in(tmp_path)) == 14
+
+
+def test_a_task_learns_of_another_output_between_two_batches(tmp_path: Path) -> None:
+    output_ids: dict[TopicPartition, str] = {}
+    sink = started(tmp_path)
+    object.__setattr__(sink._context, "output_ids", output_ids)
+    sink.write(batch_of([records([{"n": 0}])]))
+    output_ids[TopicPartition("rows", 0)] = "0a1b2c3d"
+    sink.write(batch_of([records([{"n": 1}], first=1)]))
+    assert len(files_in(tmp_path)) == 2
+    assert traced(tmp_path) == 1
+    assert traced(tmp_path, "0a1b2c3d") == 2
+
+
+def test_an_owner_of_an_earlier_output_is_fenced_too(tmp_path: Path) -> None:
+    old = started(tmp_path)
+    old.write(batch_of([records([{"n": 0}])]))
+    started(tmp_path, claim=Term(1, 2), output_id="0a1b2c3d").write(batch_of([records([{"m": 0}])]))
+    with pytest.raises(FailedPreconditionError, match="taken over"):
+        old.write(batch_of([records([{"n": 1}], first=1)]))
+
+
+def test_without_a_committed_offset_nothing_is_removed(tmp_path: Path) -> None:
+    started(tmp_path).write(batch_of([records([{"n": n} for n in range(10)])]))
+    before = files_in(tmp_path)
+    for first in (0, 8):
+        lost = started(tmp_path, claim=Term(1, 2 + first), is_committed=False)
+        with pytest.raises(UnknownOutputError, match="up to offset 10, but no offset is committed"):
+            lost.write(batch_of([records([{"n": first}], first=first)]))
+        lost.stop()
+        assert files_in(tmp_path) == before
+    behind = started(tmp_path, claim=Term(2, 1), is_committed=False)
+    behind.write(batch_of([records([{"n": 10}], first=10)]))
+    assert sorted(row["n"] for row in rows_in(tmp_path)) == list(range(11))
+
+
+def test_files_show_how_far_they_go(tmp_path: Path) -> None:
+    assert traced(tmp_path / "absent") is None
+    assert not (tmp_path / "absent").exists()
+    sink = started(tmp_path, partition_by="n")
+    sink.write(batch_of([records([{"n": 1, "m": 1}, {"n": 2, "m": 2}])]))
+    sink.write(batch_of([records([{"n": 3, "m": 3}], first=7)]))
+    other = started(tmp_path, claim=Term(1, 2), output_id="0a1b2c3d")
+    other.write(batch_of([records([{"n": 1}] * 3)]))
+    assert traced(tmp_path) == 8
+    assert traced(tmp_path, "0a1b2c3d") == 3
+    assert traced(tmp_path, "ffffffff") is None
+    assert traced(tmp_path, partition=1) is None
+    assert traced(tmp_path, name="other") is None
 
 
 def test_a_directory_outside_of_the_roots_is_refused(

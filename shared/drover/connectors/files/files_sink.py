@@ -47,7 +47,11 @@ from drover.connectors.files.storage.object_store import (
     place_fault,
     place_of,
 )
-from drover.connectors.files.storage.output_directory import OutputDirectory, StagedFile
+from drover.connectors.files.storage.output_directory import (
+    OutputDirectory,
+    StagedFile,
+    written_offsets,
+)
 
 PATH = "path"
 FORMAT = "format"
@@ -69,7 +73,15 @@ class Directory(Protocol):
     def staged(self) -> Staging:
         """The staging area for executors."""
 
-    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
+    def take_over(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        *,
+        output_id: str = "",
+        is_committed: bool = True,
+    ) -> int:
         """Become the owner of a topic partition; returns the offset up to which files exist."""
 
     def check_owner(self, topic: str, partition: int) -> None:
@@ -95,6 +107,8 @@ class FilesSinkTask(SinkTask):
         """Open the directory; a topic partition is taken over with its first records."""
         self._directory: Directory | None = self.directory(context)
         self._layout = self.layout(context.config)
+        self._context = context
+        self._outputs: dict[TopicPartition, str] = {}
         self._next: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
 
@@ -102,12 +116,7 @@ class FilesSinkTask(SinkTask):
         """The output directory."""
         config = context.config
         if is_object_url(config[PATH]):
-            return ObjectDirectory(
-                place_of(config[PATH], config),
-                connector=context.task.connector,
-                claim=context.claim,
-                extension=_extension(config),
-            )
+            return _object_directory(config, context.task.connector, context.claim)
         return OutputDirectory(
             config[PATH], task=context.task, term=context.claim, extension=_extension(config)
         )
@@ -130,11 +139,17 @@ class FilesSinkTask(SinkTask):
         assert directory is not None
         for each in batch.ranges:
             key = TopicPartition(each.topic, each.partition)
-            expected = self._next.get(key)
-            if expected is None or each.start_offset < expected:
+            expected, output_id = self._next.get(key), self._context.output_ids.get(key, "")
+            is_other = self._outputs.get(key, output_id) != output_id
+            if expected is None or each.start_offset < expected or is_other:
                 # reading starts at the committed offset
+                self._outputs[key] = output_id
                 self._written[key] = directory.take_over(
-                    each.topic, each.partition, each.start_offset
+                    each.topic,
+                    each.partition,
+                    each.start_offset,
+                    output_id=output_id,
+                    is_committed=key in self._context.committed,
                 )
             else:
                 directory.check_owner(each.topic, each.partition)
@@ -282,16 +297,20 @@ class FilesSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """In an object store, discard files after the new offsets."""
+        """In an object store, discard files after the new offsets; a reset leaves all files."""
         if is_object_url(config[PATH]):
-            directory = ObjectDirectory(
-                place_of(config[PATH], config),
-                connector=config["name"],
-                claim=Term(0, 0),
-                extension=_extension(config),
-            )
-            set_back(directory, changes)
+            set_back(_object_directory(config, config["name"], Term(0, 0)), changes)
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The ends of the files, from their names or the log of an object store."""
+        if is_object_url(config[PATH]):
+            directory = _object_directory(config, connector, Term(0, 0))
+            return directory.written_offsets(partitions)
+        return written_offsets(config[PATH], connector, partitions)
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""
@@ -299,6 +318,15 @@ class FilesSink(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
+
+
+def _object_directory(config: Mapping[str, Any], connector: str, claim: Term) -> ObjectDirectory:
+    return ObjectDirectory(
+        place_of(config[PATH], config),
+        connector=connector,
+        claim=claim,
+        extension=_extension(config),
+    )
 
 
 def _codec(config: Mapping[str, Any]) -> str | None:
@@ -338,16 +366,16 @@ def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Viol
 
 
 def set_back(directory: ObjectDirectory, changes: Sequence[OffsetChange]) -> None:
-    """Discard files from the new offsets on; all files when there are no changes."""
-    if not changes:  # a reset without committed offsets
-        for topic, number in directory.partitions():
-            directory.set_back(topic, number, 0)
+    """Discard files from the new offsets on. After a reset another output begins, and the files
+    stay.
+    """
     for partition, offset in changes:
-        directory.set_back(
-            str(partition["kafka_topic"]),
-            int(str(partition["kafka_partition"])),
-            int(str(offset["kafka_offset"])) if offset else 0,
-        )
+        if offset is not None:
+            directory.set_back(
+                str(partition["kafka_topic"]),
+                int(str(partition["kafka_partition"])),
+                int(str(offset["kafka_offset"])),
+            )
 
 
 def _partition_by_fault(items: list[str]) -> str | None:

@@ -20,6 +20,7 @@ from drover.connector import (
     SinkConnector,
     SinkTaskContext,
     Term,
+    TopicPartition,
     Violation,
 )
 from drover.connectors.aliases import S3_SINK
@@ -129,9 +130,16 @@ class S3Sink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
-        """Discard the files after the new offsets."""
+        """Discard the files after the new offsets; a reset leaves all files."""
         set_back(_directory(config, config["name"], Term(0, 0)), changes)
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The ends of the files, from the log, or from names in Confluent's form."""
+        return _directory(config, connector, Term(0, 0)).written_offsets(partitions)
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

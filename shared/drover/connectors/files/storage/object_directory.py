@@ -8,10 +8,11 @@ their final places, which the next owner repeats if the writer died. A task that
 partition appends an entry: an earlier owner then finds its number used or a later entry, and
 publishes no file.
 
-An entry contains the whole state, so earlier entries are removed.
+An entry contains the whole state, so earlier entries are removed. It has the end offset of each
+output of the topic partition: an output with another id begins when the topic was created again or
+its offsets were reset. Files of earlier outputs stay.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -23,13 +24,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from drover.connector import RetriableError, StaleClaimError, Term
+from drover.connector import RetriableError, StaleClaimError, Term, TopicPartition
 from drover.connectors.files.storage.object_store import (
     ObjectPlace,
     ObjectStoreError,
     translated_errors,
 )
-from drover.connectors.files.storage.output_directory import StagedFile
+from drover.connectors.files.storage.output_directory import (
+    StagedFile,
+    tag_of,
+    unknown_output,
+)
 
 _SIDE = ".drover"
 _ATTEMPTS = 10
@@ -39,16 +44,28 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class FileNaming:
-    """The names of files: ``template`` has topic, partition, start, end, tag and extension.
+class NamedFile:
+    """The parts of a file's name. ``end_offset`` is at least the offset after its first record."""
 
-    ``pattern`` extracts the topic, partition and start from a name.
+    topic: str
+    partition: int
+    output_id: str
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileNaming:
+    """The names of files: ``template`` has topic, partition, start, end, tag, output and extension.
+
+    ``output`` is empty for the first output of a topic partition, and a hyphen and the id for
+    others. ``pattern`` extracts the topic, partition, start and output from a name.
     """
 
     template: str
     pattern: re.Pattern[str]
 
-    def name(self, file: StagedFile, tag: str, extension: str) -> str:
+    def name(self, file: StagedFile, tag: str, output_id: str, extension: str) -> str:
         """The name of a file."""
         return self.template.format(
             topic=file.topic,
@@ -56,42 +73,63 @@ class FileNaming:
             start=file.start_offset,
             end=file.end_offset,
             tag=tag,
+            output=f"-{output_id}" if output_id else "",
             extension=extension,
         )
 
-    def start_of(self, name: str, topic: str, partition: int, tag: str) -> int | None:
-        """The start offset in a file name of this topic partition and connector; else None."""
+    def parsed(self, name: str, tag: str) -> NamedFile | None:
+        """The parts of a file name of this connector; else None."""
         match = self.pattern.fullmatch(name)
-        if match is None or (match["topic"], int(match["partition"])) != (topic, partition):
+        parts = {} if match is None else match.groupdict()
+        if match is None or parts.get("tag", tag) != tag:
             return None
-        if match.groupdict().get("tag", tag) != tag:
-            return None
-        return int(match["start"])
+        start = int(match["start"])
+        return NamedFile(
+            match["topic"],
+            int(match["partition"]),
+            match["output"] or "",
+            start,
+            int(parts.get("end", start + 1)),
+        )
 
 
 #: The same names as in directories on disks.
 OWN_NAMES = FileNaming(
-    "{topic}-{partition}-{start:020d}-{end:020d}-{tag}.{extension}",
+    "{topic}-{partition}-{start:020d}-{end:020d}-{tag}{output}.{extension}",
     re.compile(
-        r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}-(?P<tag>\w{8})\.[a-z0-9.]+"
+        r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-(?P<end>\d{20})-(?P<tag>\w{8})"
+        r"(?:-(?P<output>[0-9a-f]{8}))?\.[a-z0-9.]+"
     ),
 )
-#: The names of Confluent's connectors.
+#: The names of Confluent's connectors. Its S3 source reads names that match (.+)\+(\d+)\+.+$ as
+#: topic and partition, which the hyphen before an output's id keeps.
 CONFLUENT_NAMES = FileNaming(
-    "{topic}+{partition}+{start:010d}.{extension}",
-    re.compile(r"(?P<topic>.+)\+(?P<partition>\d+)\+(?P<start>\d{10,})\.[a-z0-9.]+"),
+    "{topic}+{partition}+{start:010d}{output}.{extension}",
+    re.compile(
+        r"(?P<topic>.+)\+(?P<partition>\d+)\+(?P<start>\d{10,})"
+        r"(?:-(?P<output>[0-9a-f]{8}))?\.[a-z0-9.]+"
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A log entry: ``files`` are staged objects and their final places, perhaps not copied yet."""
+    """A log entry: ``files`` are staged objects and their final places, perhaps not copied yet.
+
+    ``earlier`` has the ids and end offsets of other outputs.
+    """
 
     number: int
     owner: str
     id: str
     end_offset: int
     files: tuple[tuple[str, str], ...] = ()
+    output_id: str = ""
+    earlier: tuple[tuple[str, int], ...] = ()
+
+    def ends(self) -> dict[str, int]:
+        """The end offsets of all outputs."""
+        return {**dict(self.earlier), self.output_id: self.end_offset}
 
     def encoded(self) -> bytes:
         fields = {
@@ -99,14 +137,23 @@ class _Entry:
             "id": self.id,
             "end_offset": self.end_offset,
             "files": self.files,
+            "output_id": self.output_id,
+            "earlier": self.earlier,
         }
         return json.dumps(fields).encode()
 
     @classmethod
     def decoded(cls, number: int, data: bytes) -> "_Entry":
         fields: Mapping[str, Any] = json.loads(data)
-        files = tuple((staged, place) for staged, place in fields["files"])
-        return cls(number, fields["owner"], fields["id"], fields["end_offset"], files)
+        return cls(
+            number,
+            fields["owner"],
+            fields["id"],
+            fields["end_offset"],
+            tuple((staged, place) for staged, place in fields["files"]),
+            fields.get("output_id", ""),
+            tuple((output_id, end) for output_id, end in fields.get("earlier", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +195,7 @@ class ObjectDirectory:
         naming: FileNaming = OWN_NAMES,
     ) -> None:
         self._place = place
-        self._tag = hashlib.blake2b(connector.encode(), digest_size=4).hexdigest()
+        self._tag = tag_of(connector)
         # has the log of each topic partition, and staged files
         self._own = f"{_SIDE}/{self._tag}"
         self._owner = str(claim)
@@ -166,21 +213,35 @@ class ObjectDirectory:
     def close(self) -> None:
         """Do nothing."""
 
-    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
-        """Become the owner of a topic partition; returns the offset up to which files exist.
+    def take_over(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        *,
+        output_id: str = "",
+        is_committed: bool = True,
+    ) -> int:
+        """Become the owner of a topic partition; returns the offset up to which files of its output
+        exist.
 
         That is ``start_offset``, or later when files were published and their offsets not
         committed.
 
         Raises:
             StaleClaimError: Other tasks keep taking it over.
+            UnknownOutputError: It has files from ``start_offset`` on, which is not committed.
         """
         side = self._side(topic, partition)
         with translated_errors(self._place, f"taking {topic}-{partition} over"):
             for _ in range(_ATTEMPTS):
                 head = self._head(side)
-                end_offset = start_offset if head is None else max(start_offset, head.end_offset)
-                own = self._append(side, head, end_offset, () if head is None else head.files)
+                written = 0 if head is None else head.ends().get(output_id, 0)
+                if not is_committed and written > start_offset:
+                    raise unknown_output(self._place.url, topic, partition, written)
+                end_offset = max(start_offset, written)
+                files = () if head is None else head.files
+                own = self._append(side, head, output_id, end_offset, files)
                 if own is not None:
                     break
             else:
@@ -218,7 +279,8 @@ class ObjectDirectory:
             list(pool.map(lambda each: self._publish(*each), by_partition.items()))
 
     def set_back(self, topic: str, partition: int, offset: int) -> None:
-        """Discard files from an offset on: removes files that start there or later.
+        """Discard files of the present output from an offset on: removes files that start there or
+        later.
 
         Call it only while no task runs.
 
@@ -232,23 +294,40 @@ class ObjectDirectory:
                 return
             self._put_in_place(head)
             # the entry first: a lower position is harmless, missing files are not
-            if self._append(side, head, offset, ()) is None:
+            if self._append(side, head, head.output_id, offset, ()) is None:
                 raise self._stale(topic, partition)
+            own = (topic, partition, head.output_id)
             removed = [
-                each["path"]
-                for each in self._listed("")
-                if not each["path"].startswith(f"{_SIDE}/")
-                and (start := self._start_of(each["path"], topic, partition)) is not None
-                and start >= offset
+                path
+                for path, file in self._named_files()
+                if (file.topic, file.partition, file.output_id) == own
+                and file.start_offset >= offset
             ]
             self._delete(removed)
 
-    def partitions(self) -> list[tuple[str, int]]:
-        """The topic partitions that have files."""
-        with translated_errors(self._place, "listing"):
-            names = {each["path"].split("/")[-3] for each in self._listed(self._own)}
-        found = (re.fullmatch(r"(.+)-(\d+)", name) for name in sorted(names))
-        return [(match[1], int(match[2])) for match in found if match is not None]
+    def written_offsets(
+        self, partitions: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record in the files of topic partitions, given with the ids of
+        their outputs; nothing is changed.
+
+        Files without a log, as of Confluent's connector, have only their first offset in their
+        names: the result is at least the offset after it.
+        """
+        found: dict[TopicPartition, int] = {}
+        unlogged = set[TopicPartition]()
+        with translated_errors(self._place, "reading what was written"):
+            for key, output_id in partitions.items():
+                head = self._head(self._side(*key))
+                if head is None:
+                    unlogged.add(key)
+                elif head.ends().get(output_id, 0) > 0:
+                    found[key] = head.ends()[output_id]
+            for _, file in self._named_files() if unlogged else ():
+                key = TopicPartition(file.topic, file.partition)
+                if key in unlogged and partitions[key] == file.output_id:
+                    found[key] = max(found.get(key, 0), file.end_offset)
+        return found
 
     def probe(self) -> None:
         """Check all operations on files with a temporary object.
@@ -279,8 +358,11 @@ class ObjectDirectory:
     def _publish(self, key: tuple[str, int], files: Sequence[StagedFile]) -> None:
         topic, partition = key
         side, head = self._side(topic, partition), self._heads[key]
-        pairs = tuple((f"{side}/staged/{each.staged}", self._path_of(each)) for each in files)
-        own = self._append(side, head, max(each.end_offset for each in files), pairs)
+        pairs = tuple(
+            (f"{side}/staged/{each.staged}", self._path_of(each, head.output_id)) for each in files
+        )
+        end_offset = max(each.end_offset for each in files)
+        own = self._append(side, head, head.output_id, end_offset, pairs)
         if own is None:
             self._delete([staged for staged, _ in pairs])
             raise self._stale(topic, partition)
@@ -296,6 +378,7 @@ class ObjectDirectory:
         self,
         side: str,
         head: _Entry | None,
+        output_id: str,
         end_offset: int,
         files: tuple[tuple[str, str], ...],
     ) -> _Entry | None:
@@ -304,7 +387,10 @@ class ObjectDirectory:
         from obstore.exceptions import AlreadyExistsError
 
         number = 1 if head is None else head.number + 1
-        own = _Entry(number, self._owner, uuid.uuid4().hex, end_offset, files)
+        ends = {} if head is None else head.ends()
+        earlier = tuple(each for each in ends.items() if each[0] != output_id)
+        name = uuid.uuid4().hex
+        own = _Entry(number, self._owner, name, end_offset, files, output_id, earlier)
         path = _log_path(side, number)
         try:
             obstore.put(self._place.store(), path, own.encoded(), mode="create")
@@ -372,12 +458,17 @@ class ObjectDirectory:
                 with suppress(FileNotFoundError):
                     obstore.delete(store, each)
 
-    def _path_of(self, file: StagedFile) -> str:
-        name = self._naming.name(file, self._tag, self._extension)
+    def _path_of(self, file: StagedFile, output_id: str) -> str:
+        name = self._naming.name(file, self._tag, output_id, self._extension)
         return f"{file.directory}/{name}" if file.directory else name
 
-    def _start_of(self, path: str, topic: str, partition: int) -> int | None:
-        return self._naming.start_of(path.rpartition("/")[2], topic, partition, self._tag)
+    def _named_files(self) -> Iterator[tuple[str, NamedFile]]:
+        """This connector's files, with the parts of their names."""
+        for each in self._listed(""):
+            path = each["path"]
+            file = self._naming.parsed(path.rpartition("/")[2], self._tag)
+            if file is not None and not path.startswith(f"{_SIDE}/"):
+                yield path, file
 
     def _side(self, topic: str, partition: int) -> str:
         return f"{self._own}/{topic}-{partition}"

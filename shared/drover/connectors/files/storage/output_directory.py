@@ -2,7 +2,9 @@
 
 A file is ``TOPIC-PARTITION-START-END-CONNECTOR.EXT``: its records have offsets from START to END -
 1 of a topic partition, and CONNECTOR is a checksum of the connector's name, so that several
-connectors may share a directory.
+connectors may share a directory. ``-OUTPUT`` follows CONNECTOR where the output of the topic
+partition has an id: after its topic was created again, or its offsets were reset. Files of other
+outputs are never removed.
 
 The hidden directory ``.drover`` beside them has a staging directory for each topic partition and
 owner. Files are published, and removed, only by a rename from or to that directory. A task that
@@ -18,21 +20,25 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from drover.connector import StaleClaimError, TaskId, Term
+from drover.connector import StaleClaimError, TaskId, Term, TopicPartition
 from drover.policy.files import check_root
 
 _SIDE = ".drover"
 _NAME = re.compile(
     r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-(?P<end>\d{20})-(?P<connector>[0-9a-f]{8})"
-    r"\.[a-z0-9.]+"
+    r"(?:-(?P<output>[0-9a-f]{8}))?\.[a-z0-9.]+"
 )
 
 _log = logging.getLogger(__name__)
+
+
+class UnknownOutputError(Exception):
+    """Output exists where no offset is committed, so it may not be removed or written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +90,12 @@ class OutputDirectory:
         check_root(path)
         self.path = Path(os.path.realpath(path))
         self.path.mkdir(parents=True, exist_ok=True)
-        self._tag = hashlib.blake2b(task.connector.encode(), digest_size=4).hexdigest()
+        self._tag = tag_of(task.connector)
         self.staging = self.path / _SIDE / self._tag
         self._owner = _Owner(term, task.task)
         self._extension = extension
-        self._taken: set[tuple[str, int]] = set()
+        #: The output ids of the topic partitions that were taken over.
+        self._taken: dict[tuple[str, int], str] = {}
 
     @property
     def owner(self) -> str:
@@ -99,14 +106,32 @@ class OutputDirectory:
         """The staging area for executors."""
         return DirectoryStaging(str(self.staging), self.owner)
 
-    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
-        """Become the owner of a topic partition and remove its files from ``start_offset`` on.
+    def take_over(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        *,
+        output_id: str = "",
+        is_committed: bool = True,
+    ) -> int:
+        """Become the owner of a topic partition and remove the files of its output from
+        ``start_offset`` on.
 
         Offsets below are committed, others are not. Returns ``start_offset``: no files exist from
         there on.
 
+        Args:
+            topic: The topic.
+            partition: The partition.
+            start_offset: The offset of the next record to write.
+            output_id: The id of the output to write.
+            is_committed: Whether ``start_offset`` is a committed offset. Otherwise nothing is
+                removed.
+
         Raises:
             StaleClaimError: An owner with a later claim has it.
+            UnknownOutputError: It has files from ``start_offset`` on, which is not committed.
         """
         side = self._side(topic, partition)
         own = side / self.owner
@@ -123,8 +148,8 @@ class OutputDirectory:
                 shutil.rmtree(trash, ignore_errors=True)
             elif other is None:
                 shutil.rmtree(each, ignore_errors=True)
-        self._taken.add((topic, partition))
-        self._remove_files(topic, partition, start_offset)
+        self._taken[topic, partition] = output_id
+        self._remove_files(topic, partition, start_offset, output_id, is_committed)
         with contextlib.suppress(FileNotFoundError):
             for left in own.iterdir():
                 left.unlink(missing_ok=True)
@@ -155,7 +180,7 @@ class OutputDirectory:
                 made |= {directory, *self._parents(directory)}
             name = (
                 f"{each.topic}-{each.partition}-{each.start_offset:020d}-{each.end_offset:020d}-"
-                f"{self._tag}.{self._extension}"
+                f"{self._tag}{_suffix(self._taken[each.topic, each.partition])}.{self._extension}"
             )
             staged = self._side(each.topic, each.partition) / self.owner / each.staged
             try:
@@ -178,10 +203,21 @@ class OutputDirectory:
                     directory.rmdir()  # fails if another owner has files there
         self._taken.clear()
 
-    def _remove_files(self, topic: str, partition: int, start_offset: int) -> None:
+    def _remove_files(
+        self, topic: str, partition: int, start_offset: int, output_id: str, is_committed: bool
+    ) -> None:
         own = self._side(topic, partition) / self.owner
         removed: list[Path] = []
-        for path, start, end in self._files(topic, partition):
+        found = [
+            (path, int(name["start"]), int(name["end"]))
+            for path, name in _files(self.path, self._tag)
+            if (name["topic"], int(name["partition"])) == (topic, partition)
+            and (name["output"] or "") == output_id
+        ]
+        last = max((end for _, _, end in found), default=0)
+        if not is_committed and last > start_offset:
+            raise unknown_output(str(self.path), topic, partition, last)
+        for path, start, end in found:
             if start >= start_offset:
                 try:
                     path.rename(own / uuid.uuid4().hex)
@@ -205,17 +241,6 @@ class OutputDirectory:
             )
         for directory in {path.parent for path in removed}:
             _sync(directory)
-
-    def _files(self, topic: str, partition: int) -> Iterator[tuple[Path, int, int]]:
-        """This connector's files of a topic partition, with the offsets in their names."""
-        for directory, subdirectories, names in os.walk(self.path, onerror=_raise):
-            subdirectories[:] = [each for each in subdirectories if not each.startswith(".")]
-            for name in names:
-                match = _NAME.fullmatch(name)
-                if match is None or match["connector"] != self._tag:
-                    continue
-                if (match["topic"], int(match["partition"])) == (topic, partition):
-                    yield Path(directory, name), int(match["start"]), int(match["end"])
 
     def _parents(self, directory: Path) -> list[Path]:
         """The directories between this one and the root path, which may be new."""
@@ -254,6 +279,53 @@ class _Owner:
         if self.task != other.task:
             return self.term.generation > other.term.generation
         return self.term > other.term
+
+
+def written_offsets(
+    path: str, connector: str, partitions: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """The offset after the last record in the files of topic partitions, given with the ids of
+    their outputs; nothing is changed.
+
+    Raises:
+        OSError: The directory cannot be read, or is outside of the worker's roots.
+    """
+    check_root(path)
+    root = Path(os.path.realpath(path))
+    found: dict[TopicPartition, int] = {}
+    for _, name in _files(root, tag_of(connector)) if root.is_dir() else ():
+        key = TopicPartition(name["topic"], int(name["partition"]))
+        if partitions.get(key) == (name["output"] or ""):
+            found[key] = max(found.get(key, 0), int(name["end"]))
+    return found
+
+
+def tag_of(connector: str) -> str:
+    """The checksum of a connector's name in the names of its files."""
+    return hashlib.blake2b(connector.encode(), digest_size=4).hexdigest()
+
+
+def unknown_output(where: str, topic: str, partition: int, end_offset: int) -> UnknownOutputError:
+    """The error for output without a committed offset."""
+    return UnknownOutputError(
+        f"{where} has the records of {topic}-{partition} up to offset {end_offset}, but no offset "
+        "is committed: continue after them (drover connector offsets NAME --adopt), or leave them "
+        "and write the topic again from its start (--reset)"
+    )
+
+
+def _suffix(output_id: str) -> str:
+    return f"-{output_id}" if output_id else ""
+
+
+def _files(root: Path, tag: str) -> Iterator[tuple[Path, re.Match[str]]]:
+    """A connector's files, with the parts of their names."""
+    for directory, subdirectories, names in os.walk(root, onerror=_raise):
+        subdirectories[:] = [each for each in subdirectories if not each.startswith(".")]
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match is not None and match["connector"] == tag:
+                yield Path(directory, name), match
 
 
 def _raise(error: OSError) -> None:
