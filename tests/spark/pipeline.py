@@ -1,8 +1,9 @@
 """Runs source and sink tasks over an embedded store, batch by batch, as an engine would."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -10,6 +11,7 @@ from drover.connector import (
     Connector,
     ConnectorContext,
     SinkConnector,
+    SinkOffset,
     SinkTask,
     SinkTaskContext,
     SourceConnector,
@@ -27,7 +29,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import CommitOutcome, TaskOffsets
+from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover_worker.engine.tasks.record_path import RecordPath, dead_letter_destination
 
 
@@ -94,7 +96,9 @@ class RunningSink:
         sink: SinkTask,
         path: RecordPath,
         starts: dict[tuple[str, int], int],
+        committed: dict[TopicPartition, SinkOffset],
     ) -> None:
+        self._committed = committed
         self._pipeline = pipeline
         self._task = task
         self.claim = claim
@@ -106,7 +110,15 @@ class RunningSink:
         return self._pipeline.store.plan_read(self._starts, max_records=max_records)
 
     def write(self, plan: ReadPlan) -> str:
-        """Write a plan's records without committing them."""
+        """Write a plan's records without committing them. As in an engine, a position is committed
+        before the first record of a topic partition is written.
+        """
+        new = [each for each in plan.ranges if (each.topic, each.partition) not in self._committed]
+        if new:
+            first = self.sink.first_metadata()
+            self._commit(
+                [sink_offset(each.topic, each.partition, each.start_offset, first) for each in new]
+            )
         dead_letters = self._pipeline.plane.dead_letters(
             self._task, self.claim, dead_letter_destination(self._path.errors)
         )
@@ -124,10 +136,16 @@ class RunningSink:
             sink_offset(topic, partition, plan.next_offsets[topic, partition], metadata)
             for topic, partition in sorted(touched)
         ]
+        outcome = self._commit(offsets)
+        if outcome is CommitOutcome.COMMITTED:
+            self._starts = plan.next_offsets
+        return outcome
+
+    def _commit(self, offsets: Sequence[CommittedOffset]) -> CommitOutcome:
         commit = TaskOffsets(self._task, self.claim, offsets)
         outcome = self._pipeline.store.commit_offsets([commit])[0].outcome
         if outcome is CommitOutcome.COMMITTED:
-            self._starts = plan.next_offsets
+            self._committed.update(parse_sink_offsets(offsets))
         return outcome
 
     def run_until_idle(self, max_steps: int = 1000, max_records: int = 500_000) -> int:
@@ -183,16 +201,28 @@ class Pipeline:
         return RunningSource(self, task, claim, source, path, figures)
 
     def start_sink(
-        self, connector_class: type[SinkConnector], raw: Mapping[str, str]
+        self,
+        connector_class: type[SinkConnector],
+        raw: Mapping[str, str],
+        *,
+        lost: Collection[TopicPartition] = (),
+        output_ids: Mapping[TopicPartition, str] = MappingProxyType({}),
     ) -> RunningSink:
+        """Start a sink; the offsets of ``lost`` are missing, as after their topics were deleted."""
         config, own = self._task_config(connector_class, raw, 0, 1)
         task = TaskId(raw["name"], 0)
         claim = self.claim(task)
-        committed = parse_sink_offsets(self.store.fetch_offsets(task.connector))
+        found = parse_sink_offsets(self.store.fetch_offsets(task.connector))
+        committed = {key: at for key, at in found.items() if key not in lost}
         parsed = task_config(connector_class, config, own)
         sink = connector_class.task_class()
         context = SinkTaskContext(
-            task=task, claim=claim, config=parsed, spark=self.spark, committed=committed
+            task=task,
+            claim=claim,
+            config=parsed,
+            spark=self.spark,
+            committed=committed,
+            output_ids=output_ids,
         )
         sink.start(context)
         self._stops.append(sink)
@@ -202,7 +232,7 @@ class Pipeline:
                 known = committed.get(TopicPartition(topic, partition))
                 starts[topic, partition] = known.offset if known is not None else 0
         path = RecordPath(connector_class, parsed, task, self.spark)
-        return RunningSink(self, task, claim, sink, path, starts)
+        return RunningSink(self, task, claim, sink, path, starts, committed)
 
     def claim(self, task: TaskId) -> Term:
         return self.store.claim_task(

@@ -4,11 +4,12 @@ import hashlib
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
-from drover.connector import ArrowRows
+from drover.connector import ArrowRows, TopicPartition
 from drover.connectors.files.lines.file_stream_sink import FileStreamSink
 from drover.connectors.files.lines.file_stream_source import FileStreamSource
 from drover.errors import FailedPreconditionError, Reason
@@ -28,8 +29,9 @@ def start_source(pipeline: Pipeline, file: Path, **config: str) -> RunningSource
     )
 
 
-def start_sink(pipeline: Pipeline, file: Path, name: str = "sink") -> RunningSink:
-    return pipeline.start_sink(FileStreamSink, {"name": name, "file": str(file), "topics": "lines"})
+def start_sink(pipeline: Pipeline, file: Path, name: str = "sink", **engine: Any) -> RunningSink:
+    raw = {"name": name, "file": str(file), "topics": "lines"}
+    return pipeline.start_sink(FileStreamSink, raw, **engine)
 
 
 def copy_through_topic(pipeline: Pipeline, source: Path, **config: str) -> Path:
@@ -203,6 +205,82 @@ def test_an_uncommitted_write_is_undone_by_the_next_owner(pipeline: Pipeline) ->
     killed.write(killed.plan(max_records=300))  # and killed before the commit
     assert start_sink(pipeline, target).run_until_idle() == 600
     assert sha256(target) == sha256(source)
+
+
+T0, U0 = TopicPartition("lines", 0), TopicPartition("others", 0)
+
+
+def test_a_kill_in_the_first_batch_repeats_nothing(pipeline: Pipeline) -> None:
+    source = pipeline.directory / "in"
+    source.write_bytes(b"a\nb\nc\n")
+    start_source(pipeline, source).run_until_idle()
+    target = pipeline.directory / "out"
+    target.write_bytes(b"of another program\n")
+    killed = start_sink(pipeline, target)
+    killed.write(killed.plan(max_records=2))
+    assert start_sink(pipeline, target).run_until_idle() == 3
+    assert target.read_bytes() == b"of another program\na\nb\nc\n"
+
+
+def test_lines_of_a_deleted_topic_stay_when_its_name_is_used_again(pipeline: Pipeline) -> None:
+    source = pipeline.directory / "in"
+    source.write_bytes(b"a\nb\nc\n")
+    start_source(pipeline, source).run_until_idle()
+    target = pipeline.directory / "out"
+    start_sink(pipeline, target).run_until_idle()
+    again = start_sink(pipeline, target, lost=[T0], output_ids={T0: "0a1b2c3d"})
+    again.write(again.plan(max_records=2))  # and killed before the commit
+    again = start_sink(pipeline, target, output_ids={T0: "0a1b2c3d"})
+    assert again.run_until_idle() == 3
+    assert target.read_bytes() == b"a\nb\nc\na\nb\nc\n"
+    assert traced(target) == {}
+    assert traced(target, "0a1b2c3d") == {T0: 3}
+
+
+@pytest.mark.parametrize("lost", [T0, U0])
+def test_one_of_two_topics_is_deleted_and_made_again(
+    pipeline: Pipeline, lost: TopicPartition
+) -> None:
+    for name in ("lines", "others"):
+        source = pipeline.directory / name
+        source.write_text(f"{name}1\n{name}2\n{name}3\n")
+        raw = {"name": name, "file": str(source), "topic": name}
+        pipeline.start_source(FileStreamSource, raw).run_until_idle()
+    target = pipeline.directory / "out"
+    raw = {"name": "sink", "file": str(target), "topics": "lines,others"}
+    first = pipeline.start_sink(FileStreamSink, raw)
+    first.run_until_idle(max_records=2)  # the last batches have one topic each
+    before = target.read_text()
+    assert before.count("\n") == 6
+    ids = {lost: "0a1b2c3d"}
+    for _ in range(2):  # killed before its first commit
+        again = pipeline.start_sink(FileStreamSink, raw, lost=[lost], output_ids=ids)
+        assert target.read_text() == before
+    plan = again.plan(max_records=2)
+    again.write(plan)
+    after = pipeline.start_sink(FileStreamSink, raw, output_ids=ids)
+    after.run_until_idle()
+    assert target.read_text() == before + "".join(f"{lost.topic}{n}\n" for n in (1, 2, 3))
+
+
+def test_a_sink_whose_offsets_are_lost_shows_how_far_it_has_written(pipeline: Pipeline) -> None:
+    source = pipeline.directory / "in"
+    source.write_bytes(b"a\nb\nc\n")
+    start_source(pipeline, source).run_until_idle()
+    target = pipeline.directory / "out"
+    assert traced(target) == {}
+    start_sink(pipeline, target).run_until_idle()
+    assert traced(target) == {T0: 3}
+    assert traced(target, name="other") == {}
+    start_sink(pipeline, target, lost=[T0])
+    assert target.read_bytes() == b"a\nb\nc\n"
+    target.unlink()
+    assert traced(target) == {}
+
+
+def traced(target: Path, output_id: str = "", name: str = "sink") -> object:
+    config = {"file": str(target)}
+    return FileStreamSink.traced_offsets(name, config, {T0: output_id, U0: output_id})
 
 
 def test_a_zombie_sink_changes_nothing(pipeline: Pipeline) -> None:

@@ -255,7 +255,7 @@ def test_a_starter_stopped_before_its_truncation_cuts_nothing_later(path: Path) 
 
 def taken_over(path: Path, sequence: int, committed: str = "a") -> tuple[OutputFile, int]:
     file = owner(path, sequence)
-    return file, file.open_at_end(committed)
+    return file, file.open_at_end(committed, cuts_last_line=True)
 
 
 def test_a_file_of_another_program_goes_on_at_its_end(path: Path) -> None:
@@ -314,6 +314,36 @@ def test_another_file_in_its_place_is_not_cut(path: Path) -> None:
     file, _ = taken_over(path, 2)
     assert path.read_bytes() == b"a file of the same name\n"
     file.close()
+
+
+@pytest.mark.parametrize("content", [b"one\n", b"one\ntw", b"on", b""])
+def test_without_committed_offsets_nothing_is_cut(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    for sequence in (1, 2):
+        file = owner(path, sequence)
+        length = file.open_at_end()
+        assert path.read_bytes()[:length] == path.read_bytes()
+        append(file, length, b"more\n")
+        file.close()
+    assert path.read_bytes() == content + b"more\nmore\n"
+
+
+def test_a_take_over_that_was_committed_is_not_cut_when_the_same_offsets_come_back(
+    path: Path,
+) -> None:
+    path.write_bytes(b"one\n")
+    first, length = taken_over(path, 1)
+    append(first, length, b"two\n")
+    first.forget_take_over()
+    second, length = taken_over(path, 2)
+    assert (path.read_bytes(), length) == (b"one\ntwo\n", 8)
+    third, _ = taken_over(path, 3, committed="b")
+    with pytest.raises(FailedPreconditionError):
+        second.forget_take_over()  # the note of the next owner stays
+    append(third, length, b"three\n")
+    fourth, _ = taken_over(path, 4, committed="b")
+    assert path.read_bytes() == b"one\ntwo\n"
+    fourth.close()
 
 
 def test_a_file_of_another_connector_is_not_taken_over(path: Path) -> None:

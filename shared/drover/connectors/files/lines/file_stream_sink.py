@@ -1,5 +1,6 @@
 """FileStreamSink: writes a topic as lines of a file."""
 
+import contextlib
 import json
 import logging
 import shutil
@@ -22,11 +23,13 @@ from drover.connector import (
     SinkOffset,
     SinkTask,
     SinkTaskContext,
+    StaleClaimError,
     TopicPartition,
 )
 from drover.connectors.aliases import FILE_STREAM_SINK, file_stream_task_config
-from drover.connectors.files.lines.output_file import OutputFile
+from drover.connectors.files.lines.output_file import OutputFile, traced_offsets
 from drover.connectors.files.lines.part_writer import PartWriter
+from drover.connectors.files.lines.written_offsets import WrittenOffset
 from drover.policy.files import path_fault
 
 FILE = "file"
@@ -40,6 +43,9 @@ class FileStreamSinkTask(SinkTask):
     Executors write parts beside the file; the task copies them into it under a lock. The file's
     length is committed as metadata of the offsets, so that the next owner knows where the committed
     bytes end and truncates the file there.
+
+    Where offsets are missing, the length in the others may be too short: offsets are lost together
+    with their topics. The file then continues at its end.
     """
 
     writes_ahead: ClassVar[bool] = True
@@ -48,31 +54,50 @@ class FileStreamSinkTask(SinkTask):
         self._file: OutputFile | None = None
         self._length = 0
         self._batch_count = 0
+        #: The committed offsets, as text, under which the file was taken over; None once others are
+        #: committed.
+        self._taken_under: str | None = None
 
     def start(self, context: SinkTaskContext) -> None:
         """Take over the file and truncate it to its committed length, or continue at its end."""
+        self._context = context
         self._file = OutputFile(
             context.config[FILE], connector=context.task.connector, term=context.claim
         )
         topics = context.config["topics"] or {key.topic for key in context.committed}
-        length = committed_length(context.committed, topics)
-        if length is None:
-            length = self._file.open_at_end(described(context.committed))
+        committed = context.committed
+        length = committed_length(committed, topics)
+        self._written = self._file.written()
+        self._taken_under = described(committed)
+        if not committed:
+            length = self._file.open_at_end()
+        elif length is None:
+            length = self._file.open_at_end(self._taken_under, cuts_last_line=True)
+        elif any(not self._is_committed(key) for key in self._written):
+            length = self._file.open_at_end(self._taken_under)
         else:
             self._file.open(length)
         self._length = length
         _log.info("%s was taken over at %d bytes", self._file.path, self._length)
 
+    def first_metadata(self) -> str:
+        """The file's length so far."""
+        return json.dumps({"length": self._length})
+
     def write(self, batch: SinkBatch) -> str:
         """Append the batch; returns the file's new length."""
         assert self._file is not None
         self._batch_count += 1
+        self._note_commits()
+        written = self._with_ranges(batch)
         directory = self._file.parts_directory / str(self._batch_count)
         directory.mkdir(parents=True, exist_ok=True)
         try:
             rows = batch.run_in_arrow(PartWriter(str(directory)))
             rows.sort(key=lambda row: row["spark_partition"])
-            self._length = self._file.append(self._length, [Path(row["path"]) for row in rows])
+            parts = [Path(row["path"]) for row in rows]
+            self._length = self._file.append(self._length, parts, written)
+            self._written = written
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return json.dumps({"length": self._length})
@@ -80,7 +105,43 @@ class FileStreamSinkTask(SinkTask):
     def stop(self) -> None:
         """Release the file."""
         if self._file is not None:
+            with contextlib.suppress(StaleClaimError, OSError):  # the next owner does the same
+                self._note_commits()
             self._file.close()
+
+    def _is_committed(self, key: TopicPartition) -> bool:
+        """Whether the committed offsets cover what the file has of a topic partition."""
+        output_id = self._context.output_ids.get(key, "")
+        return key in self._context.committed and self._written[key].output_id == output_id
+
+    def _note_commits(self) -> None:
+        """After the first commit, its length covers the whole file: forget the offsets that were
+        missing at the start.
+        """
+        if self._taken_under in (None, described(self._context.committed)):
+            return
+        assert self._file is not None
+        self._taken_under = None
+        self._written = {key: at for key, at in self._written.items() if self._is_committed(key)}
+        self._file.forget_take_over()
+
+    def _with_ranges(self, batch: SinkBatch) -> Mapping[TopicPartition, WrittenOffset]:
+        """The topic partitions in the file after a batch; those that begin in it are noted now."""
+        assert self._file is not None
+        ids = self._context.output_ids
+        ends = {
+            TopicPartition(each.topic, each.partition): each.end_offset for each in batch.ranges
+        }
+        begun = {
+            key: WrittenOffset(ids.get(key, ""))
+            for key in ends
+            if key not in self._written or self._written[key].output_id != ids.get(key, "")
+        }
+        if begun:
+            self._written = {**self._written, **begun}
+            self._file.note_written(self._written)
+        after = {key: WrittenOffset(ids.get(key, ""), end) for key, end in ends.items()}
+        return {**self._written, **after}
 
 
 class FileStreamSink(SinkConnector):
@@ -88,6 +149,9 @@ class FileStreamSink(SinkConnector):
 
     With one partition the file equals the topic; with several, the order holds within each. No
     other program may write the file. It is on a disk that driver and executors share.
+
+    Without a committed offset the sink appends to the file, as Kafka Connect's does: after a reset,
+    or when a topic was deleted and created again.
 
     Committed offsets without the file's length, from Kafka Connect's FileStreamSink or an operator,
     mean that another program wrote the file up to these offsets: this connector continues after the
@@ -132,6 +196,17 @@ class FileStreamSink(SinkConnector):
             ),
         )
 
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """What is noted beside the file."""
+        return {
+            key: each.next_offset
+            for key, each in traced_offsets(config[FILE], connector).items()
+            if partitions.get(key) == each.output_id and each.next_offset is not None
+        }
+
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""
         del config
@@ -169,7 +244,7 @@ def committed_length(
             raise ValueError(
                 f"the committed offset {offset.offset} of {topic}-{partition} has no file "
                 f"length (metadata {offset.metadata[:80]!r}): reset the connector's "
-                "offsets to write the file from its start"
+                "offsets to write its topics again, after what the file has"
             ) from error
     return max(lengths)
 

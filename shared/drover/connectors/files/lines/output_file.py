@@ -8,8 +8,9 @@ An owner that is suspended inside its critical section keeps the flock. A new ow
 until a timeout, then bypasses it: it replaces the lock file and ``F`` by copies. The suspended
 owner then holds descriptors of files that no other process opens.
 
-A file that another program has written is taken over at its end. That position and the offsets
-committed then are noted beside the lock: a later owner that finds the same offsets starts there.
+A file is taken over at its end if the committed offsets do not show its length: another program
+wrote it, or offsets were lost. That position and the offsets committed then are noted beside the
+lock: a later owner that finds the same offsets starts there.
 """
 
 import errno
@@ -19,12 +20,17 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from drover.connector import StaleClaimError, Term
+from drover.connector import StaleClaimError, Term, TopicPartition
+from drover.connectors.files.lines.written_offsets import (
+    WrittenOffset,
+    read_written,
+    save_written,
+)
 from drover.policy.files import check_opened, check_root
 
 LOCK_TIMEOUT_S = 10.0
@@ -51,7 +57,7 @@ class OutputFile:
     ) -> None:
         check_root(path)
         self.path = Path(os.path.realpath(path))
-        self.side_directory = self.path.parent / f".{self.path.name}.drover"
+        self.side_directory = side_directory_of(self.path)
         self._connector = connector
         self._term = term
         self._lock_timeout_s = lock_timeout_s
@@ -73,11 +79,14 @@ class OutputFile:
         """
         self._open(lambda: committed_length, committed=None)
 
-    def open_at_end(self, committed: str) -> int:
-        """Take over a file that another program wrote up to ``committed``; it need not exist.
+    def open_at_end(self, committed: str = "", *, cuts_last_line: bool = False) -> int:
+        """Take over a file at its end; it need not exist.
 
-        An incomplete last line is cut off. Another take-over with the same ``committed`` truncates
-        the file to where the first one began.
+        Args:
+            committed: The committed offsets, as text. Another take-over with the same text
+                truncates the file to where the first one began. Empty if none are committed:
+                nothing is truncated.
+            cuts_last_line: Whether to cut off an incomplete last line.
 
         Returns:
             The length from which to continue.
@@ -86,12 +95,43 @@ class OutputFile:
             StaleClaimError: An owner with a higher term has the file.
             OutputFileError: The file belongs to another connector, or was truncated.
         """
-        return self._open(lambda: self._find_end(committed), committed)
+        return self._open(lambda: self._find_end(committed, cuts_last_line), committed)
 
-    def append(self, position: int, parts: Sequence[Path]) -> int:
+    def forget_take_over(self) -> None:
+        """Remove the note of ``open_at_end``, as other offsets are committed by now.
+
+        Raises:
+            StaleClaimError: An owner with a higher term has the file; the note stays.
+        """
+        if self._note_path.exists():
+            with self._locked() as lock:
+                self._check_owner(lock)
+                self._note_path.unlink(missing_ok=True)
+
+    def written(self) -> dict[TopicPartition, WrittenOffset]:
+        """The topic partitions in the file."""
+        return read_written(self.side_directory)
+
+    def note_written(self, written: Mapping[TopicPartition, WrittenOffset]) -> None:
+        """Note the topic partitions in the file; durable when it returns.
+
+        Raises:
+            StaleClaimError: An owner with a higher term has the file; nothing was written.
+        """
+        with self._locked() as lock:
+            self._check_owner(lock)
+            save_written(self.side_directory, written, is_durable=True)
+
+    def append(
+        self,
+        position: int,
+        parts: Sequence[Path],
+        written: Mapping[TopicPartition, WrittenOffset] | None = None,
+    ) -> int:
         """Write the parts, one after another, from ``position`` on; durable when it returns.
 
-        Returns the position after them.
+        Returns the position after them. ``written`` has the topic partitions that are in the file
+        then.
 
         Raises:
             StaleClaimError: An owner with a higher term has the file; nothing was written.
@@ -104,6 +144,8 @@ class OutputFile:
             for part in parts:
                 position += _copy_into(part, self._descriptor, position)
             os.fsync(self._descriptor)
+            if written is not None:
+                save_written(self.side_directory, written, is_durable=False)
         return position
 
     def close(self) -> None:
@@ -128,15 +170,16 @@ class OutputFile:
         self._remove_parts_of_others()
         return length
 
-    def _find_end(self, committed: str) -> int:
+    def _find_end(self, committed: str, cuts_last_line: bool) -> int:
         """The file's end at the first take-over under ``committed``; else its current end."""
         try:
             with self.path.open("rb") as file:
                 noted = self._read_note()
-                inode = os.fstat(file.fileno()).st_ino
-                if noted.get("committed") == committed and noted.get("inode") == inode:
+                found = os.fstat(file.fileno())
+                is_noted = committed and noted.get("committed") == committed
+                if is_noted and noted.get("inode") == found.st_ino:
                     return int(noted["length"])
-                return _end_of_last_line(file.fileno())
+                return _end_of_last_line(file.fileno()) if cuts_last_line else found.st_size
         except FileNotFoundError:
             return 0
 
@@ -173,7 +216,9 @@ class OutputFile:
             # writing
             if not self._holds(lock):
                 raise self._stale(None)
-            if committed is not None:
+            if not committed:
+                self._note_path.unlink(missing_ok=True)
+            else:
                 self._write_note(descriptor, committed, committed_length)
             _write_state(lock, self._connector, self._term)
             os.ftruncate(descriptor, committed_length)
@@ -189,7 +234,8 @@ class OutputFile:
         if size < committed_length:
             raise OutputFileError(
                 f"{self.path} has {size} bytes, but {committed_length} are committed: put the "
-                "missing bytes back, or reset the connector's offsets to write it from its start"
+                "missing bytes back, or reset the connector's offsets to write its topics again "
+                "after them"
             )
         if owner is None and committed_length == 0 and size > 0 and not foreign:
             raise OutputFileError(
@@ -216,7 +262,7 @@ class OutputFile:
         if committed_length > 0:
             raise OutputFileError(
                 f"{self.path} is missing, but {committed_length} bytes of it are committed: put it "
-                "back, or reset the connector's offsets to write it from its start"
+                "back, or reset the connector's offsets to write its topics again"
             )
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _sync_directory(self.path.parent)
@@ -332,7 +378,7 @@ class OutputFile:
         if not same:
             raise OutputFileError(
                 f"{self.path} was removed or replaced while it was written: put it back, or reset "
-                "the connector's offsets to write it from its start"
+                "the connector's offsets to write its topics again"
             )
 
     def _stale(self, later: Term | None) -> StaleClaimError:
@@ -346,6 +392,28 @@ class OutputFile:
         for entry in self.side_directory.glob("parts-*"):
             if entry != self.parts_directory:
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def traced_offsets(path: str, connector: str) -> dict[TopicPartition, WrittenOffset]:
+    """The topic partitions in a file that a connector wrote, without changing anything."""
+    check_root(path)
+    file = Path(os.path.realpath(path))
+    directory = side_directory_of(file)
+    try:
+        lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return {}
+    try:
+        owner = _read_state(lock)
+    finally:
+        os.close(lock)
+    is_own = owner is not None and owner[0] == connector and file.exists()
+    return read_written(directory) if is_own else {}
+
+
+def side_directory_of(file: Path) -> Path:
+    """The directory for what belongs to a file."""
+    return file.parent / f".{file.name}.drover"
 
 
 def _read_state(lock: int) -> tuple[str, Term] | None:
