@@ -1,10 +1,11 @@
 """Delta Lake tables: each record is written exactly once, with any number of writers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import delta_table
 from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
@@ -30,8 +31,14 @@ def settings(path: Path, **changed: Any) -> DeltaSettings:
     return replace(DeltaSettings(f"{path}/${{topic}}", RowSettings()), **changed)
 
 
-def write(found: DeltaSettings, *batches: pa.RecordBatch, connector: str = "sink") -> int:
-    (answer,) = DeltaWriter(connector, found)(batches)
+def write(
+    found: DeltaSettings,
+    *batches: pa.RecordBatch,
+    connector: str = "sink",
+    outputs: Mapping[int, str] = MappingProxyType({}),
+) -> int:
+    output_ids = {TopicPartition("orders", number): each for number, each in outputs.items()}
+    (answer,) = DeltaWriter(connector, found, output_ids)(batches)
     return int(answer.column("rows")[0].as_py())
 
 
@@ -267,6 +274,32 @@ def test_offsets_that_are_set_back_are_written_again(tmp_path: Path) -> None:
     assert write(own, orders(0, 10)) == 2
     assert DeltaSink.alter_offsets(config, [])
     assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 13
+
+
+def test_a_topic_of_the_same_name_is_written_from_its_start(tmp_path: Path) -> None:
+    own, new = settings(tmp_path), {0: "0a1b2c3d"}
+    write(own, orders(0, 10), orders(0, 5, partition=1))
+    assert write(own, orders(0, 3), outputs=new) == 3
+    assert write(own, orders(0, 4), orders(0, 6, partition=1), outputs=new) == 2
+    assert len(ids(tmp_path)) == 20
+    config = parse_config(DeltaSink, raw(f"{tmp_path}/${{topic}}")).require_valid()
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+    def traced(**partitions: str) -> Any:
+        wanted = {each: partitions.get(f"p{each.partition}", "") for each in (zero, one)}
+        return DeltaSink.traced_offsets("sink", config, wanted)
+
+    assert traced() == {zero: 10, one: 6}
+    assert traced(p0="0a1b2c3d") == {zero: 4, one: 6}
+    assert traced(p0="ffffffff", p1="0a1b2c3d") == {}
+    assert DeltaSink.traced_offsets("other", config, {zero: ""}) == {}
+    assert DeltaSink.traced_offsets("sink", config, {TopicPartition("absent", 0): ""}) == {}
+    place: dict[str, Any] = {"kafka_topic": "orders", "kafka_partition": 0}
+    assert DeltaSink.alter_offsets(config, [(place, {"kafka_offset": 2})])
+    assert traced() == {zero: 10, one: 6}
+    assert write(own, orders(0, 4), outputs=new) == 2
+    assert DeltaSink.alter_offsets(config, [])
+    assert traced(p0="0a1b2c3d") == {}
 
 
 def test_a_config_is_tried_at_the_table(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ import re
 import socket
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
 from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError, RefusedError
 from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
@@ -219,10 +220,14 @@ def test_a_server_that_does_not_answer_is_told() -> None:
 
 
 def write(
-    layout: RequestLayout, *batches: pa.RecordBatch, pauses: list[float] | None = None, **more: Any
+    layout: RequestLayout,
+    *batches: pa.RecordBatch,
+    pauses: list[float] | None = None,
+    output_ids: Mapping[TopicPartition, str] = MappingProxyType({}),
+    **more: Any,
 ) -> list[dict[str, Any]]:
     waited: Callable[[float], None] = ([] if pauses is None else pauses).append
-    writer = HttpWriter("sink", replace(PLAIN, **more), layout, waited)
+    writer = HttpWriter("sink", replace(PLAIN, **more), layout, waited, output_ids)
     return [row for batch in writer(batches) for row in batch.to_pylist()]
 
 
@@ -241,6 +246,14 @@ def test_each_record_is_a_request_in_order() -> None:
     assert {each.path for each in api.requests} == {"/in/orders"}
     assert api.requests[1].headers["idempotency-key"] == "sink/orders/0/2"
     assert api.requests[1].headers["content-type"] == "application/json"
+
+
+def test_records_of_a_new_topic_of_the_same_name_have_other_keys() -> None:
+    with running_api(lambda _: Reply()) as api:
+        rows = records([{"id": 1}]), records([{"id": 2}], partition=1)
+        assert write(layout(api), *rows, output_ids={TopicPartition("orders", 0): "0a1b2c3d"}) == []
+    keys = [each.headers["idempotency-key"] for each in api.requests]
+    assert keys == ["sink/orders/0#0a1b2c3d/0", "sink/orders/1/0"]
 
 
 def test_several_records_go_together() -> None:

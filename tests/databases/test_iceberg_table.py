@@ -1,9 +1,11 @@
 """Iceberg tables: each record is written exactly once, with any number of writers."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import iceberg_table
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
@@ -56,8 +58,13 @@ def settings(path: Path, **changed: str) -> IcebergSettings:
     return found
 
 
-def write(found: IcebergSettings, *batches: pa.RecordBatch) -> int:
-    (answer,) = IcebergWriter("sink", found)(batches)
+def write(
+    found: IcebergSettings,
+    *batches: pa.RecordBatch,
+    outputs: Mapping[int, str] = MappingProxyType({}),
+) -> int:
+    output_ids = {TopicPartition("orders", number): each for number, each in outputs.items()}
+    (answer,) = IcebergWriter("sink", found, output_ids)(batches)
     return int(answer.column("rows")[0].as_py())
 
 
@@ -95,7 +102,7 @@ def test_a_table_is_created_and_appended_to(tmp_path: Path) -> None:
         ("city", "identity"),
         ("id_bucket", "bucket[4]"),
     ]
-    assert written_offsets(table(own), "sink", "orders") == {0: 10}
+    assert written_offsets(table(own), "sink", "orders", {}) == {0: 10}
 
 
 def test_records_that_come_again_are_left_out(tmp_path: Path) -> None:
@@ -293,6 +300,37 @@ def test_offsets_that_are_set_back_are_written_again(tmp_path: Path) -> None:
     assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 2
     assert IcebergSink.alter_offsets(config, [])
     assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 13
+
+
+def test_a_topic_of_the_same_name_is_written_from_its_start(tmp_path: Path) -> None:
+    config = parse_config(IcebergSink, raw(tmp_path)).require_valid()
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+    def traced(**partitions: str) -> Any:
+        wanted = {each: partitions.get(f"p{each.partition}", "") for each in (zero, one)}
+        return IcebergSink.traced_offsets("sink", config, wanted)
+
+    assert traced() == {}
+    assert not list(tmp_path.iterdir())
+    own, new = settings(tmp_path), {0: "0a1b2c3d"}
+    write(own, orders(0, 10), orders(0, 5, partition=1))
+    assert write(own, orders(0, 3), outputs=new) == 3
+    assert write(own, orders(0, 4), orders(0, 6, partition=1), outputs=new) == 2
+    assert len(ids(own)) == 20
+    stored = table(own).properties["drover.offsets.sink.orders"]
+    assert stored == '{"0": 10, "0#0a1b2c3d": 4, "1": 6}'
+    assert traced() == {zero: 10, one: 6}
+    assert traced(p0="0a1b2c3d") == {zero: 4, one: 6}
+    assert traced(p0="ffffffff", p1="0a1b2c3d") == {}
+    assert IcebergSink.traced_offsets("other", config, {zero: ""}) == {}
+    place: dict[str, Any] = {"kafka_topic": "orders", "kafka_partition": 0}
+    assert IcebergSink.alter_offsets(config, [(place, {"kafka_offset": 2})])
+    assert write(own, orders(0, 4), outputs=new) == 2
+    more = {"iceberg.tables": "app.${topic},app.second"}
+    two = parse_config(IcebergSink, raw(tmp_path, **more)).require_valid()
+    assert IcebergSink.traced_offsets("sink", two, {one: ""}) == {}  # not in the second table yet
+    assert IcebergSink.alter_offsets(config, [])
+    assert traced(p0="0a1b2c3d") == {}
 
 
 def faults(path: Path, **changed: str) -> dict[str, str]:

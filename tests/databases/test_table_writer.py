@@ -1,18 +1,37 @@
 """Topic records as table rows: keys, deletions, order, types, and redelivery."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from drover.connector import TopicPartition
+from drover.connector.settings import parse_config
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
+from drover.connectors.jdbc.sink import JdbcSink
 from drover.model.ids import Term
 from drover.record.schema import arrow_field
 from tests.databases.conftest import Database, every_database
-from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
+from tests.support.table_records import (
+    LONG_TOPIC,
+    RefusedError,
+    address_with_ledger,
+    item,
+    records,
+    write,
+)
 
 database = every_database
+RAW = {
+    "name": "sink",
+    "connector.class": "JdbcSink",
+    "topics": "items",
+    "insert.mode": "upsert",
+    "pk.mode": "record_key",
+    "auto.create": "true",
+}
 
 
 @pytest.fixture
@@ -66,6 +85,46 @@ def test_an_error_writes_nothing_of_the_batch(database: Database, address: Datab
         write(address, *batches)
     assert items(database) == [(1, "a")]
     assert write(address, records(item(2, "b"), start=1)) == 1
+
+
+@pytest.mark.parametrize("topic", ["items", LONG_TOPIC])
+def test_a_topic_of_the_same_name_is_written_from_its_start(
+    database: Database, address: DatabaseAddress, topic: str
+) -> None:
+    def put(*rows: Any, output_id: str = "") -> int:
+        batch = records(*rows, topic=topic)
+        return write(address, batch, table_format="items", output_id=output_id)
+
+    put(item(1, "a"), item(2, "b"))
+    for output_id in ("0a1b2c3d", "ffffffff"):
+        assert put(item(3, "c"), output_id=output_id) == 1
+        assert put(item(3, "c"), item(4, "d"), item(5, "e"), output_id=output_id) == 2
+    assert put(item(1, "a"), item(2, "b")) == 0
+    assert [name for _, name in items(database)] == ["a", "b", "c", "d", "e"]
+    config = parse_config(JdbcSink, RAW | database.settings).require_valid()
+    key = TopicPartition(topic, 0)
+
+    def traced(output_id: str = "", name: str = "sink", at: TopicPartition = key) -> Any:
+        return JdbcSink.traced_offsets(name, config, {at: output_id}).get(at)
+
+    assert [traced(), traced("0a1b2c3d"), traced("01234567")] == [2, 3, None]
+    assert [traced(name="other"), traced(at=TopicPartition(topic, 1))] == [None, None]
+    place: dict[str, Any] = {"kafka_topic": topic, "kafka_partition": 0}
+    assert JdbcSink.alter_offsets(config, [(place, {"kafka_offset": 1})])
+    assert put(item(3, "c"), item(4, "D"), output_id="ffffffff") == 1
+    assert JdbcSink.alter_offsets(config, [])
+    assert traced("ffffffff") is None
+
+
+def test_a_database_without_a_table_of_offsets_shows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    key = TopicPartition("items", 0)
+    raw = RAW | {"connection.url": f"jdbc:sqlite:{path}", "auto.create": "true"}
+    for text, changed in (("no file", {}), ("no table", {}), ("unused", {"offsets.table": ""})):
+        config = parse_config(JdbcSink, raw | changed).require_valid()
+        assert JdbcSink.traced_offsets("sink", config, {key: ""}) == {}, text
+        assert path.exists() is (text != "no file")
+        path.touch()
 
 
 def test_an_older_claim_writes_nothing(database: Database, address: DatabaseAddress) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.connector import TopicPartition
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.ledger import make_ledger
 from drover.connectors.jdbc.table_writer import TableWriter
@@ -14,6 +15,8 @@ from drover.record.batch import make_batch
 
 VALUE = pa.struct([("id", pa.int64()), ("name", pa.string())])
 KEY = pa.struct([("id", pa.int64())])
+#: A topic with the longest name that Kafka allows.
+LONG_TOPIC = "t" * 249
 
 
 class RefusedError(Exception):
@@ -78,24 +81,28 @@ def write(
     address: DatabaseAddress,
     *batches: pa.RecordBatch,
     claim: Term = Term(1, 1),  # noqa: B008 - a value
+    output_id: str = "",
     **changes: Any,
 ) -> int:
-    """Write batches; returns the number of rows.
+    """Write batches; returns the number of rows. ``output_id`` is that of partition 0.
 
     Raises:
         RefusedError: A record was rejected.
     """
-    return write_coming(address, batches, claim=claim, **changes)
+    return write_coming(address, batches, claim=claim, output_id=output_id, **changes)
 
 
 def write_coming(
     address: DatabaseAddress,
     batches: Iterable[pa.RecordBatch],
     claim: Term = Term(1, 1),  # noqa: B008 - a value
+    output_id: str = "",
     **changes: Any,
 ) -> int:
     """As ``write``, for batches that may be produced during the write."""
-    writer = TableWriter(address, "sink", claim, write_settings(**changes))
+    names = ("items", LONG_TOPIC) if output_id else ()
+    ids = {TopicPartition(name, 0): output_id for name in names}
+    writer = TableWriter(address, "sink", claim, write_settings(**changes), output_ids=ids)
     (answer,) = writer(iter(batches))
     first = answer.to_pylist()[0]
     if first["reason"] is not None:

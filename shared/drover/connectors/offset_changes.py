@@ -45,14 +45,20 @@ def refuse_renamed(config: Mapping[str, Any], tables: Iterable[str]) -> None:
     Raises:
         ValueError: A transform renames topics, and a table's name has ``${topic}``.
     """
-    types = (config.get(f"transforms.{each}.type") for each in config.get("transforms") or ())
-    routers = [str(each) for each in types if str(each).endswith(("Router", "Router'>"))]
-    if routers and any("${topic}" in each for each in tables):
+    renaming = renaming_transform(config, tables)
+    if renaming is not None:
         raise ValueError(
-            f"the transform {routers[0]} renames topics, so the tables with these offsets are "
+            f"the transform {renaming} renames topics, so the tables with these offsets are "
             "unknown: name each table instead of ${topic}, or rename the connector, "
             "which then writes all records again"
         )
+
+
+def renaming_transform(config: Mapping[str, Any], tables: Iterable[str]) -> str | None:
+    """The transform that renames topics, after which tables are named with ``${topic}``."""
+    types = (config.get(f"transforms.{each}.type") for each in config.get("transforms") or ())
+    routers = [str(each) for each in types if str(each).endswith(("Router", "Router'>"))]
+    return routers[0] if routers and any("${topic}" in each for each in tables) else None
 
 
 def _is_count(value: Any) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import drover.connector
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.datagen.source import DatagenSource
@@ -68,10 +69,12 @@ def records(
     )
 
 
-def write(found: Target, *batches: pa.RecordBatch, anew: bool = False) -> int:
-    """Write batches; with ``anew`` as another process."""
+def write(found: Target, *batches: pa.RecordBatch, anew: bool = False, output_id: str = "") -> int:
+    """Write batches; with ``anew`` as another process. ``output_id`` is that of partition 0."""
+    topics = {each.column("topic")[0].as_py() for each in batches}
+    ids = {drover.connector.TopicPartition(each, 0): output_id for each in topics if output_id}
     with patch.object(writer, "_lanes", {} if anew else writer._lanes):
-        (answer,) = ClusterWriter(found)(batches)
+        (answer,) = ClusterWriter(found, ids)(batches)
     return int(answer.column("rows")[0].as_py())
 
 
@@ -193,6 +196,30 @@ def test_offsets_that_are_set_back_are_written_again(kafka: Kafka, topic_prefix:
     set_back(own, None)
     assert write(own, records(topic, 0, 10, partition=1), anew=True) == 10
     assert values(kafka, topic) == [*range(10), 7, 8, 9]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_topic_of_the_same_name_is_copied_from_its_start(
+    kafka: Kafka, topic_prefix: str, anew: bool
+) -> None:
+    topic, new = f"{topic_prefix}again{anew:d}", "0a1b2c3d"
+    own = target(kafka, topic)
+    write(own, records(topic, 0, 5), records(topic, 0, 3, partition=1))
+    assert write(own, records(topic, 0, 2), anew=anew, output_id=new) == 2
+    assert write(own, records(topic, 0, 4), anew=anew, output_id=new) == 2
+    assert write(own, records(topic, 0, 4), anew=True, output_id=new) == 0
+    assert values(kafka, topic) == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    config = parse_config(KafkaSink, raw(kafka, topic)).require_valid()
+
+    def traced(output_id: str, partition: int = 0) -> object:
+        key = drover.connector.TopicPartition(topic, partition)
+        return KafkaSink.traced_offsets(f"sink-{topic}", config, {key: output_id}).get(key)
+
+    assert [traced(new), traced("ffffffff"), traced("", 1), traced("", 2)] == [4, None, 3, None]
+    set_back(own, {(topic, 0): 3})
+    assert write(own, records(topic, 0, 4), anew=True, output_id=new) == 1
+    set_back(own, None)
+    assert traced(new) is None
 
 
 def test_rows_arrive_once_however_often_a_task_is_killed(

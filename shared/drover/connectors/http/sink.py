@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +22,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    TopicPartition,
     Violation,
 )
 from drover.connector.records import (
@@ -42,6 +43,7 @@ from drover.connectors.http.settings import (
     HttpSettings,
     contradictions,
 )
+from drover.connectors.output_ids import named_with, output_ids_of
 from drover.policy.egress import check_url
 from drover.policy.foreign_errors import shown_url
 
@@ -116,6 +118,7 @@ class HttpWriter:
     settings: HttpSettings
     layout: RequestLayout
     wait: Callable[[float], None] = _wait
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield a row for each record that the server refused; it accepted the others."""
@@ -160,7 +163,9 @@ class HttpWriter:
         if first.body is None and layout.nulls == FAIL:
             return [_refused(first, f"has no value ({NULLS}={FAIL})")]
         deletes = first.body is None
-        place = f"{self.connector}/{first.topic}/{first.partition}/{first.offset}"
+        output_id = self.output_ids.get(TopicPartition(first.topic, first.partition), "")
+        output = named_with(f"{self.connector}/{first.topic}/{first.partition}", output_id)
+        place = f"{output}/{first.offset}"
         headers = {
             "idempotency-key": place if first is last else f"{place}-{last.offset}",
             "content-type": layout.content_type,
@@ -238,13 +243,15 @@ class HttpSinkTask(SinkTask):
     def start(self, context: SinkTaskContext) -> None:
         """Read the settings; executors make the requests."""
         config = context.config
+        self._context = context
         self._writer = HttpWriter(
             context.task.connector, HttpSettings.of(config), layout_of(config)
         )
 
     def write(self, batch: SinkBatch) -> str:
         """Send the batch; reject each record that the server refuses."""
-        for row in batch.run_in_arrow(self._writer, at_once=True):
+        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
+        for row in batch.run_in_arrow(writer, at_once=True):
             batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
         return ""
 

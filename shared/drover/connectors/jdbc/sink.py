@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from drover.connector import (
@@ -20,6 +21,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    TopicPartition,
     Violation,
     visible_when,
 )
@@ -43,6 +45,7 @@ from drover.connectors.jdbc.write_settings import (
     UPSERT,
     WriteSettings,
 )
+from drover.connectors.output_ids import output_ids_of
 
 INSERT_MODE = "insert.mode"
 PK_MODE = "pk.mode"
@@ -70,6 +73,7 @@ class JdbcSinkTask(SinkTask):
         from drover.connectors.jdbc.table_writer import TableWriter
 
         config = context.config
+        self._context = context
         address = address_of(config)
         settings = _write_settings(config)
         if settings.ledger:
@@ -90,7 +94,7 @@ class JdbcSinkTask(SinkTask):
         """Write the batch and its offsets. When the database refuses records, reject them and write
         the batch again without them.
         """
-        writer = self._writer
+        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
         while True:
             rows = batch.run_in_arrow(writer, at_once=True)
             refused = [row for row in rows if row["reason"] is not None]
@@ -248,7 +252,7 @@ class JdbcSink(SinkConnector):
         """Change the table of offsets as well, so that records are written again."""
         if not config[OFFSETS_TABLE]:
             return True
-        from drover.connectors.jdbc.ledger import ledger_table, make_ledger
+        from drover.connectors.jdbc.ledger import ledger_table, make_ledger, of_topic
 
         table = ledger_table(config[OFFSETS_TABLE])
         address = address_of(config)
@@ -259,13 +263,28 @@ class JdbcSink(SinkConnector):
                 connection.execute(own.values(next_offset=0))
             for partition, offset in changes:
                 place = own.where(
-                    table.c.topic == partition["kafka_topic"],
+                    of_topic(table, str(partition["kafka_topic"])),
                     table.c.partition == int(str(partition["kafka_partition"])),
                 )
                 position = int(str(offset["kafka_offset"])) if offset else 0
                 connection.execute(place.values(next_offset=position))
             connection.commit()
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The positions in the table of offsets."""
+        if not config[OFFSETS_TABLE]:
+            return {}
+        from drover.connectors.jdbc.ledger import stored_offsets
+
+        address = address_of(config)
+        if address.kind == "sqlite" and not Path(address.name or "").exists():
+            return {}  # a connection would create it
+        with translated_errors(address, "reading offsets"), address.connected() as connection:
+            return stored_offsets(connection, config[OFFSETS_TABLE], connector, partitions)
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

@@ -1,7 +1,7 @@
 """Writes records into tables: all records of a batch and their offsets in one transaction."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from drover.connector import Term
+from drover.connector import Term, TopicPartition
 from drover.connector.records import TOPIC
 from drover.connectors.jdbc.changes import (
     Change,
@@ -85,6 +85,7 @@ class TableWriter:
     settings: WriteSettings
     refused_max: int = 1
     left_out: frozenset[Place] = field(default=frozenset(), repr=False)
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the number of rows written, which are durable then; or a row with the reason for
@@ -162,7 +163,11 @@ class _Writing:
         #: Tables with upserts, and the key columns used.
         self._upserted: set[tuple[str, tuple[str, ...]]] = set()
         name = self._settings.ledger
-        self._ledger = Ledger(connection, name, writer.connector, writer.claim) if name else None
+        self._ledger = (
+            Ledger(connection, name, writer.connector, writer.claim, writer.output_ids)
+            if name
+            else None
+        )
         self.row_count = 0
         self.refused: list[tuple[Place, str]] = []
 

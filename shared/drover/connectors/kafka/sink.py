@@ -1,6 +1,7 @@
 """KafkaSink: copies topics into another Kafka cluster unchanged."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from drover.connector import (
@@ -16,6 +17,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    TopicPartition,
     Violation,
 )
 from drover.connectors.aliases import KAFKA_SINK
@@ -30,7 +32,14 @@ from drover.connectors.kafka.cluster import (
     topics_of,
     translated_errors,
 )
-from drover.connectors.kafka.writer import TOPIC_NAME, ClusterWriter, Target, set_back
+from drover.connectors.kafka.writer import (
+    TOPIC_NAME,
+    ClusterWriter,
+    Target,
+    set_back,
+    traced_offsets,
+)
+from drover.connectors.output_ids import output_ids_of
 
 PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
@@ -45,11 +54,13 @@ class KafkaSinkTask(SinkTask):
 
     def start(self, context: SinkTaskContext) -> None:
         """Read the settings; executors own the producers."""
+        self._context = context
         self._writer = ClusterWriter(target_of(context.config, context.task.connector))
 
     def write(self, batch: SinkBatch) -> str:
         """Write the batch and its offsets."""
-        batch.run_in_arrow(self._writer, at_once=True)
+        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
+        batch.run_in_arrow(writer, at_once=True)
         return ""
 
 
@@ -110,6 +121,13 @@ class KafkaSink(SinkConnector):
         # without changes: a reset without committed offsets
         set_back(target_of(config, config["name"]), wanted or None)
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets of the group in the target cluster."""
+        return traced_offsets(target_of(config, connector), partitions)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

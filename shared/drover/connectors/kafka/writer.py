@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connector.records import (
     HEADERS,
     KEY,
@@ -30,6 +30,7 @@ from drover.connectors.kafka.cluster import (
 from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
+    import confluent_kafka
     from confluent_kafka import Consumer
     from confluent_kafka.admin import ClusterMetadata
 
@@ -109,9 +110,13 @@ class ClusterWriter:
     Each partition has its own producer with a unique transactional id: initialising it fences an
     older producer and ends its transaction, and only then the committed offset is read. Of two
     tasks that write one partition, neither loses nor duplicates a record.
+
+    ``output_ids`` has the ids of outputs after the first one of a topic partition. The metadata of
+    a committed offset is the id of its output: an offset of another output is ignored.
     """
 
     target: Target
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield one row with the number of records written, which are durable then."""
@@ -123,11 +128,15 @@ class ClusterWriter:
         yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
 
     def _write(self, lanes: "dict[Place, _Lane]", place: Place, batch: pa.RecordBatch) -> int:
+        output_id = self.output_ids.get(TopicPartition(*place), "")
         for attempt in range(_ATTEMPTS):
             lane = lanes.pop(place, None)
+            if lane is not None and lane.output_id != output_id:
+                lane.let_go()
+                lane = None
             try:
                 if lane is None:
-                    lane = _Lane(self.target, place)
+                    lane = _Lane(self.target, place, output_id)
                 written = lane.write(batch)
             except (ClusterError, RetriableError) as error:
                 # the next producer finds out whether the transaction was committed
@@ -149,10 +158,11 @@ class ClusterWriter:
 class _Lane:
     """The producer of a partition."""
 
-    def __init__(self, target: Target, place: Place) -> None:
+    def __init__(self, target: Target, place: Place, output_id: str) -> None:
         from confluent_kafka import Producer, TopicPartition
 
         topic, self._partition = place
+        self.output_id = output_id
         self._topic = target.topic_of(topic)
         self._where = f"{self._topic}-{self._partition} of the target cluster"
         named = {"transactional.id": target.transactional_id_of(topic, self._partition)}
@@ -173,7 +183,7 @@ class _Lane:
             except BaseException:
                 self.let_go()
                 raise
-        self._next = max(found.offset, 0)
+        self._next = next_offset_of(found, output_id)
 
     def let_go(self) -> None:
         """Close the producer on another thread, because closing may block forever."""
@@ -209,7 +219,9 @@ class _Lane:
                     headers=[(each["key"], each["value"]) for each in headers or ()],
                     timestamp=timestamp or 0,
                 )
-            position = TopicPartition(self._topic, self._partition, next_offset)
+            position = TopicPartition(
+                self._topic, self._partition, next_offset, metadata=self.output_id
+            )
             group = self._offsets.consumer_group_metadata()
             add = partial(self._producer.send_offsets_to_transaction, [position], group)
             self._bounded(add, _OFFSETS_S)
@@ -336,8 +348,40 @@ def _is_fenced(error: Exception) -> bool:
     )
 
 
+def next_offset_of(found: "confluent_kafka.TopicPartition", output_id: str) -> int:
+    """The next offset of an output, from a committed offset; 0 if it is another output's."""
+    return max(found.offset, 0) if (found.metadata or "") == output_id else 0
+
+
+def traced_offsets(
+    target: Target, partitions: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """The next offsets of topic partitions, given with the ids of their outputs, that the group has
+    committed for their copies.
+
+    Raises:
+        ClusterError: The cluster refuses it.
+        RetriableError: The cluster is unreachable.
+    """
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(_client_of(target))
+    with translated_errors("the offsets of the target cluster"):
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(target.group)])
+        found = asked[target.group].result(TIMEOUT_S).topic_partitions or []
+    committed = {(each.topic, each.partition): each for each in found}
+    traced = {}
+    for key, output_id in partitions.items():
+        own = committed.get((target.topic_of(key.topic), key.partition))
+        offset = 0 if own is None else next_offset_of(own, output_id)
+        if offset > 0:
+            traced[key] = offset
+    return traced
+
+
 def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
-    """Reset the written offsets of partitions; None removes the offsets of all.
+    """Reset the written offsets of partitions, in their present outputs; None those of all.
 
     Raises:
         ClusterError: The cluster refuses it.
@@ -356,7 +400,12 @@ def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
             for (topic, partition), offset in (changes or {}).items()
         }
         positions = [
-            TopicPartition(each.topic, each.partition, wanted.get((each.topic, each.partition), 0))
+            TopicPartition(
+                each.topic,
+                each.partition,
+                wanted.get((each.topic, each.partition), 0),
+                metadata=each.metadata or "",
+            )
             for each in found
             if changes is None or (each.topic, each.partition) in wanted
         ]

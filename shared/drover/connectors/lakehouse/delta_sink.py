@@ -1,6 +1,7 @@
 """DeltaSink: writes topics to tables of Delta Lake."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    TopicPartition,
     Violation,
 )
 from drover.connectors.files.storage.object_store import (
@@ -30,7 +32,8 @@ from drover.connectors.files.storage.object_store import (
     url_fault,
 )
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
-from drover.connectors.offset_changes import refuse_renamed
+from drover.connectors.offset_changes import refuse_renamed, renaming_transform
+from drover.connectors.output_ids import of_topic, output_ids_of
 from drover.policy.files import check_root, directory_fault
 
 URI = "table.uri"
@@ -57,11 +60,13 @@ class DeltaSinkTask(SinkTask):
         """Read the settings; each batch opens its tables."""
         from drover.connectors.lakehouse.delta_table import DeltaWriter
 
+        self._context = context
         self._writer = DeltaWriter(context.task.connector, settings_of(context.config))
 
     def write(self, batch: SinkBatch) -> str:
         """Write the batch and its offsets."""
-        batch.run_in_arrow(self._writer, at_once=True)
+        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
+        batch.run_in_arrow(writer, at_once=True)
         return ""
 
 
@@ -102,7 +107,12 @@ class DeltaSink(SinkConnector):
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
         """Change the tables' offsets as well, so that records are written again."""
         refuse_renamed(config, [config[URI]])
-        from drover.connectors.lakehouse.delta_table import app_id, opened, set_back
+        from drover.connectors.lakehouse.delta_table import (
+            opened,
+            present_outputs,
+            set_back,
+            written_offsets,
+        )
 
         settings, connector = settings_of(config), config["name"]
         wanted: dict[str, dict[int, int]] = {}
@@ -112,16 +122,32 @@ class DeltaSink(SinkConnector):
             wanted.setdefault(str(place["kafka_topic"]), {})[partition] = position
         for topic in config.get("topics") or () if not changes else ():
             table = opened(settings, topic)  # a reset without committed offsets
-            ids = {each: app_id(connector, topic, each) for each in range(_PARTITIONS_MAX)}
-            wanted[topic] = {
-                partition: 0
-                for partition, each in ids.items()
-                if table is not None and table.transaction_version(each) is not None
-            }
+            if table is not None:
+                ids = present_outputs(table, connector, topic, range(_PARTITIONS_MAX))
+                found = written_offsets(table, connector, topic, ids)
+                wanted[topic] = dict.fromkeys(found, 0)
         for topic, offsets in wanted.items():
             if offsets:
                 set_back(settings, connector, topic, offsets)
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets in the tables; tables of renamed topics are unknown."""
+        if renaming_transform(config, [config[URI]]):
+            return {}
+        from drover.connectors.lakehouse.delta_table import opened, written_offsets
+
+        settings, traced = settings_of(config), dict[TopicPartition, int]()
+        for topic in sorted({key.topic for key in partitions}):
+            table = opened(settings, topic)
+            if table is not None:
+                ids = of_topic(partitions, topic)
+                found = written_offsets(table, connector, topic, ids)
+                traced |= {TopicPartition(topic, n): at for n, at in found.items() if at > 0}
+        return traced
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connectors.files.storage.object_store import (
     FINAL_STATUS,
     ObjectPlace,
@@ -29,6 +29,7 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
+from drover.connectors.output_ids import named_with, of_topic
 from drover.policy.files import ForbiddenPathError, check_root
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 #: How often a commit is retried after a conflict with another writer.
 _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
+#: In the application id whose version is the id of a topic partition's last output, as a number.
+_PRESENT = "output"
 _WRITTEN = pa.schema([("rows", pa.int64())])
 _PASSING = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "timed out")
 _COLOUR = re.compile(r"\x1b\[\d+m")
@@ -92,11 +95,13 @@ class DeltaWriter:
 
     Each commit has the next offset of each topic partition, as an application transaction. Records
     before it are skipped; of two concurrent writers of a partition one gets a conflict, reads the
-    table again and skips what the other wrote.
+    table again and skips what the other wrote. ``output_ids`` has the ids of outputs after the
+    first one of a topic partition, which have their own offsets.
     """
 
     connector: str
     settings: DeltaSettings
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield one row with the number of records written, which are durable then."""
@@ -134,11 +139,9 @@ class DeltaWriter:
     def _written(
         self, table: "DeltaTable", topic: str, partitions: Iterable[int]
     ) -> dict[int, int]:
-        found = {
-            each: table.transaction_version(app_id(self.connector, topic, each))
-            for each in partitions
-        }
-        return {partition: offset for partition, offset in found.items() if offset is not None}
+        ids = of_topic(self.output_ids, topic)
+        wanted = {each: ids.get(each, "") for each in partitions}
+        return written_offsets(table, self.connector, topic, wanted)
 
     def _create(self, topic: str, changes: Changes) -> None:
         from deltalake import DeltaTable
@@ -169,7 +172,8 @@ class DeltaWriter:
             evolves=settings.evolves,
             evolve_setting="auto.evolve",
         )
-        properties = offsets_properties(self.connector, topic, changes.next_offsets)
+        ids = of_topic(self.output_ids, topic)
+        properties = offsets_properties(self.connector, topic, changes.next_offsets, ids)
         if not settings.rows.keyed:
             write_deltalake(
                 table,
@@ -231,24 +235,51 @@ class DeltaWriter:
         )
 
 
-def app_id(connector: str, topic: str, partition: int) -> str:
-    """The application id of a topic partition."""
-    return f"drover:{connector}:{topic}:{partition}"
+def app_id(connector: str, topic: str, partition: int, output_id: str = "") -> str:
+    """The application id of an output of a topic partition."""
+    return named_with(f"drover:{connector}:{topic}:{partition}", output_id)
 
 
 def offsets_properties(
-    connector: str, topic: str, next_offsets: Mapping[int, int]
+    connector: str, topic: str, next_offsets: Mapping[int, int], output_ids: Mapping[int, str]
 ) -> "CommitProperties":
-    """The properties of a commit with its offsets."""
+    """The properties of a commit with its offsets, and with the ids of outputs by partition."""
     from deltalake import CommitProperties, Transaction
 
+    offsets = [
+        Transaction(app_id(connector, topic, partition, output_ids.get(partition, "")), offset)
+        for partition, offset in sorted(next_offsets.items())
+    ]
+    present = [
+        Transaction(app_id(connector, topic, partition, _PRESENT), int(output_ids[partition], 16))
+        for partition in sorted(next_offsets.keys() & output_ids.keys())
+    ]
     return CommitProperties(
         custom_metadata={"drover.connector": connector, "drover.topic": topic},
-        app_transactions=[
-            Transaction(app_id(connector, topic, partition), offset)
-            for partition, offset in sorted(next_offsets.items())
-        ],
+        app_transactions=[*offsets, *present],
     )
+
+
+def written_offsets(
+    table: "DeltaTable", connector: str, topic: str, output_ids: Mapping[int, str]
+) -> dict[int, int]:
+    """The next offsets of the outputs of a topic's partitions that a connector has written."""
+    found = {
+        partition: table.transaction_version(app_id(connector, topic, partition, output_id))
+        for partition, output_id in output_ids.items()
+    }
+    return {partition: offset for partition, offset in found.items() if offset is not None}
+
+
+def present_outputs(
+    table: "DeltaTable", connector: str, topic: str, partitions: Iterable[int]
+) -> dict[int, str]:
+    """The ids of the last outputs of a topic's partitions; empty for a first output."""
+    found = {
+        each: table.transaction_version(app_id(connector, topic, each, _PRESENT))
+        for each in partitions
+    }
+    return {each: "" if number is None else f"{number:08x}" for each, number in found.items()}
 
 
 def opened(settings: DeltaSettings, topic: str) -> "DeltaTable | None":
@@ -268,17 +299,19 @@ def opened(settings: DeltaSettings, topic: str) -> "DeltaTable | None":
 def set_back(
     settings: DeltaSettings, connector: str, topic: str, offsets: Mapping[int, int]
 ) -> None:
-    """Reset the written offsets of a topic's partitions."""
+    """Reset the written offsets of the last outputs of a topic's partitions."""
     table = opened(settings, topic)
     if table is None:
         return
     with translated_errors(settings.uri_of(topic)):
+        present = present_outputs(table, connector, topic, offsets)
+        ids = {partition: output_id for partition, output_id in present.items() if output_id}
         table.create_write_transaction(
             [],
             mode="append",
             schema=table.schema(),
             partition_by=table.metadata().partition_columns,
-            commit_properties=offsets_properties(connector, topic, offsets),
+            commit_properties=offsets_properties(connector, topic, offsets, ids),
         )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from drover.connector import (
@@ -22,6 +23,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    TopicPartition,
     Violation,
 )
 from drover.connectors.aliases import ICEBERG_SINK
@@ -32,7 +34,8 @@ from drover.connectors.lakehouse.rows import (
     RowSettings,
     TableError,
 )
-from drover.connectors.offset_changes import refuse_renamed
+from drover.connectors.offset_changes import refuse_renamed, renaming_transform
+from drover.connectors.output_ids import output_ids_of
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
 from drover.policy.egress import url_fault
@@ -71,11 +74,13 @@ class IcebergSinkTask(SinkTask):
         """Read the settings; each batch loads its tables."""
         from drover.connectors.lakehouse.iceberg_table import IcebergWriter
 
+        self._context = context
         self._writer = IcebergWriter(context.task.connector, settings_of(context.config))
 
     def write(self, batch: SinkBatch) -> str:
         """Write the batch and its offsets."""
-        batch.run_in_arrow(self._writer, at_once=True)
+        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
+        batch.run_in_arrow(writer, at_once=True)
         return ""
 
 
@@ -138,6 +143,17 @@ class IcebergSink(SinkConnector):
         for topic, offsets in wanted.items():
             set_back(settings, connector, topic, offsets)
         return True
+
+    @classmethod
+    def traced_offsets(
+        cls, connector: str, config: Mapping[str, Any], partitions: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets that all tables have; tables of renamed topics are unknown."""
+        if renaming_transform(config, config[TABLES]):
+            return {}
+        from drover.connectors.lakehouse.iceberg_table import traced_offsets
+
+        return traced_offsets(settings_of(config), connector, partitions)
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

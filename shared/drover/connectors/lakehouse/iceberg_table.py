@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
@@ -26,6 +26,7 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
+from drover.connectors.output_ids import SEPARATOR, named_with, of_topic
 from drover.policy.egress import forbidden_host
 from drover.policy.files import ForbiddenPathError, check_root
 from drover.policy.foreign_errors import causes_of, connection_text, response_text
@@ -169,11 +170,13 @@ class IcebergWriter:
 
     Each commit sets the next offsets as a table property, and fails if another commit happened
     since the table was loaded. Records before the offsets are skipped, and of two concurrent
-    writers the later one loads the table again.
+    writers the later one loads the table again. ``output_ids`` has the ids of outputs after the
+    first one of a topic partition, which have their own offsets.
     """
 
     connector: str
     settings: IcebergSettings
+    output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield one row with the number of records written, which are durable then."""
@@ -198,7 +201,8 @@ class IcebergWriter:
 
         for _ in range(_ATTEMPTS):
             table = opened(catalog, identifier)
-            found = {} if table is None else written_offsets(table, self.connector, topic)
+            ids = of_topic(self.output_ids, topic)
+            found = {} if table is None else written_offsets(table, self.connector, topic, ids)
             changes = changes_of(batches, found, wanted.rows, storable)
             if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0
@@ -206,7 +210,7 @@ class IcebergWriter:
                 if table is None:
                     self._create(catalog, wanted, identifier, changes)
                     continue  # another writer may have changed it
-                count = self._commit(table, topic, found, changes)
+                count = self._commit(table, topic, ids, changes)
             except (CommitFailedException, TableAlreadyExistsError) as error:
                 kind = type(error).__name__  # the message may be the server's
                 _log.info("table %s: another writer was first: %s", identifier, kind)
@@ -241,7 +245,7 @@ class IcebergWriter:
         creation.commit_transaction()
 
     def _commit(
-        self, table: "Table", topic: str, found: Mapping[int, int], changes: Changes
+        self, table: "Table", topic: str, output_ids: Mapping[int, str], changes: Changes
     ) -> int:
         from pyiceberg.table.upsert_util import create_match_filter
 
@@ -269,9 +273,11 @@ class IcebergWriter:
                 transaction.delete(same, snapshot_properties=told)
         if rows.num_rows:
             transaction.append(rows, snapshot_properties=told)
-        transaction.set_properties(
-            {_property(self.connector, topic): _encoded({**found, **changes.next_offsets})}
-        )
+        offsets = _stored(table, self.connector, topic) | {
+            named_with(partition, output_ids.get(partition, "")): offset
+            for partition, offset in changes.next_offsets.items()
+        }
+        transaction.set_properties({_property(self.connector, topic): _encoded(offsets)})
         transaction.commit_transaction()
         return int(rows.num_rows + changes.deleted.num_rows)
 
@@ -314,16 +320,55 @@ def local_path(location: str) -> str | None:
     return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
-def written_offsets(table: "Table", connector: str, topic: str) -> dict[int, int]:
-    """The next offsets of a topic that a connector has written, by partition."""
-    text = table.properties.get(_property(connector, topic), "{}")
-    return {int(partition): offset for partition, offset in json.loads(text).items()}
+def written_offsets(
+    table: "Table", connector: str, topic: str, output_ids: Mapping[int, str]
+) -> dict[int, int]:
+    """The next offsets of a topic that a connector has written, by partition; ``output_ids`` has
+    the partitions with other outputs than their first.
+    """
+    found = {}
+    for name, offset in _stored(table, connector, topic).items():
+        number, _, output_id = name.partition(SEPARATOR)
+        if output_ids.get(int(number), "") == output_id:
+            found[int(number)] = offset
+    return found
+
+
+def _stored(table: "Table", connector: str, topic: str) -> dict[str, int]:
+    """The next offsets by partition and output, as they are stored."""
+    found: dict[str, int] = json.loads(table.properties.get(_property(connector, topic), "{}"))
+    return found
+
+
+def traced_offsets(
+    settings: IcebergSettings, connector: str, partitions: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """The next offsets of topic partitions, given with the ids of their outputs, as far as every
+    table has their records.
+    """
+    catalog = settings.existing()
+    if catalog is None:
+        return {}
+    traced: dict[TopicPartition, int] = {}
+    for topic in sorted({key.topic for key in partitions}):
+        ids = of_topic(partitions, topic)
+        found = []
+        for each in settings.tables:
+            identifier = each.identifier.replace("${topic}", topic)
+            with translated_errors(f"table {identifier}"):
+                table = opened(catalog, identifier)
+                found.append({} if table is None else written_offsets(table, connector, topic, ids))
+        for partition in ids:
+            offset = min(each.get(partition, 0) for each in found)
+            if offset > 0:
+                traced[TopicPartition(topic, partition)] = offset
+    return traced
 
 
 def set_back(
     settings: IcebergSettings, connector: str, topic: str, offsets: Mapping[int, int] | None
 ) -> None:
-    """Reset the written offsets of a topic's partitions; None removes all."""
+    """Reset the written offsets of a topic's partitions, in all outputs; None removes all."""
     catalog = settings.opened()
     for each in settings.tables:
         identifier = each.identifier.replace("${topic}", topic)
@@ -331,8 +376,16 @@ def set_back(
             table = opened(catalog, identifier)
             if table is None:
                 continue
-            before = written_offsets(table, connector, topic)
-            found = {} if offsets is None else {**before, **offsets}
+            before = _stored(table, connector, topic)
+            changed = {str(partition): offset for partition, offset in (offsets or {}).items()}
+            found = (
+                {}
+                if offsets is None
+                else {
+                    name: changed.get(name.partition(SEPARATOR)[0], offset)
+                    for name, offset in (changed | before).items()
+                }
+            )
             with table.transaction() as transaction:
                 transaction.set_properties({_property(connector, topic): _encoded(found)})
 
@@ -411,8 +464,13 @@ def _property(connector: str, topic: str) -> str:
     return f"drover.offsets.{connector}.{topic}"
 
 
-def _encoded(offsets: Mapping[int, int]) -> str:
-    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+def _encoded(offsets: Mapping[str, int]) -> str:
+    return json.dumps(dict(sorted(offsets.items(), key=_order)))
+
+
+def _order(stored: tuple[str, int]) -> tuple[int, str]:
+    number, _, output_id = stored[0].partition(SEPARATOR)
+    return int(number), output_id
 
 
 def _safe_text(error: Exception) -> str:
