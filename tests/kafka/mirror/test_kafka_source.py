@@ -1,15 +1,18 @@
 """Topics of a real Kafka cluster, copied with all fields of their records."""
 
+import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from drover.connector import ConnectorContext, SourceTaskContext, TopicRule
+from drover.connector import ConnectorContext, RetriableError, SourceTaskContext, TopicRule
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import parse_config, task_config
 from drover.connector.task import TaskFigures
@@ -46,6 +49,24 @@ def send(kafka: Kafka, topic: str, values: Sequence[bytes | None], **more: Any) 
     for each in values:
         producer.produce(topic, each, **more)
     assert producer.flush(30) == 0
+
+
+def recreate(kafka: Kafka, topic: str, values: Sequence[bytes], *, partitions: int = 1) -> None:
+    """Delete a topic, and create another one of its name with some records."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+
+    def created() -> bool:
+        try:
+            create_topic(kafka.bootstrap, topic, partitions=partitions)
+        except KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # it is being deleted
+                raise
+            return False
+        return True
+
+    wait_until(created)
+    send(kafka, topic, values, partition=0)
 
 
 class Copy:
@@ -95,6 +116,34 @@ class Copy:
 
         wait_until(copied, describe=lambda: f"{len(self.rows)} of {count}")
         return self.rows
+
+    def poll_until(self, done: Callable[[], bool]) -> None:
+        """Poll until a condition is met; retriable errors are retried, as in an engine."""
+
+        def is_done() -> bool:
+            with suppress(RetriableError):
+                self.step()
+            return done()
+
+        wait_until(is_done, describe=lambda: [each["value"] for each in self.rows])
+
+    @property
+    def values(self) -> list[bytes]:
+        return [each["value"] for each in self.rows]
+
+    @property
+    def recreated_count(self) -> int:
+        return self.figures.values().get("recreated_topic_count", 0)
+
+    def offsets(self) -> list[dict[str, Any]]:
+        """The values of the committed offsets."""
+        return [json.loads(each.offset_json) for each in self._committed.values()]
+
+    def without_ids(self) -> None:
+        """Change the committed offsets to those of MirrorMaker."""
+        for place, each in self._committed.items():
+            value = {"offset": json.loads(each.offset_json)["offset"]}
+            self._committed[place] = replace(each, offset_json=json.dumps(value))
 
     def close(self) -> None:
         self.task.stop()
@@ -219,6 +268,92 @@ def test_records_that_retention_removed_are_told(kafka: Kafka, topic_prefix: str
     copy.restart()
     assert copy.run_until(2)[1]["value"] == b"3"
     copy.close()
+
+
+OLD = [b"o0", b"o1", b"o2"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5], ids=["none", "fewer", "equal", "more"])
+@pytest.mark.parametrize("when", ["running", "stopped"])
+def test_a_topic_that_is_created_again_is_copied_from_its_start(
+    kafka: Kafka, topic_prefix: str, when: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, other = f"{topic_prefix}again", f"{topic_prefix}steady"
+    for name in (topic, other):
+        create_topic(kafka.bootstrap, name)
+        send(kafka, name, OLD)
+    latest = {"consumer.auto.offset.reset": "latest"} if when == "stopped" and count == 5 else {}
+    copy = Copy(raw(kafka, f"{topic_prefix}.*"))
+    copy.run_until(6)
+    new = [b"n%d" % n for n in range(count)]
+    if when == "stopped":
+        copy.close()
+    recreate(kafka, topic, new)
+    send(kafka, other, [b"more"])
+    if when == "stopped":
+        copy._config |= latest
+        copy.restart()
+    copy.poll_until(lambda: len(copy.rows) == 7 + count and copy.recreated_count == 1)
+    send(kafka, topic, [b"last"])
+    copy.poll_until(lambda: len(copy.rows) == 8 + count)
+    assert [row["value"] for row in copy.rows if row["topic"] == f"east.{topic}"] == [
+        *(*OLD, *new, b"last")
+    ]
+    assert [row["value"] for row in copy.rows if row["topic"] == f"east.{other}"] == [*OLD, b"more"]
+    assert f"topic {topic} of cluster east was deleted and created again" in caplog.text
+    copy.close()
+    copy.restart()
+    assert copy.step() == []
+    copy.close()
+
+
+def test_a_topic_that_is_created_again_twice_and_a_kill_before_the_commit(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}twice"
+    create_topic(kafka.bootstrap, topic, partitions=2)
+    for partition in (0, 1):
+        send(kafka, topic, OLD, partition=partition)
+    copy = Copy(raw(kafka, topic))
+    copy.run_until(6)
+    recreate(kafka, topic, [b"a"] * 9)
+    copy.close()
+    recreate(kafka, topic, [b"b"] * 4, partitions=2)
+    copy.restart()
+    wait_until(lambda: copy.step(commits=False))
+    copy.close()
+    copy.restart()
+    copy.poll_until(lambda: copy.values[6:] == [b"b"] * 4)
+    copy.close()
+
+
+def test_an_offset_without_an_id_takes_that_of_the_topic(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}adopted"
+    create_topic(kafka.bootstrap, topic)
+    send(kafka, topic, OLD)
+    copy = Copy(raw(kafka, topic))
+    copy.run_until(3)
+    (known,) = copy.offsets()
+    assert known["offset"] == 2
+    assert len(known["topic_id"]) == 22
+    copy.without_ids()
+    copy.close()
+    copy.restart()
+    copy.poll_until(lambda: copy.offsets() == [known])  # although there is no new record
+    assert copy.recreated_count == 0
+    recreate(kafka, topic, [b"n%d" % n for n in range(5)])
+    copy.poll_until(lambda: len(copy.rows) == 8)
+    assert copy.values[3:] == [b"n%d" % n for n in range(5)]
+    copy.close()
+
+
+def test_offsets_with_and_without_an_id_can_be_set() -> None:
+    place = {"cluster": "east", "partition": 0, "topic": "orders"}
+    for offset in ({"offset": 5}, {"offset": 5, "topic_id": "x"}, None):
+        assert KafkaSource.alter_offsets({}, [(place, offset)])
+    for wrong in ({"offset": 5, "topic_id": 7}, {"offset": 5, "topic_id": None}):
+        with pytest.raises(ValueError, match=r"topic_id of .* must be the id of a topic"):
+            KafkaSource.alter_offsets({}, [(place, wrong)])
 
 
 def test_new_partitions_and_topics_ask_for_new_tasks(kafka: Kafka, topic_prefix: str) -> None:

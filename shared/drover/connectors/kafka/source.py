@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -68,6 +69,14 @@ from drover.connectors.kafka.settings import (
     sync_faults,
     target_of,
 )
+from drover.connectors.kafka.topic_ids import (
+    GONE,
+    CopiedOffset,
+    TopicGoneError,
+    is_another,
+    refuse_wrong_ids,
+    topic_ids,
+)
 from drover.connectors.offset_changes import refuse_misshapen
 
 if TYPE_CHECKING:
@@ -79,6 +88,9 @@ _BATCH_RECORDS_MAX = 200_000
 _AT_ONCE = 5_000
 _POLL_S, _BATCH_S = 0.2, 1.0
 _RECORD_BYTES = 64
+#: How often an idle task checks whether topics were created again, and how many it checks per
+#: second at most.
+_CHECK_S, _CHECKED_PER_S = 1.0, 100
 
 #: The settings of a topic that have the same meaning in every cluster. Timestamps must be copied,
 #: so message.timestamp.* is not among them; nor are the number and the place of replicas.
@@ -117,6 +129,8 @@ class KafkaSourceTask(SourceTask):
 
     def start(self, context: SourceTaskContext) -> None:
         """Resume each partition after its last committed record."""
+        from confluent_kafka.admin import AdminClient
+
         config = context.config
         self._context = context
         self._alias = config[ALIAS]
@@ -135,36 +149,121 @@ class KafkaSourceTask(SourceTask):
             for each in names
         }
         committed = {
-            (each["topic"], each["partition"]): int(offset["offset"]) + 1
+            (each["topic"], each["partition"]): CopiedOffset.parse(offset)
             for each, offset in context.offsets()
             if each.get("cluster") == self._alias
         }
-        self._next = {place: self._first(consumer, place, committed.get(place)) for place in own}
+        client = client_settings(config, PREFIX, CONSUMER_PREFIX)
+        self._admin = AdminClient({**client, "log_level": 0})
+        self._topic_ids = topic_ids(self._admin, names, self._alias)
+        self._recreated_count = 0
+        self._checked_s = time.monotonic()
+        others = {
+            (topic, partition)
+            for topic, partition in own
+            if (topic, partition) in committed
+            and committed[topic, partition].is_of_another(self._topic_ids.get(topic, ""))
+        }
+        self._note_recreated({topic for topic, _ in others})
+        self._next = {
+            place: self._low(consumer, place)
+            if place in others
+            else self._first(consumer, place, committed.get(place))
+            for place in own
+        }
+        #: Offsets that get the id of the topic with the next batch, because they have none.
+        self._adopted = [
+            place
+            for place in own
+            if place in committed
+            and not committed[place].topic_id
+            and self._topic_ids.get(place[0])
+        ]
         self._assign(consumer)
 
     def poll(self) -> SourceBatch | None:
         """The available records, up to the limits of a batch."""
         consumer = self._consumer
         assert consumer is not None
+        messages: list[Message] = []
+        gone: TopicGoneError | None = None
         try:
-            messages = self._taken(consumer)
+            try:
+                messages = self._taken(consumer)
+            except TopicGoneError as error:
+                gone = error
+            if self._restarts_recreated(consumer, messages, gone.topic if gone else ""):
+                return None
+            if gone is not None:
+                raise gone
         except Exception:
             self._assign(consumer)  # the records are read again
             raise
-        if not messages:
+        if not messages and not self._adopted:
             self._report_lag(consumer)
             return None
+        adopted = {place: self._next[place] - 1 for place in self._adopted}
+        self._adopted = []
         moved = {_place(each): int(each.offset() or 0) for each in messages}
         self._next |= {place: offset + 1 for place, offset in moved.items()}
         self._report_lag(consumer)
         offsets = [
             (
                 {"cluster": self._alias, "partition": partition, "topic": topic},
-                {"offset": offset},
+                CopiedOffset(offset + 1, self._topic_ids.get(topic, "")).value(),
             )
-            for (topic, partition), offset in sorted(moved.items())
+            for (topic, partition), offset in sorted((adopted | moved).items())
         ]
         return SourceBatch(self._table(messages), offsets, originals=self._originals)
+
+    def _restarts_recreated(
+        self, consumer: "Consumer", messages: "Sequence[Message]", topic: str = ""
+    ) -> bool:
+        """Whether topics of the records, or ``topic``, were deleted and created again. They are
+        then read from their start, and the records again. Without records all topics are checked
+        from time to time.
+        """
+        read = Counter(str(each.topic()) for each in messages)
+        asked = {*read, topic} - {""} if read or topic else self._due_topics()
+        found = topic_ids(self._admin, asked, self._alias)
+        known = self._topic_ids
+        changed = {each for each in asked if is_another(known.get(each, ""), found.get(each, ""))}
+        known.update({each: found[each] for each in asked if found.get(each)})
+        if not changed:
+            return False
+        self._note_recreated(changed)
+        for each in sorted(changed & read.keys()):
+            _log.warning(
+                "%d records of %s, which may be those of the deleted topic, are not copied: the "
+                "topic is read from its start",
+                *(read[each], each),
+            )
+        places = [place for place in self._next if place[0] in changed]
+        self._next |= dict.fromkeys(places, 0)  # in case of an error; a new topic begins there
+        self._adopted = [place for place in self._adopted if place not in places]
+        self._next |= {place: self._low(consumer, place) for place in places}
+        self._assign(consumer)
+        return True
+
+    def _due_topics(self) -> set[str]:
+        topics = {topic for topic, _ in self._next}
+        every_s = max(_CHECK_S, len(topics) / _CHECKED_PER_S)
+        now_s = time.monotonic()
+        if now_s < self._checked_s + every_s:
+            return set()
+        self._checked_s = now_s
+        return topics
+
+    def _note_recreated(self, topics: Collection[str]) -> None:
+        for each in sorted(topics):
+            _log.warning(
+                "topic %s of cluster %s was deleted and created again: it is copied from its "
+                "start, after the records of the deleted topic",
+                *(each, self._alias),
+            )
+        self._recreated_count += len(topics)
+        if topics:
+            self._context.report("recreated_topic_count", self._recreated_count)
 
     def _report_lag(self, consumer: "Consumer") -> None:
         """Report the number of unread records, as far as cached watermarks show."""
@@ -207,7 +306,7 @@ class KafkaSourceTask(SourceTask):
         targets = {topic: target_of(topic, config) for topic, _ in set(places)}
         times = [each.timestamp() for each in messages]
         columns: dict[str, Any] = {
-            "topic": pa.array([targets[topic] for topic, _ in places]),
+            "topic": pa.array([targets[topic] for topic, _ in places], pa.string()),
             "key": pa.array([each.key() for each in messages], pa.binary()),
             "value": pa.array([each.value() for each in messages], pa.binary()),
             "headers": _headers(messages),
@@ -219,19 +318,28 @@ class KafkaSourceTask(SourceTask):
             columns["partition"] = pa.array([number for _, number in places], pa.int32())
         return pa.table(columns)
 
-    def _first(self, consumer: "Consumer", place: Place, committed: int | None) -> int:
-        """The offset to start a partition at."""
+    def _low(self, consumer: "Consumer", place: Place) -> int:
+        return self._watermarks(consumer, place)[0]
+
+    def _watermarks(self, consumer: "Consumer", place: Place) -> tuple[int, int]:
         from confluent_kafka import TopicPartition
 
         with translated_errors(f"cluster {self._alias}, {place[0]}-{place[1]}"):
             low, high = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
-        if committed is None:
-            return int(low if self._context.config[RESET] == EARLIEST else high)
+        return int(low), int(high)
+
+    def _first(self, consumer: "Consumer", place: Place, found: CopiedOffset | None) -> int:
+        """The offset to start a partition at."""
+        low, high = self._watermarks(consumer, place)
+        if found is None:
+            return low if self._context.config[RESET] == EARLIEST else high
+        committed = found.next_offset
         where = f"{place[0]}-{place[1]} of cluster {self._alias}"
         if committed > high:
+            why = "lost records" if found.topic_id else "was created again, or lost records"
             raise ClusterError(
-                f"{where} ends at offset {high}, below the next offset {committed}: "
-                "the topic was created again; reset its offset (drover connector offsets)"
+                f"{where} ends at offset {high}, below the next offset {committed}: the topic "
+                f"{why}; reset its offset to copy it from its start (drover connector offsets)"
             )
         if committed < low:
             if self._context.config[LOST] == FAIL:
@@ -243,7 +351,7 @@ class KafkaSourceTask(SourceTask):
                 "%s starts at offset %d: retention removed %d unread records",
                 *(where, low, low - committed),
             )
-            return int(low)
+            return low
         return committed
 
     def _assign(self, consumer: "Consumer") -> None:
@@ -256,8 +364,11 @@ class KafkaSourceTask(SourceTask):
         if error is None:
             return
         where = f"cluster {self._alias}, {message.topic()}-{message.partition()}"
+        topic = str(message.topic())
         if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-            raise ClusterError(f"{where}: retention removed unread records")
+            raise TopicGoneError(f"{where}: retention removed unread records", topic)
+        if error.name() in GONE:
+            raise TopicGoneError(str(fault_of(error, where)), topic)
         raise fault_of(error, where)
 
 
@@ -266,7 +377,8 @@ class KafkaSource(SourceConnector):
     default in the same partitions. The settings have the names of MirrorMaker's source connector.
 
     Each partition is a source partition ``{"cluster": alias, "partition": n, "topic": name}``. Its
-    offset is that of the last copied record, as in MirrorMaker.
+    offset is that of the last copied record, as in MirrorMaker, with the id of the topic: a topic
+    that was deleted and created again is copied from its start.
     """
 
     version = "0.1.0"
@@ -319,6 +431,7 @@ class KafkaSource(SourceConnector):
         del config
         kinds = {"cluster": str, "partition": int, "topic": str}
         refuse_misshapen(changes, partition=kinds, counts=("offset",))
+        refuse_wrong_ids(changes)
         return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
