@@ -40,7 +40,7 @@ def test_the_latest_row_of_each_key_is_kept(sink_kit: MakeSink, tmp_path: Path) 
     kit.feed([{"n": 1}, {"n": 2}, {"n": 3}, None, None], keys=["a", "b", "a", "b", "c"])
     kit.run()
     assert rows_in(path) == [("a", '{"n": 3}')]
-    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, 5)]
+    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, "", 5)]
 
 
 def test_each_record_is_written_once_despite_kills(sink_kit: MakeSink, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_each_record_is_written_once_despite_kills(sink_kit: MakeSink, tmp_path:
     kit.kill(before_line="batch.run_in_arrow(write", after_batches=1, batch_records=4)
     kit.kill(KillPoint.AFTER_WRITE, batch_records=3)
     assert kit.committed == {FIRST: 4}
-    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, 7)]
+    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, "", 7)]
     kit.kill(KillPoint.AFTER_COMMIT, batch_records=5)
     kit.run(batch_records=6)
     assert rows_in(path, "SELECT value FROM audit ORDER BY n") == [
@@ -90,17 +90,24 @@ def test_a_failed_transaction_writes_nothing(tmp_path: Path) -> None:
         raise sqlite3.OperationalError("killed")
 
     with pytest.raises(sqlite3.OperationalError, match="killed"):
-        list(write_rows(str(path), {("t", 0): 2}, failing()))
+        list(write_rows(str(path), {("t", 0, ""): 2}, failing()))
     assert rows_in(path) == rows_in(path, "SELECT * FROM ledger") == []
-    list(write_rows(str(path), {("t", 0): 2}, [records(0, "a", "b")]))
-    list(write_rows(str(path), {("t", 0): 3}, [records(1, "not again", "c")]))
+    list(write_rows(str(path), {("t", 0, ""): 2}, [records(0, "a", "b")]))
+    list(write_rows(str(path), {("t", 0, ""): 3}, [records(1, "not again", "c")]))
     assert rows_in(path, "SELECT value FROM audit ORDER BY n") == [("a",), ("b",), ("c",)]
-
-
-def test_an_operator_sets_the_ledger_with_the_offsets(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
+    list(write_rows(str(path), {("t", 0, "0a1b2c3d"): 1}, [records(0, "of a new topic")]))
+    assert len(rows_in(path, "SELECT value FROM audit ORDER BY n")) == 4
+    config, key = {"path": str(path)}, TopicPartition("t", 0)
+    found = [LedgerSink.traced_offsets("s", config, {key: each}) for each in ("", "0a1b2c3d", "f")]
+    assert found == [{key: 3}, {key: 1}, {}]
     at = {"kafka_topic": "t", "kafka_partition": 0}
-    assert LedgerSink.alter_offsets({"path": str(path)}, [(at, {"kafka_offset": 5})])
-    assert rows_in(path, "SELECT * FROM ledger") == [("t", 0, 5)]
-    LedgerSink.alter_offsets({"path": str(path)}, [(at, None)])
-    assert rows_in(path, "SELECT * FROM ledger") == []
+    assert LedgerSink.alter_offsets(config, [(at, {"kafka_offset": 1})])
+    list(write_rows(str(path), {("t", 0, ""): 2}, [records(1, "again")]))
+    assert len(rows_in(path, "SELECT value FROM audit ORDER BY n")) == 5
+
+
+def test_a_database_that_does_not_exist_shows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    key = TopicPartition("t", 0)
+    assert LedgerSink.traced_offsets("s", {"path": str(path)}, {key: ""}) == {}
+    assert not path.exists()
