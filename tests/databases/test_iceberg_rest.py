@@ -13,9 +13,9 @@ from pyiceberg.types import BooleanType
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import rest_catalog
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import IcebergWriter, opened
-from drover.connectors.lakehouse.rows import TableError
 from tests.support.http_gate import LOST, TWICE, HttpGate, Request, http_gate
 from tests.support.iceberg_rest import IcebergRest, running_iceberg_rest
 from tests.support.lake_records import orders, records

@@ -16,6 +16,7 @@ import pytest
 from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import iceberg_table
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import (
     IcebergSettings,
@@ -24,7 +25,6 @@ from drover.connectors.lakehouse.iceberg_table import (
     opened,
     written_offsets,
 )
-from drover.connectors.lakehouse.rows import TableError
 from tests.support.http_gate import LOST, Rule, http_gate
 from tests.support.lake_records import KEYS, orders, records
 from tests.support.postgres import Postgres

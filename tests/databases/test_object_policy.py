@@ -17,7 +17,7 @@ from drover.connectors.files.storage.object_store import (
 )
 from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
 from drover.connectors.lakehouse.delta_table import DeltaWriter
-from drover.connectors.lakehouse.rows import TableError
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
 from tests.support.error_texts import logged

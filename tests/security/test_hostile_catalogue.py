@@ -14,9 +14,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from drover.connector.settings import parse_config, validate_config
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import IcebergWriter, opened
-from drover.connectors.lakehouse.rows import TableError
 from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE, ForbiddenPathError

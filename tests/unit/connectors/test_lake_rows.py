@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.connectors.lakehouse.rows import RowSettings, TableError, aligned, changes_of
+from drover.connectors.lakehouse.fitted_rows import TableError, aligned
+from drover.connectors.lakehouse.rows import RowSettings, changes_of
 from drover.record.batch import with_column
 from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
@@ -89,7 +90,7 @@ def test_a_field_of_a_struct_that_is_always_null_is_left_out() -> None:
 
 def test_decimals_do_not_become_floating_point() -> None:
     exact, rounded = records([{"n": Decimal("0.1")}]), records([{"n": 0.1}], first=1)
-    with pytest.raises(TableError, match=r"topic orders: .*'n' is a decimal in some records"):
+    with pytest.raises(TableError, match=r"record orders-0@1: .*'n' is a decimal in some records"):
         changes_of([exact, rounded], {}, RowSettings(), lambda column: column)
 
 

@@ -31,7 +31,13 @@ from drover.connectors.files.storage.object_store import (
     place_of,
     url_fault,
 )
-from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
+from drover.connectors.lakehouse.fitted_rows import TableError
+from drover.connectors.lakehouse.rows import (
+    RECORD_KEY,
+    RECORD_VALUE,
+    RowSettings,
+    write_batch,
+)
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import of_topic, output_ids_of
 from drover.policy.files import check_root, directory_fault
@@ -45,6 +51,7 @@ AUTO_CREATE, AUTO_EVOLVE = "auto.create", "auto.evolve"
 COMPACT_EVERY = "compact.every.commits"
 RETAIN_HOURS = "retain.hours"
 BATCH_WAIT_MS = "batch.wait.ms"
+TOLERANCE = "errors.tolerance"
 
 APPEND, UPSERT = "append", "upsert"
 #: How many partitions are checked for offsets when the topic's partition count is unknown.
@@ -60,13 +67,16 @@ class DeltaSinkTask(SinkTask):
         """Read the settings; each batch opens its tables."""
         from drover.connectors.lakehouse.delta_table import DeltaWriter
 
+        config = context.config
         self._context = context
-        self._writer = DeltaWriter(context.task.connector, settings_of(context.config))
+        self._writer = DeltaWriter(
+            context.task.connector, settings_of(config), tolerates=config[TOLERANCE] == "all"
+        )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch and its offsets."""
-        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
-        batch.run_in_arrow(writer, at_once=True)
+        """Write the batch and its offsets; reject the records that cannot be rows."""
+        output_ids = output_ids_of(batch, self._context)
+        write_batch(batch, replace(self._writer, output_ids=output_ids))
         return ""
 
 

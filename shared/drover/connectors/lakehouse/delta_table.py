@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -18,16 +18,21 @@ from drover.connectors.files.storage.object_store import (
     check_place,
     is_object_url,
 )
+from drover.connectors.lakehouse.fitted_rows import (
+    Refusal,
+    TableError,
+    TableTypes,
+    UnfitRecordError,
+)
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
     RowSettings,
-    TableError,
-    aligned,
+    answer,
     by_topic,
     changes_of,
     stored_type,
-    without_unknown,
+    type_fault,
 )
 from drover.connectors.output_ids import named_with, of_topic
 from drover.policy.files import ForbiddenPathError, check_root
@@ -40,7 +45,6 @@ _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
 #: In the application id whose version is the id of a topic partition's last output, as a number.
 _PRESENT = "output"
-_WRITTEN = pa.schema([("rows", pa.int64())])
 _PASSING = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "timed out")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _KIND = re.compile(r"Generic \w+ error")
@@ -101,26 +105,44 @@ class DeltaWriter:
 
     connector: str
     settings: DeltaSettings
+    tolerates: bool = False
     output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield one row with the number of records written, which are durable then."""
-        written = 0
+        """Yield the number of records written, which are durable then, and the refused records.
+
+        Raises:
+            UnfitRecordError: A record cannot be a row, and ``tolerates`` is false.
+        """
+        written, refused = 0, list[Refusal]()
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             with translated_errors(self.settings.uri_of(topic)):
-                written += self._write(topic, origin, own)
-        yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
+                count, found = self._write(topic, origin, own)
+            written += count
+            refused += (each.within(self.settings.uri_of(topic)) for each in found)
+        yield answer(written, refused)
 
-    def _write(self, topic: str, origin: str, batches: list[pa.RecordBatch]) -> int:
+    def _write(
+        self, topic: str, origin: str, batches: list[pa.RecordBatch]
+    ) -> tuple[int, Sequence[Refusal]]:
         from deltalake.exceptions import CommitFailedError
 
         partitions = {each for batch in batches for each in batch.column("partition").to_pylist()}
         for _ in range(_ATTEMPTS):
             table = opened(self.settings, topic)
             found = {} if table is None else self._written(table, origin, partitions)
-            changes = changes_of(batches, found, self.settings.rows, storable)
-            if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
-                return 0
+            changes = changes_of(
+                batches,
+                found,
+                self.settings.rows,
+                storable,
+                self._types(table),
+                tolerates=self.tolerates,
+            )
+            if changes is None:
+                return 0, ()
+            if not (changes.rows.num_rows or changes.deleted.num_rows):
+                return 0, changes.refused
             if table is None:
                 self._create(topic, changes)
                 continue  # another writer may have changed it
@@ -131,9 +153,15 @@ class DeltaWriter:
                 _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), why)
                 continue
             self._tidy(topic)
-            return int(changes.rows.num_rows + changes.deleted.num_rows)
+            return int(changes.rows.num_rows + changes.deleted.num_rows), changes.refused
         raise RetriableError(
             f"{self.settings.uri_of(topic)}: {_ATTEMPTS} commits conflicted with other writers"
+        )
+
+    def _types(self, table: "DeltaTable | None") -> TableTypes:
+        schema = None if table is None else pa.schema(table.schema().to_arrow())
+        return TableTypes(
+            schema, self.settings.evolves, "auto.evolve", fault=_fault, folds_case=True
         )
 
     def _written(
@@ -149,7 +177,7 @@ class DeltaWriter:
         settings = self.settings
         if not settings.creates:
             raise TableError("the table does not exist: create it, or set auto.create")
-        schema = without_unknown(changes.rows).schema
+        schema = changes.rows.schema
         missing = [each for each in settings.partition_by if each not in schema.names]
         if missing:
             raise TableError(f"records have no field {missing[0]!r} (partition.by)")
@@ -165,13 +193,7 @@ class DeltaWriter:
         from deltalake import write_deltalake
 
         settings = self.settings
-        schema = pa.schema(table.schema().to_arrow())
-        rows = aligned(
-            changes.rows,
-            schema,
-            evolves=settings.evolves,
-            evolve_setting="auto.evolve",
-        )
+        rows = changes.rows
         ids = of_topic(self.output_ids, topic)
         properties = offsets_properties(self.connector, topic, changes.next_offsets, ids)
         if not settings.rows.keyed:
@@ -322,6 +344,8 @@ def translated_errors(uri: str) -> Iterator[None]:
         raise TableError(EXTRA)
     try:
         yield
+    except UnfitRecordError as error:
+        raise UnfitRecordError(error.refusal.within(uri)) from error
     except TableError as error:
         raise TableError(f"{uri}: {error}") from error
     except (RetriableError, ForbiddenPathError):
@@ -352,6 +376,10 @@ def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     wanted = stored_type(column.type, time=pa.string(), others={})
     return column if wanted == column.type else column.cast(wanted)
+
+
+def _fault(name: str, kind: pa.DataType) -> str | None:
+    return type_fault(kind) if name else "its name is empty"
 
 
 def _quoted(name: str) -> str:

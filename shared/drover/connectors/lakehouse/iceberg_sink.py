@@ -27,12 +27,13 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.aliases import ICEBERG_SINK
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
-    TableError,
+    write_batch,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import output_ids_of
@@ -55,6 +56,7 @@ DELETE_ENABLED = "delete.enabled"
 EXPIRE_HOURS = "expire.snapshots.hours"
 INTERVAL_MS = "iceberg.control.commit.interval-ms"
 BATCH_WAIT_MS = "batch.wait.ms"
+TOLERANCE = "errors.tolerance"
 
 _SECRETS = (
     *("credential", "token", "s3.secret-access-key", "s3.session-token", "gcs.oauth2.token"),
@@ -74,13 +76,16 @@ class IcebergSinkTask(SinkTask):
         """Read the settings; each batch loads its tables."""
         from drover.connectors.lakehouse.iceberg_table import IcebergWriter
 
+        config = context.config
         self._context = context
-        self._writer = IcebergWriter(context.task.connector, settings_of(context.config))
+        self._writer = IcebergWriter(
+            context.task.connector, settings_of(config), tolerates=config[TOLERANCE] == "all"
+        )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch and its offsets."""
-        writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
-        batch.run_in_arrow(writer, at_once=True)
+        """Write the batch and its offsets; reject the records that cannot be rows."""
+        output_ids = output_ids_of(batch, self._context)
+        write_batch(batch, replace(self._writer, output_ids=output_ids))
         return ""
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,16 +15,22 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from drover.connector import RetriableError, TopicPartition
+from drover.connector.records import is_list
+from drover.connectors.lakehouse.fitted_rows import (
+    Refusal,
+    TableError,
+    TableTypes,
+    UnfitRecordError,
+)
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
     RowSettings,
-    TableError,
-    aligned,
+    answer,
     by_topic,
     changes_of,
     stored_type,
-    without_unknown,
+    type_fault,
 )
 from drover.connectors.output_ids import SEPARATOR, named_with, of_topic
 from drover.policy.egress import forbidden_host
@@ -40,7 +46,6 @@ EVOLVE_SETTING = "iceberg.tables.evolve-schema-enabled"
 _ATTEMPTS = 10
 #: With fewer snapshots than this, none are expired.
 _EXPIRE_FROM = 20
-_WRITTEN = pa.schema([("rows", pa.int64())])
 _PARTITION_BY = re.compile(r"(?:(\w+)\(\s*([^,()]+?)\s*(?:,\s*(\d+)\s*)?\)|([^,()]+))")
 _UNITS = {
     name: unit for unit in ("year", "month", "day", "hour") for name in (unit, f"{unit}s")
@@ -176,18 +181,25 @@ class IcebergWriter:
 
     connector: str
     settings: IcebergSettings
+    tolerates: bool = False
     output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield one row with the number of records written, which are durable then."""
+        """Yield the number of records written, which are durable then, and the refused records.
+
+        Raises:
+            UnfitRecordError: A record cannot be a row, and ``tolerates`` is false.
+        """
         catalog = self.settings.opened()
-        written = 0
+        written, refused = 0, list[Refusal]()
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             for each in self.settings.tables:
                 identifier = each.identifier.replace("${topic}", topic)
                 with translated_errors(f"table {identifier}"):
-                    written += self._write(catalog, each, identifier, origin, own)
-        yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
+                    count, found = self._write(catalog, each, identifier, origin, own)
+                written += count
+                refused += (one.within(f"table {identifier}") for one in found)
+        yield answer(written, refused)
 
     def _write(
         self,
@@ -196,16 +208,21 @@ class IcebergWriter:
         identifier: str,
         topic: str,
         batches: list[pa.RecordBatch],
-    ) -> int:
+    ) -> tuple[int, Sequence[Refusal]]:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         for _ in range(_ATTEMPTS):
             table = opened(catalog, identifier)
             ids = of_topic(self.output_ids, topic)
             found = {} if table is None else written_offsets(table, self.connector, topic, ids)
-            changes = changes_of(batches, found, wanted.rows, storable)
-            if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
-                return 0
+            types = self._types(table)
+            changes = changes_of(
+                batches, found, wanted.rows, storable, types, tolerates=self.tolerates
+            )
+            if changes is None:
+                return 0, ()
+            if not (changes.rows.num_rows or changes.deleted.num_rows):
+                return 0, changes.refused
             try:
                 if table is None:
                     self._create(catalog, wanted, identifier, changes)
@@ -216,10 +233,14 @@ class IcebergWriter:
                 _log.info("table %s: another writer was first: %s", identifier, kind)
                 continue
             self._expire(catalog, identifier)
-            return count
+            return count, changes.refused
         raise RetriableError(
             f"table {identifier}: {_ATTEMPTS} commits conflicted with other writers"
         )
+
+    def _types(self, table: "Table | None") -> TableTypes:
+        schema = None if table is None else table.schema().as_arrow()
+        return TableTypes(schema, self.settings.evolves, EVOLVE_SETTING, widened, _fault)
 
     def _create(
         self, catalog: "Catalog", wanted: IcebergTable, identifier: str, changes: Changes
@@ -230,7 +251,7 @@ class IcebergWriter:
             raise TableError(
                 "the table does not exist: create it, or set iceberg.tables.auto-create-enabled"
             )
-        schema = without_unknown(changes.rows).schema
+        schema = changes.rows.schema
         missing = [each.column for each in wanted.partition_by if each.column not in schema.names]
         if missing:
             raise TableError(f"records have no field {missing[0]!r} to partition by")
@@ -251,20 +272,15 @@ class IcebergWriter:
 
         from drover.connectors.lakehouse.exact_table import ExactTable
 
-        evolves = self.settings.evolves
-        schema = table.schema().as_arrow()
-        rows = aligned(changes.rows, schema, evolves=evolves, evolve_setting=EVOLVE_SETTING)
+        rows = changes.rows
         transaction = ExactTable.of(table).transaction()
-        if evolves and not rows.schema.equals(schema):
+        if self.settings.evolves and not rows.schema.equals(table.schema().as_arrow()):
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
         told = {"drover.connector": self.connector, "drover.topic": topic}
         if changes.keys:
             _check_keys(changes.keys)
-            keys = rows.select(list(changes.keys))
-            if changes.deleted.num_rows:
-                deleted = changes.deleted.cast(keys.schema)
-                keys = pa.concat_tables([keys, deleted])
+            keys = pa.concat_tables([rows.select(list(changes.keys)), changes.deleted])
             same = create_match_filter(keys, list(changes.keys))
             if not rows.num_rows and not _any(table, same):
                 return 0  # without a snapshot, a conflicting commit would not be refused
@@ -411,6 +427,8 @@ def translated_errors(what: str) -> Iterator[None]:
     )
     try:
         yield
+    except UnfitRecordError as error:
+        raise UnfitRecordError(error.refusal.within(what)) from error
     except TableError as error:
         raise TableError(f"{what}: {error}") from error
     except (RetriableError, ForbiddenPathError):
@@ -443,6 +461,40 @@ def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if wanted == column.type else column.cast(wanted)
 
 
+def widened(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """The type to which Iceberg may promote a column for values of type ``new``: int to long, float
+    to double, a decimal to one of more digits (https://iceberg.apache.org/spec/#schema-evolution).
+    """
+    types = pa.types
+    if types.is_int32(kind) and types.is_int64(new):
+        return new
+    if types.is_float32(kind) and types.is_float64(new):
+        return new
+    if types.is_decimal128(kind) and (types.is_decimal128(new) or types.is_integer(new)):
+        digits = new.precision - new.scale if types.is_decimal128(new) else _DIGITS[new.bit_width]
+        precision = min(_DIGITS_MAX, digits + kind.scale)
+        return kind if precision <= kind.precision else pa.decimal128(precision, kind.scale)
+    if types.is_struct(kind) and types.is_struct(new):
+        found = {each.name: each.type for each in new}
+        return pa.struct(
+            [each.with_type(widened(each.type, found.get(each.name, each.type))) for each in kind]
+        )
+    if is_list(kind) and is_list(new):
+        item = kind.value_field
+        wider = item.with_type(widened(item.type, new.value_type))
+        return pa.large_list(wider) if types.is_large_list(kind) else pa.list_(wider)
+    if types.is_map(kind) and types.is_map(new):
+        item = kind.item_field
+        return pa.map_(kind.key_field, item.with_type(widened(item.type, new.item_type)))
+    return kind
+
+
+def _fault(name: str, kind: pa.DataType) -> str | None:
+    return type_fault(kind) if name else "its name is empty"
+
+
+#: The most decimal digits of integers, by their bits, and of a decimal.
+_DIGITS, _DIGITS_MAX = {8: 3, 16: 5, 32: 10, 64: 19}, 38
 _SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 
 

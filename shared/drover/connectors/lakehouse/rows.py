@@ -1,13 +1,15 @@
 """Computes the changes that a topic's records make to its table: rows to write, keys to delete."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import decimal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector import SinkBatch
 from drover.connector.records import (
     KEY,
     OFFSET,
@@ -19,17 +21,27 @@ from drover.connector.records import (
     loads,
     original_topics,
 )
+from drover.connectors.lakehouse.fitted_rows import (
+    DELETED,
+    NEW_TABLE,
+    FittedRows,
+    Refusal,
+    TableError,
+    TableTypes,
+    UnfitRecordError,
+    shown,
+    unfit,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 EXTRA = (
     "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "
     "'drover-connect[lakehouse]', then restart them"
 )
 RECORD_KEY, RECORD_VALUE = "record_key", "record_value"
-_DELETED, _ROW = "__drover_deleted", "__drover_row"
-
-
-class TableError(Exception):
-    """A table that cannot be written; the message has the remedy."""
+_ROW = "__drover_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +65,61 @@ class Changes:
     per key.
 
     ``keys`` are the key columns. ``next_offsets`` are the offsets after the records, by partition.
+    ``refused`` are records that cannot be rows of the table.
     """
 
     rows: pa.Table
     deleted: pa.Table
     keys: tuple[str, ...]
     next_offsets: Mapping[int, int]
+    refused: tuple[Refusal, ...] = ()
+
+
+_ANSWER = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def answer(row_count: int, refused: Iterable[Refusal]) -> pa.RecordBatch:
+    """The answer of a table writer: a row with the number of rows, then the refused records."""
+    rows = [{"rows": row_count}, *map(asdict, refused)]
+    return pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
+
+
+def write_batch(batch: SinkBatch, writer: Callable[[Iterable[Any]], Iterator[Any]]) -> None:
+    """Write a batch with a table writer, and reject the records that it refuses.
+
+    Raises:
+        RecordFailedError: Rejected records fail the task.
+    """
+    try:
+        rows = batch.run_in_arrow(writer, at_once=True)
+    except UnfitRecordError as error:
+        batch.reject(**asdict(error.refusal))
+        raise
+    for row in rows:
+        if row["reason"] is not None:
+            batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+
+
+def type_fault(kind: pa.DataType) -> str | None:
+    """Why neither format has a column of a type, if so."""
+    types = pa.types
+    if types.is_decimal256(kind):
+        return f"{kind} has more than 38 digits"
+    if types.is_duration(kind) or types.is_interval(kind) or types.is_union(kind):
+        return f"the format has no type for {kind}"
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    if any(not each.name for each in fields):
+        return "it has a field with an empty name"
+    inner = (type_fault(each.type) for each in fields)
+    return next((each for each in inner if each is not None), None)
 
 
 def by_topic(
@@ -81,6 +142,9 @@ def changes_of(
     written: Mapping[int, int],
     settings: RowSettings,
     storable: Callable[[pa.Array], pa.Array],
+    types: TableTypes = NEW_TABLE,
+    *,
+    tolerates: bool = False,
 ) -> Changes | None:
     """The changes of one topic's records that are not written yet.
 
@@ -89,69 +153,121 @@ def changes_of(
         written: The next offsets by partition; earlier records are written.
         settings: How records become rows.
         storable: Converts a column to a type of the table format.
+        types: The columns of the table.
+        tolerates: Leave out records that cannot be rows, and return them as ``refused``; those
+            before the offsets as well, because a killed task may not have reported them.
 
     Returns:
         None if all records were written.
 
     Raises:
-        TableError: A record has no fields, or no key.
+        UnfitRecordError: A record cannot be a row of the table, and ``tolerates`` is false.
     """
     new = [each for each in (_new(batch, written) for batch in batches) if each.num_rows]
-    if not new:
+    if not new and not tolerates:
         return None
+    refused: list[Refusal] = []
+    if tolerates and written:
+        # a killed task may have written these without a report of the others
+        _read([_old(each, written) for each in batches], settings, storable, types, refused)
     next_offsets: dict[int, int] = {}
     for batch in new:
         pairs = pa.table({"p": batch.column(PARTITION), "o": batch.column(OFFSET)})
         for row in pairs.group_by("p").aggregate([("o", "max")]).to_pylist():
             next_offsets[row["p"]] = max(next_offsets.get(row["p"], 0), row["o_max"] + 1)
-    keys: tuple[str, ...] = ()
-    tables = []
-    for batch in new:
-        if settings.keyed:
-            keys, table = _keyed_rows(batch, settings)
-        else:
-            table = _rows(batch.filter(pc.is_valid(batch.column(VALUE))))
-        stored = {name: storable(table.column(name)) for name in table.column_names}
-        tables.append(pa.table(stored))
-    joined = _joined(tables, new[0].column(TOPIC)[0].as_py())
+    reader = _read(new, settings, storable, types, refused if tolerates else None)
+    if reader.fitted.untyped:
+        types = replace(types, untyped=reader.fitted.untyped)
+        reader = _read(new, settings, storable, types, refused if tolerates else None)
+    joined = reader.fitted.joined()
+    keys = reader.keys
     if not settings.keyed:
-        return Changes(joined, pa.table({}), (), next_offsets)
+        return Changes(joined, pa.table({}), (), next_offsets, tuple(refused))
+    if not keys:  # no record is left
+        return Changes(pa.table({}), pa.table({}), (), next_offsets, tuple(refused))
     last = _last_of_each_key(joined, keys)
-    deleted = last.column(_DELETED)
-    rows = last.filter(pc.invert(deleted)).drop_columns([_DELETED])
-    return Changes(rows, last.filter(deleted).select(list(keys)), keys, next_offsets)
+    deleted = last.column(DELETED)
+    rows = last.filter(pc.invert(deleted)).drop_columns([DELETED])
+    gone = last.filter(deleted).select(list(keys))
+    return Changes(rows, gone, keys, next_offsets, tuple(refused))
 
 
-def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting: str) -> pa.Table:
-    """Rows with the columns and types of a table; new columns are appended if it ``evolves``.
+def _read(
+    batches: Sequence[pa.RecordBatch],
+    settings: RowSettings,
+    storable: Callable[[pa.Array], pa.Array],
+    types: TableTypes,
+    refused: list[Refusal] | None,
+) -> "_RowReader":
+    reader = _RowReader(settings, storable, FittedRows(types), refused)
+    for batch in batches:
+        reader.read(batch)
+    return reader
 
-    A value that the table's type would change is rejected, except for floating-point rounding.
 
-    Raises:
-        TableError: The table lacks a column or struct field and does not evolve, or its type cannot
-            hold a value.
+class _RowReader:
+    """Reads records as rows of a table; a failing batch is halved until the records that fail are
+    found.
     """
-    columns, fields = [], []
-    for each in schema:
-        if each.name not in rows.column_names:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
-            fields.append(each)
+
+    def __init__(
+        self,
+        settings: RowSettings,
+        storable: Callable[[pa.Array], pa.Array],
+        fitted: FittedRows,
+        refused: list[Refusal] | None,
+    ) -> None:
+        """Without ``refused`` the first record that cannot be a row raises."""
+        self._settings = settings
+        self._storable = storable
+        self.fitted = fitted
+        self._refused = refused
+        self.keys: tuple[str, ...] = ()
+
+    def read(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch.
+
+        Raises:
+            UnfitRecordError: A record cannot be a row.
+        """
+        if not batch.num_rows:
+            return
+        try:
+            self._add(batch)
+        except TableError as error:
+            if batch.num_rows > 1:
+                middle = batch.num_rows // 2
+                self.read(batch.slice(0, middle))
+                self.read(batch.slice(middle))
+                return
+            columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+            topic, partition, offset = (each[0].as_py() for each in columns)
+            refusal = Refusal(topic, partition, offset, str(error))
+            if self._refused is None:
+                raise UnfitRecordError(refusal) from error
+            self._refused.append(refusal)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if self._settings.keyed:
+            keys, table = _keyed_rows(batch, self._settings)
         else:
-            column = rows.column(each.name)
-            field = each.with_type(_evolved(each.type, column.type)) if evolves else each
-            columns.append(_cast(column, field, evolve_setting))
-            fields.append(field)
-        if not each.nullable and columns[-1].null_count:
+            keys, table = (), _rows(batch.filter(pc.is_valid(batch.column(VALUE))))
+        if not table.num_rows:
+            return
+        if self.keys and set(keys) != set(self.keys):
             raise TableError(
-                f"column {each.name!r} of the table must not be null, but a record has no value "
-                "for it: drop such records with Filter, or change the table"
+                f"its key has the fields {', '.join(keys)}, and earlier records have "
+                f"{', '.join(self.keys)}: set the key columns"
             )
-    more = [name for name in without_unknown(rows).column_names if name not in schema.names]
-    if more and not evolves:
-        raise TableError(_lacking(more[0], evolve_setting))
-    columns += [rows.column(name) for name in more]
-    fields += [pa.field(name, rows.column(name).type) for name in more]
-    return pa.table(columns, schema=pa.schema(fields))
+        stored = {}
+        for name in table.column_names:
+            try:
+                stored[name] = self._storable(table.column(name))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                column = table.column(name)
+                raise unfit(name, column, f"the table cannot hold it: {error}") from error
+        self.fitted.add(pa.table(stored))
+        self.keys = self.keys or keys
 
 
 #: Types that neither format supports, with their replacements.
@@ -170,7 +286,8 @@ def stored_type(
     kind: pa.DataType, *, time: pa.DataType, others: Mapping[pa.DataType, pa.DataType]
 ) -> pa.DataType:
     """The type of a column in a table: unsigned integers become the next larger signed type, times
-    of day become ``time``, and ``others`` are replaced as listed.
+    of day become ``time``, and ``others`` are replaced as listed. Fields of structs of which all
+    values are null have no type and are left out.
     """
 
     def stored(each: pa.DataType) -> pa.DataType:
@@ -189,7 +306,8 @@ def stored_type(
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, stored(each.type)) for each in kind])
+        fields = [pa.field(each.name, stored(each.type)) for each in kind]
+        return pa.struct([each for each in fields if not pa.types.is_null(each.type)])
     if pa.types.is_map(kind):
         return pa.map_(stored(kind.key_type), stored(kind.item_type))
     if is_list(kind):
@@ -197,139 +315,86 @@ def stored_type(
     return kind
 
 
-def without_unknown(rows: pa.Table) -> pa.Table:
-    """Rows without the columns of unknown type, in which all values are null."""
-    known = [each.name for each in rows.schema if not pa.types.is_null(each.type)]
-    return rows.select(known)
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field, evolve_setting: str) -> pa.ChunkedArray:
-    if column.type == field.type:
-        return column
-    lacking = _first_lacking(field.name, column.type, field.type)
-    if lacking:
-        raise TableError(_lacking(lacking, evolve_setting))
-    why = "it would lose precision"
-    try:
-        found = column.cast(field.type)
-        if _same_values(column.combine_chunks(), found.combine_chunks()):
-            return found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        why = str(error)[:200]
-    raise TableError(
-        f"column {field.name!r} of the table is {field.type}, and the records have "
-        f"{column.type} which does not fit ({why}): convert it with Cast, or change the table"
-    )
-
-
-def _lacking(name: str, evolve_setting: str) -> str:
-    return (
-        f"the table has no column {name!r}: add it, set {evolve_setting}, or drop the field with "
-        "ReplaceField"
-    )
-
-
-def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """A table's type, with the additional struct fields of ``new``."""
-    if pa.types.is_struct(kind) and pa.types.is_struct(new):
-        known = {each.name: each for each in kind}
-        added = [each for each in new if each.name not in known]
-        both = {each.name: each.type for each in new if each.name in known}
-        kept = [
-            each.with_type(_evolved(each.type, both.get(each.name, each.type)))
-            for each in known.values()
-        ]
-        return pa.struct([*kept, *(each for each in added if not pa.types.is_null(each.type))])
-    if is_list(kind) and is_list(new):
-        item = kind.value_field
-        return pa.list_(item.with_type(_evolved(item.type, new.value_type)))
-    if pa.types.is_map(kind) and pa.types.is_map(new):
-        item = kind.item_field
-        return pa.map_(kind.key_field, item.with_type(_evolved(item.type, new.item_type)))
-    return kind
-
-
-def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | None:
-    """The first field of ``kind`` that the table's type lacks; a cast would drop it silently."""
-    inner: list[tuple[str, pa.DataType, pa.DataType]] = []
-    if pa.types.is_struct(kind) and pa.types.is_struct(table):
-        known = {each.name: each.type for each in table}
-        for each in kind:
-            if each.name in known:
-                inner.append((f"{name}.{each.name}", each.type, known[each.name]))
-            elif not pa.types.is_null(each.type):
-                return f"{name}.{each.name}"
-    elif is_list(kind) and is_list(table):
-        inner.append((f"{name}.element", kind.value_type, table.value_type))
-    elif pa.types.is_map(kind) and pa.types.is_map(table):
-        inner.append((f"{name}.value", kind.item_type, table.item_type))
-    return next((found for each in inner if (found := _first_lacking(*each))), None)
-
-
-def _same_values(before: pa.Array, after: pa.Array) -> bool:
-    """Whether a cast changed no value, except for floating-point rounding."""
-    if before.type == after.type or pa.types.is_floating(after.type):
-        return True
-    if pa.types.is_struct(before.type):
-        return all(
-            _same_values(before.field(each.name), after.field(each.name))
-            for each in before.type
-            if after.type.get_field_index(each.name) >= 0
-        )
-    if is_list(before.type):
-        return _same_values(before.flatten(), after.flatten())
-    if pa.types.is_map(before.type):
-        return _same_values(before.keys, after.keys) and _same_values(before.items, after.items)
-    if pa.types.is_string(after.type) or pa.types.is_null(before.type):
-        return True
-    return bool(after.cast(before.type).equals(before))
-
-
 def _new(batch: pa.RecordBatch, written: Mapping[int, int]) -> pa.RecordBatch:
+    new = _is_new(batch, written)
+    return batch if new.all() else batch.filter(pa.array(new))
+
+
+def _old(batch: pa.RecordBatch, written: Mapping[int, int]) -> pa.RecordBatch:
+    return batch.filter(pa.array(~_is_new(batch, written)))
+
+
+def _is_new(batch: pa.RecordBatch, written: Mapping[int, int]) -> "npt.NDArray[np.bool_]":
     partitions = batch.column(PARTITION).to_numpy(zero_copy_only=False)
     offsets = batch.column(OFFSET).to_numpy(zero_copy_only=False)
     new = np.ones(batch.num_rows, bool)
     for partition, offset in written.items():
         new &= (partitions != partition) | (offsets >= offset)
-    return batch if new.all() else batch.filter(pa.array(new))
+    return new
 
 
 def _rows(batch: pa.RecordBatch) -> pa.Table:
-    """The fields of values as columns; null values become null fields."""
+    """The fields of values as columns; null values become null fields.
+
+    Raises:
+        TableError: A value has no fields, or its fields have no common types.
+    """
     values, field = batch.column(VALUE), batch.schema.field(VALUE)
     if is_schemaless(field):
-        return _parsed(batch)
+        return _parsed([{} if each is None else loads(each) for each in values.to_pylist()])
     if not pa.types.is_struct(values.type):
         if values.null_count == len(values):
-            return pa.table({}).select([])
+            return _no_columns(batch.num_rows)
         raise TableError(
-            f"{_place(batch, 0)} has no fields: set a converter with a schema, or HoistField"
+            f"it has no fields, as its value is {shown(values.drop_null()[0])}: set a converter "
+            "with a schema, or HoistField"
         )
     names = [each.name for each in values.type]
-    return pa.table(values.flatten(), names=names)
+    if len(set(names)) < len(names):
+        raise TableError(f"its value has two fields of one name: {', '.join(names)}")
+    return pa.table(values.flatten(), names=names) if names else _no_columns(batch.num_rows)
 
 
-def _parsed(batch: pa.RecordBatch) -> pa.Table:
-    texts = batch.column(VALUE).to_pylist()
-    rows = [{} if each is None else loads(each) for each in texts]
-    for index, each in enumerate(rows):
+def _no_columns(row_count: int) -> pa.Table:
+    return pa.table({"": pa.nulls(row_count)}).select([])
+
+
+def _parsed(values: Sequence[Any]) -> pa.Table:
+    for each in values:
         if not isinstance(each, dict):
             raise TableError(
-                f"{_place(batch, index)} is not a JSON object: its table needs columns"
+                f"it has no fields, as its value is {shown(each)}, not a JSON object: its table "
+                "needs columns"
             )
+    names = dict.fromkeys(name for each in values for name in each)
+    columns = {name: _inferred(name, [each.get(name) for each in values]) for name in names}
+    return pa.table(columns) if columns else _no_columns(len(values))
+
+
+def _inferred(name: str, values: Sequence[Any]) -> pa.Array:
+    """Values as a column of a type that all have.
+
+    Raises:
+        TableError: They have no common type.
+    """
     try:
-        return pa.Table.from_pylist(rows, schema=_names_of(rows))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise TableError(
-            f"records from {_place(batch, 0)} on have values of different types in one field "
-            f"({str(error)[:200]}): use a converter with schemas"
-        ) from error
+        return pa.array(values)
+    except OverflowError:
+        large = [decimal.Decimal(each) if type(each) is int else each for each in values]
+        try:
+            return pa.array(large)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise _no_type(name, values, error) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise _no_type(name, values, error) from error
 
 
-def _names_of(rows: list[dict[str, Any]]) -> pa.Schema:
-    """All fields of all rows, with the types inferred from their values."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
+def _no_type(name: str, values: Sequence[Any], error: Exception) -> TableError:
+    first = next((each for each in values if each is not None), None)
+    return TableError(
+        f"field {name!r} has the value {shown(first)}, for which no column type exists "
+        f"({str(error)[:200]}): use a converter with schemas"
+    )
 
 
 def _keyed_rows(batch: pa.RecordBatch, settings: RowSettings) -> tuple[tuple[str, ...], pa.Table]:
@@ -338,16 +403,17 @@ def _keyed_rows(batch: pa.RecordBatch, settings: RowSettings) -> tuple[tuple[str
     if not settings.deletes:
         batch = batch.filter(pc.invert(deleted))
         deleted = pa.array([False] * batch.num_rows, pa.bool_())
+    if not batch.num_rows:
+        return (), pa.table({})
     rows = _rows(batch)
     columns = {name: rows.column(name) for name in rows.column_names}
     keys = _key_columns(batch, rows, settings)
+    where = "key" if settings.key_source == RECORD_KEY else "value"
     for name, column in keys.items():
-        if column.null_count and batch.num_rows:
-            row = pc.index(pc.is_null(column), True).as_py()
-            where = "key" if settings.key_source == RECORD_KEY else "value"
-            raise TableError(f"the {where} of {_place(batch, row)} has no {name!r} (the key)")
+        if column.null_count:
+            raise TableError(f"its {where} has no {name!r}, which is a key column")
         columns[name] = column
-    return tuple(keys), pa.table({**columns, _DELETED: deleted})
+    return tuple(keys), pa.table({**columns, DELETED: deleted})
 
 
 def _key_columns(
@@ -356,41 +422,24 @@ def _key_columns(
     names = settings.key_fields
     if settings.key_source == RECORD_VALUE:
         missing = [each for each in names if each not in rows.column_names]
-        if missing and batch.num_rows:
-            raise TableError(f"the value of {_place(batch, 0)} has no {missing[0]!r} (the key)")
-        return {name: rows.column(name) for name in names if name in rows.column_names}
+        if missing:
+            raise TableError(f"its value has no {missing[0]!r}, which is a key column")
+        return {name: rows.column(name) for name in names}
     key = batch.column(KEY)
+    if is_schemaless(batch.schema.field(KEY)):
+        parsed = [None if each is None else loads(each) for each in key.to_pylist()]
+        key = _inferred("key", parsed)
     if not pa.types.is_struct(key.type):
         if len(names) != 1:
-            raise TableError(
-                f"the key of {_place(batch, 0)} has no fields: name the one column for it"
-            )
+            raise TableError(f"its key {shown(key[0])} has no fields: name the one column for it")
         return {names[0]: pa.chunked_array([key])}
     fields = {each.name: column for each, column in zip(key.type, key.flatten(), strict=True)}
     wanted = names or tuple(fields)
     missing = [each for each in wanted if each not in fields]
-    if missing:
-        raise TableError(f"the key of {_place(batch, 0)} has no {missing[0]!r}")
+    if missing or not wanted:
+        named = repr(missing[0]) if missing else "fields"
+        raise TableError(f"its key has no {named}, which is a key column")
     return {name: pa.chunked_array([fields[name]]) for name in wanted}
-
-
-def _joined(tables: list[pa.Table], topic: str) -> pa.Table:
-    try:
-        joined = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-        for name in joined.column_names:
-            own = {each.schema.field(name).type for each in tables if name in each.column_names}
-            if pa.types.is_floating(joined.schema.field(name).type) and any(
-                pa.types.is_decimal(kind) for kind in own
-            ):
-                raise pa.ArrowTypeError(
-                    f"{name!r} is a decimal in some records and floating point in others"
-                )
-        return joined
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(
-            f"topic {topic}: records have schemas that do not fit together ({str(error)[:200]}): "
-            "convert them with Cast"
-        ) from error
 
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -398,11 +447,3 @@ def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return rows.take(last.combine_chunks().sort())
-
-
-def _place(batch: pa.RecordBatch, row: int) -> str:
-    if not batch.num_rows:
-        return "a record"
-    columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
-    topic, partition, offset = (each[row] for each in columns)
-    return f"record {topic}-{partition}@{offset}"
