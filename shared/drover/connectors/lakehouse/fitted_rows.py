@@ -66,8 +66,8 @@ class TableTypes:
     ``widened(type, type of the values)`` where values do not fit: a type with more values, or the
     same type if the format has none. ``evolve_setting`` is the setting's name, for messages.
     ``fault`` returns the reason why the format has no column of a name and a type, if any.
-    With ``folds_case`` names that differ in case only are equal. ``untyped`` are new columns for which no record has a type: their values are empty lists or
-    objects without fields.
+    With ``folds_case`` names that differ in case only are equal. ``untyped`` are new columns for
+    which no record has a type: their values are empty lists or objects without fields.
     """
 
     schema: pa.Schema | None = None
@@ -402,7 +402,7 @@ def _same_values(before: pa.Array, after: pa.Array, *, exact: bool) -> bool:
         return True
     if pa.types.is_floating(after.type):
         if not pa.types.is_floating(before.type):
-            return True  # the cast checks integers
+            return not pc.any(pc.is_inf(after)).as_py()  # the cast checks integers
         if exact:
             back = after.cast(before.type)
             same = pc.or_(pc.equal(back, before), pc.and_(pc.is_nan(back), pc.is_nan(before)))
@@ -422,8 +422,10 @@ def _same_values(before: pa.Array, after: pa.Array, *, exact: bool) -> bool:
         return keys and _same_values(before.items, after.items, exact=exact)
     if is_text(after.type) or pa.types.is_null(before.type):
         return True
-    if pa.types.is_integer(before.type) and pa.types.is_timestamp(after.type):
-        return True
+    if pa.types.is_temporal(after.type) and not pa.types.is_temporal(before.type):
+        return True  # other forms of the same time; the cast loses no digits
+    if is_text(before.type) and pa.types.is_decimal(after.type):
+        return True  # other forms of the same number
     return bool(after.cast(before.type).equals(before))
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from drover.connectors.lakehouse.fitted_rows import (
     TableTypes,
     UnfitRecordError,
 )
+from drover.connectors.lakehouse.iceberg_keys import remove_keys
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
@@ -268,8 +268,6 @@ class IcebergWriter:
     def _commit(
         self, table: "Table", topic: str, output_ids: Mapping[int, str], changes: Changes
     ) -> int:
-        from pyiceberg.table.upsert_util import create_match_filter
-
         from drover.connectors.lakehouse.exact_table import ExactTable
 
         rows = changes.rows
@@ -281,12 +279,9 @@ class IcebergWriter:
         if changes.keys:
             _check_keys(changes.keys)
             keys = pa.concat_tables([rows.select(list(changes.keys)), changes.deleted])
-            same = create_match_filter(keys, list(changes.keys))
-            if not rows.num_rows and not _any(table, same):
+            removed = remove_keys(transaction, table.io, keys, told)
+            if not rows.num_rows and not removed:
                 return 0  # without a snapshot, a conflicting commit would not be refused
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Delete operation did not match")
-                transaction.delete(same, snapshot_properties=told)
         if rows.num_rows:
             transaction.append(rows, snapshot_properties=told)
         offsets = _stored(table, self.connector, topic) | {
@@ -505,11 +500,6 @@ def _check_keys(names: Iterable[str]) -> None:
             f"column {dotted[0]!r} of the key has a dot in its name, which the library treats as a "
             "field of a struct: rename it with ReplaceField"
         )
-
-
-def _any(table: "Table", row_filter: Any) -> bool:
-    found: int = table.scan(row_filter=row_filter, limit=1).to_arrow().num_rows
-    return found > 0
 
 
 def _property(connector: str, topic: str) -> str:

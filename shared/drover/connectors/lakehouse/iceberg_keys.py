@@ -1,0 +1,102 @@
+"""Removes the rows of an Iceberg table that have certain keys.
+
+The library's delete by predicate has a term for each key, and ends the process at some ten thousand
+keys of several columns. Here the predicate only selects files, by the bounds of the key columns;
+the rows of each file are joined with the keys.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Transaction
+    from pyiceberg.table.metadata import TableMetadata
+
+#: The most values for which the library compares a list with the bounds of a file.
+_LISTED_MAX = 200
+_ROW = "__drover_row"
+
+
+def remove_keys(
+    transaction: "Transaction", io: Any, keys: pa.Table, properties: Mapping[str, str]
+) -> int:
+    """Remove the rows whose key columns equal a row of ``keys``; returns their number.
+
+    A file with such a row is replaced by one with its other rows. One file is in memory at a time.
+
+    Args:
+        transaction: The transaction, whose schema the files are read with.
+        io: Reads and writes the table's files.
+        keys: The keys, without nulls.
+        properties: The properties of the snapshot.
+    """
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    metadata = transaction.table_metadata
+    commit, counter = uuid.uuid4(), itertools.count(0)
+    removed, replaced = 0, []
+    for file, rows in _files(metadata, io, keys):
+        hit = _matches(rows, keys)
+        if not hit.any():
+            continue
+        removed += int(hit.sum())
+        kept = rows.filter(pa.array(~hit))
+        new = _dataframe_to_data_files(
+            table_metadata=metadata, df=kept, io=io, write_uuid=commit, counter=counter
+        )
+        replaced.append((file, list(new) if kept.num_rows else []))
+    if replaced:
+        with transaction.update_snapshot(dict(properties)).overwrite() as snapshot:
+            snapshot.commit_uuid = commit
+            for file, others in replaced:
+                snapshot.delete_data_file(file)
+                for each in others:
+                    snapshot.append_data_file(each)
+    return removed
+
+
+def bounds_of(keys: pa.Table) -> "BooleanExpression":
+    """A predicate that all rows with these keys fulfil, of at most one term for each column."""
+    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In, LessThanOrEqual
+
+    found: BooleanExpression = AlwaysTrue()
+    for name in keys.column_names:
+        column = keys.column(name)
+        values = pc.unique(column)
+        if len(values) <= _LISTED_MAX:
+            found = And(found, In(name, values.to_pylist()))
+        elif not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()):
+            ends = pc.min_max(column)
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+            found = And(found, GreaterThanOrEqual(name, low), LessThanOrEqual(name, high))
+    return found
+
+
+def _files(metadata: "TableMetadata", io: Any, keys: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
+    """The data files that may have a key, and their rows."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.table import DataScan
+
+    tasks = DataScan(table_metadata=metadata, io=io, row_filter=bounds_of(keys)).plan_files()
+    for task in tasks:
+        scan = ArrowScan(metadata, io, metadata.schema(), AlwaysTrue())
+        yield task.file, scan.to_table(tasks=[task])
+
+
+def _matches(rows: pa.Table, keys: pa.Table) -> Any:
+    """Which rows have a key, as an array of numpy."""
+    own = rows.select(keys.column_names)
+    own = own.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    wanted = keys.cast(pa.schema([own.schema.field(name) for name in keys.column_names]))
+    found = own.join(wanted, keys=keys.column_names, join_type="left semi").column(_ROW)
+    mask = np.zeros(rows.num_rows, bool)
+    mask[found.to_numpy()] = True
+    return mask
