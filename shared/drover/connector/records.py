@@ -26,9 +26,10 @@ from drover.record.batch import (
     original_topics,
     with_column,
 )
+from drover.record.errors import RecordError
 from drover.record.json.encode import base64_texts, iso_texts, json_texts
 from drover.record.json.form import PLAIN_FOR_DATABASES
-from drover.record.json.schemaless import loads, value_text
+from drover.record.json.schemaless import dumps, loads, value_text
 from drover.record.schema import is_schemaless, with_identity
 
 __all__ = [
@@ -46,7 +47,9 @@ __all__ = [
     "TOPIC",
     "TOPIC_COLUMN",
     "VALUE",
+    "RecordError",
     "base64_texts",
+    "dumps",
     "has_decimal",
     "is_binary",
     "is_list",

@@ -74,13 +74,10 @@ def test_topics_and_partitions_have_directories() -> None:
 
 
 def test_values_of_fields_have_directories() -> None:
-    found = names(FieldLevel("city"), city=["São Paulo", None, "a/b", ""])
-    assert found == [
-        "city=S%C3%A3o Paulo",
-        "city=__HIVE_DEFAULT_PARTITION__",
-        "city=a%2Fb",
-        "city=",
-    ]
+    found = names(FieldLevel("city"), city=["São Paulo", "a/b", ""])
+    assert found == ["city=S%C3%A3o Paulo", "city=a%2Fb", "city="]
+    with pytest.raises(ValueError, match=r"its field 'city' \(partition\.field\.name\) is null"):
+        names(FieldLevel("city"), city=["Oslo", None])
     assert names(FieldLevel("n"), n=[7]) == ["n=7"]
     with pytest.raises(ValueError, match="which records of topic orders do not have"):
         names(FieldLevel("town"), city=["x"])
@@ -174,7 +171,7 @@ def test_a_record_without_a_value_is_told() -> None:
         rows.schema.get_field_index(VALUE), VALUE, pa.array([None, None], pa.struct([]))
     )
     writer = RowFileWriter(None, layout)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="record orders-3@0 has no value"):
+    with pytest.raises(ValueError, match="record orders-3@0: it has no value"):
         list(writer([empty]))
     # a batch that was written before leaves no rows, so no value can be missing
     assert list(RowFileWriter(None, layout, (("orders", 3, 2),))([rows])) == []  # type: ignore[arg-type]

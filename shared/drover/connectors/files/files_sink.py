@@ -37,6 +37,7 @@ from drover.connectors.files.row_files import (
     PartitionBy,
     RowFileWriter,
     Staging,
+    UnfitRecordError,
     extension_of,
 )
 from drover.connectors.files.storage.object_directory import ObjectDirectory
@@ -59,6 +60,7 @@ COMPRESSION = "compression"
 PARTITION_BY = "partition.by"
 FLUSH_SIZE = "flush.size"
 ROLL_BYTES = "roll.bytes"
+TOLERANCE = "errors.tolerance"
 
 _NONE = "none"
 #: The length that the fixed parts of a file's name leave for the topic.
@@ -109,6 +111,7 @@ class FilesSinkTask(SinkTask):
         self._layout = self.layout(context.config)
         self._context = context
         self._outputs: dict[TopicPartition, str] = {}
+        self._tolerates = context.config[TOLERANCE] == "all"
         self._next: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
 
@@ -134,7 +137,7 @@ class FilesSinkTask(SinkTask):
         )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch and publish its files."""
+        """Write the batch and publish its files; reject the records that cannot be written."""
         directory = self._directory
         assert directory is not None
         for each in batch.ranges:
@@ -165,13 +168,21 @@ class FilesSinkTask(SinkTask):
         return ""
 
     def _write(self, batch: SinkBatch, directory: Directory) -> None:
-        writer = RowFileWriter(directory.staged(), self._layout, self._written_of(batch))
+        writer = RowFileWriter(
+            directory.staged(), self._layout, self._written_of(batch), tolerates=self._tolerates
+        )
         try:
             rows = batch.run_in_arrow(writer)
+        except UnfitRecordError as error:
+            batch.reject(*error.place, error.reason)
+            raise
         except Exception:
             for each in batch.ranges:  # if a take-over caused the error, report that
                 directory.check_owner(each.topic, each.partition)
             raise
+        for row in rows:
+            if row["reason"] is not None:
+                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
         directory.publish(
             StagedFile(
                 row["staged"],
@@ -182,6 +193,7 @@ class FilesSinkTask(SinkTask):
                 row["end_offset"],
             )
             for row in rows
+            if row["reason"] is None
         )
 
     def _written_of(self, batch: SinkBatch) -> tuple[tuple[str, int, int], ...]:

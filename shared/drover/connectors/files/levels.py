@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
-from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of
+from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of, shown
+from drover.connectors.files.times import check_years, floored, floored_ms, parsed_times
 
 #: Pattern letters of path.format, and their strftime codes.
 _LETTERS = {
@@ -33,6 +34,7 @@ class TopicLevel:
     """A directory per topic."""
 
     field: None = None
+    setting: str = "partitioner.class"
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
@@ -44,6 +46,7 @@ class PartitionLevel:
     """A directory ``partition=3`` per partition of a topic."""
 
     field: None = None
+    setting: str = "partitioner.class"
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
@@ -55,7 +58,8 @@ class PartitionLevel:
 class TimeLevels:
     """Directories by time: the record's timestamp, a field of its value, or the wall clock.
 
-    ``format`` is a strftime format; times are rounded down to ``duration_ms``; 0 does not round.
+    ``format`` is a strftime format; times are rounded down to ``duration_ms`` in the local time of
+    ``timezone``, as Confluent's TimeBasedPartitioner does; 0 does not round.
     """
 
     format: str
@@ -64,49 +68,66 @@ class TimeLevels:
     duration_ms: int = 0
     wallclock: bool = False
 
+    @property
+    def setting(self) -> str:
+        """See ``Level``."""
+        return "timestamp.field"
+
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
         if self.wallclock:
-            values = pa.array([int(time.time() * 1000)] * batch.num_rows, pa.int64())
+            moments = pa.array([int(time.time() * 1000)] * batch.num_rows, pa.int64())
         elif self.field is None:
-            values = batch.column(TIMESTAMP)
+            moments = floored_ms(batch.column(TIMESTAMP))
         else:
             values = column_of(self, batch, rows)
-        moments = self._millis(values)
+            _check_present(self, values)
+            moments = self._millis(values)
+        check_years(moments.cast(pa.timestamp("ms")), self.field or "the record's timestamp")
         if self.duration_ms:
-            moments = pc.multiply(pc.divide(moments, self.duration_ms), self.duration_ms)
-        times = moments.cast(pa.timestamp("ms", self.timezone)).cast(
-            pa.timestamp("s", self.timezone), safe=False
+            moments = self._rounded(moments)
+        seconds = floored(moments, 1000).cast(pa.timestamp("s", self.timezone))
+        return pc.strftime(seconds, format=self.format).fill_null(NULL_DIRECTORY)
+
+    def _rounded(self, moments: Any) -> Any:
+        """The moments, rounded down in local time.
+
+        A local time that a zone skips has the offset that the zone has before; in a repeated hour
+        the first one is meant.
+        """
+        local = pc.local_timestamp(moments.cast(pa.timestamp("ms", self.timezone)))
+        starts = floored(local.cast(pa.int64()), self.duration_ms)
+        starts = pc.multiply(starts, self.duration_ms).cast(pa.timestamp("ms"))
+        near = pc.assume_timezone(
+            starts, self.timezone, ambiguous="earliest", nonexistent="earliest"
         )
-        return pc.strftime(times, format=self.format).fill_null(NULL_DIRECTORY)
+        offsets = pc.subtract(pc.local_timestamp(near).cast(pa.int64()), near.cast(pa.int64()))
+        return pc.subtract(starts.cast(pa.int64()), offsets)
 
     def _millis(self, values: Any) -> Any:
         kind = values.type
         if is_text(kind):
-            values = values.cast(pa.string())
-            try:
-                values = values.cast(pa.timestamp("ms", "UTC"))
-            except pa.ArrowInvalid:
-                values = self._parsed(values)
+            values = self._parsed(values.cast(pa.string()))
         elif pa.types.is_date(kind):
             values = values.cast(pa.timestamp("ms"))
-        elif not pa.types.is_timestamp(kind) and not pa.types.is_integer(kind):
+        elif pa.types.is_integer(kind):
+            return values.cast(pa.int64())
+        elif pa.types.is_null(kind):
+            return pa.nulls(len(values), pa.int64())
+        elif not pa.types.is_timestamp(kind):
             raise ValueError(
-                f"timestamp.field names {self.field!r}, which is of type {kind}: it must be a time,"
-                " milliseconds, or ISO 8601 text"
+                f"timestamp.field names {self.field!r}, which has the value {shown(values[0])} and "
+                f"is of type {kind}: it must be a time, milliseconds, or ISO 8601 text"
             )
-        if pa.types.is_timestamp(values.type):
-            zone = values.type.tz
-            values = values.cast(pa.timestamp("ms", zone), safe=False)
-        return values.cast(pa.int64())
+        return floored_ms(values)
 
-    def _parsed(self, values: Any) -> Any:
+    def _parsed(self, texts: Any) -> Any:
         try:
-            return values.cast(pa.timestamp("ms"))
+            return parsed_times(texts)
         except pa.ArrowInvalid as error:
             raise ValueError(
-                f"timestamp.field names {self.field!r}, but its texts are not ISO 8601 "
-                f"times: {error}"
+                f"timestamp.field names {self.field!r}, but its texts are not ISO 8601 times, such "
+                f"as {shown(texts[0])}"
             ) from error
 
 
@@ -116,20 +137,33 @@ class FieldLevel:
 
     field: str
 
+    @property
+    def setting(self) -> str:
+        """See ``Level``."""
+        return "partition.field.name"
+
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
         values = column_of(self, batch, rows)
+        _check_present(self, values)
         if pa.types.is_nested(values.type) or is_binary(values.type):
             raise ValueError(
-                f"partition.field.name names {self.field!r} of the unsupported type {values.type}"
+                f"partition.field.name names {self.field!r} of the unsupported type {values.type}: "
+                f"its value is {shown(values[0])}"
             )
         encoded = values.cast(pa.string()).dictionary_encode()
         names = [
             f"{self.field}={quote(text, safe=' :,;@!()')}"
             for text in encoded.dictionary.to_pylist()
         ]
-        found = pa.array(names, pa.string()).take(encoded.indices)
-        return found.fill_null(f"{self.field}={NULL_DIRECTORY}")
+        return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _check_present(level: FieldLevel | TimeLevels, values: Any) -> None:
+    if values.null_count:
+        raise ValueError(
+            f"its field {level.field!r} ({level.setting}) is null, so it has no directory"
+        )
 
 
 def strftime_of(pattern: str) -> str:

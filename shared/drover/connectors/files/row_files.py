@@ -5,7 +5,7 @@ Files are written under hidden names; the task renames them.
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 from urllib.parse import quote
@@ -23,13 +23,18 @@ from drover.connector.records import (
     TIMESTAMP,
     TOPIC,
     VALUE,
+    RecordError,
     base64_texts,
+    dumps,
     is_binary,
     is_schemaless,
+    is_text,
     iso_texts,
     json_texts,
+    loads,
     original_topics,
 )
+from drover.connectors.files.times import check_years, parsed_times
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
@@ -46,12 +51,17 @@ _SCHEMA = pa.schema(
         ("start_offset", pa.int64()),
         ("end_offset", pa.int64()),
         ("row_count", pa.int64()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
     ]
 )
 #: The length of the time prefix in a partition name, by unit.
 _TIME_CHARS = {"year": 4, "month": 7, "day": 10, "hour": 13}
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _DIRECTORY_MAX_BYTES = 200
+#: S3 allows 1,024 bytes for a whole key, with the file's name and the sink's path.
+_DIRECTORIES_MAX_BYTES = 600
+_SHOWN_CHARS = 80
 #: More open files than this indicate a wrong setting, and exceed a process's limit.
 FILES_MAX = 500
 _ROW_GROUP_ROWS = 131_072
@@ -91,6 +101,11 @@ class PartitionBy:
         """The prefix of the directory names."""
         return self.unit or self.field or ""
 
+    @property
+    def setting(self) -> str:
+        """See ``Level``."""
+        return "partition.by"
+
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
         values = batch.column(TIMESTAMP) if self.field is None else column_of(self, batch, rows)
@@ -102,13 +117,17 @@ class Level(Protocol):
 
     @property
     def field(self) -> str | None:
-        """The field of values that it needs, if any."""
+        """The field of values that it needs, if any; dots separate the names of nested fields."""
+
+    @property
+    def setting(self) -> str:
+        """The setting that names the field."""
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """The directory of each record of a batch; ``rows`` has the fields of the values.
 
         Raises:
-            ValueError: Records have no such field, or its values cannot name directories.
+            ValueError: A record has no such field, or its value cannot name a directory.
         """
 
 
@@ -118,13 +137,35 @@ def column_of(level: Level, batch: pa.RecordBatch, rows: pa.RecordBatch | None) 
     Raises:
         ValueError: The records do not have it.
     """
-    if rows is not None and level.field in rows.schema.names:
-        return rows.column(level.field)
-    found = ", ".join(rows.schema.names) if rows is not None else "none"
+    found = None if rows is None or level.field is None else _column(rows, level.field)
+    if found is not None:
+        return found
+    names = "none" if rows is None else ", ".join(rows.schema.names) or "none"
     raise ValueError(
-        f"partition.by names the field {level.field!r}, which records of topic "
-        f"{batch.column(TOPIC)[0]} do not have; they have {found}"
+        f"{level.setting} names the field {level.field!r}, which records of topic "
+        f"{batch.column(TOPIC)[0]} do not have; they have {names}"
     )
+
+
+def _column(rows: pa.RecordBatch, name: str) -> Any:
+    """The values of a field, or of a nested field; None if there is no such field."""
+    if name in rows.schema.names:
+        return rows.column(name)
+    first, *others = name.split(".")
+    if first not in rows.schema.names:
+        return None
+    values = rows.column(first)
+    for each in others:
+        if not pa.types.is_struct(values.type) or values.type.get_field_index(each) < 0:
+            return None
+        values = pc.struct_field(values, each)
+    return values
+
+
+def shown(value: Any) -> str:
+    """A value for a message, shortened."""
+    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +214,18 @@ class RowFileWriter:
     staging: Staging
     layout: FileLayout
     written: tuple[tuple[str, int, int], ...] = ()
+    tolerates: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield a row per file, when its bytes are durable."""
+        """Yield a row for each file, when its bytes are durable, and one for each refused record.
+
+        Raises:
+            UnfitRecordError: A record cannot be written, and ``tolerates`` is false.
+        """
         files = _Files(self)
         try:
             for batch in batches:
-                files.add(self._new(batch))
+                files.add(batch)
             rows = files.close()
         except BaseException:
             files.discard()
@@ -187,84 +233,151 @@ class RowFileWriter:
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
-    def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def is_new(self, batch: pa.RecordBatch) -> Any:
+        """Which records are not written yet."""
+        new = pa.array(np.ones(batch.num_rows, bool))
         for topic, partition, offset in self.written:
             own = pc.and_(
                 pc.equal(original_topics(batch), topic),
                 pc.equal(batch.column(PARTITION), partition),
             )
             old = pc.and_(own, pc.less(batch.column(OFFSET), offset))
-            batch = batch.filter(pc.invert(old))
-        return batch
+            new = pc.and_(new, pc.invert(old))
+        return new
+
+
+class TooManyFilesError(ValueError):
+    """A batch needs too many files."""
+
+
+class UnfitRecordError(ValueError):
+    """A record that cannot be written to a file."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(topic, partition, offset, reason)
+        self.place = (topic, partition, offset)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        topic, partition, offset = self.place
+        return f"record {topic}-{partition}@{offset}: {self.reason}"
 
 
 class _Files:
-    """The open files, by directory, topic partition and schema."""
+    """The open files, by directory, topic partition and schema, and the refused records."""
 
     def __init__(self, writer: RowFileWriter) -> None:
         self._writer = writer
         self._open: dict[Any, _RowFile] = {}
         self._closed: list[_RowFile] = []
+        self._refused: list[dict[str, Any]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        present = pc.is_valid(batch.column(VALUE))
-        if self._writer.layout.null_fails and present.false_count:
-            row = present.index(False).as_py()
-            places = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
-            topic, partition, offset = (each[row] for each in places)
-            raise ValueError(
-                f"record {topic}-{partition}@{offset} has no value: to skip such records, set "
-                "behavior.on.null.values=ignore"
-            )
-        batch = batch.filter(present)
+        """Write records; a batch that cannot be written is halved until the records are found."""
+        # with tolerance, also records before the offsets are checked: a killed task may not have
+        # reported them
+        if self._writer.written and not self._writer.tolerates:
+            batch = batch.filter(self._writer.is_new(batch))
         if not batch.num_rows:
             return
-        rows, directories = self._split(batch)
-        offsets = batch.column(OFFSET)
-        for start, end, order, directory, topic, partition in _runs(batch, directories):
+        try:
+            batch, rows, directories = self._split(batch)
+        except (ValueError, RecordError, RecursionError) as error:
+            if batch.num_rows == 1:
+                self._refuse(batch, 0, error)
+                return
+            middle = batch.num_rows // 2
+            self.add(batch.slice(0, middle))
+            self.add(batch.slice(middle))
+            return
+        if not batch.num_rows:
+            return
+        for start, end, order, directory in _runs(batch, directories):
             part = rows.slice(start, end - start) if order is None else rows.take(order)
-            own = offsets.slice(start, end - start) if order is None else offsets.take(order)
-            self._write((directory, topic, partition), part, own)
+            own = batch.slice(start, end - start) if order is None else batch.take(order)
+            self._write(directory, part, own)
 
-    def _split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """The columns to write of each record, and its directory."""
+    def _refuse(self, batch: pa.RecordBatch, row: int, error: Exception) -> None:
+        topic, partition, offset = (
+            each[row].as_py()
+            for each in (original_topics(batch), batch.column(PARTITION), batch.column(OFFSET))
+        )
+        reason = str(error) or type(error).__name__
+        if not self._writer.tolerates:
+            raise UnfitRecordError(topic, partition, offset, reason) from error
+        self._refused.append(
+            {"topic": topic, "partition": partition, "offset": offset, "reason": reason}
+        )
+
+    def _split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, Any]:
+        """The records to write, the columns to write of each, and its directory."""
         layout = self._writer.layout
-        value = batch.schema.field(VALUE)
-        if not pa.types.is_struct(value.type) or value.type.num_fields == 0:
-            if any(each.field for each in layout.levels):
-                raise ValueError(
-                    f"partition.by needs values with fields, and those of topic "
-                    f"{batch.column(TOPIC)[0]} are of type {value.type}: set a converter with "
-                    "schemas"
-                )
-            return _single_column(batch.column(VALUE), value), self._directories(batch, None)
-        columns = batch.column(VALUE).flatten()
-        fields = [value.type.field(index) for index in range(value.type.num_fields)]
-        # metadata of fields is for converters; files have types only
-        schema = pa.schema([pa.field(each.name, each.type) for each in fields])
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-        directories = self._directories(batch, rows)
-        kept = [each.name for each in schema if each.name not in layout.left_out]
-        if not kept:
+        present = pc.is_valid(batch.column(VALUE))
+        if layout.null_fails and present.false_count:
             raise ValueError(
-                f"partition.by names every field of topic {batch.column(TOPIC)[0]}: no field "
-                "is left to write"
+                "it has no value: to skip such records, set behavior.on.null.values=ignore"
             )
-        return rows.select(kept), directories
+        batch = batch.filter(present)
+        value = batch.schema.field(VALUE)
+        wanted = [each for each in layout.levels if each.field]
+        if is_schemaless(value) and wanted:
+            texts, fields = _documents(batch, wanted, layout.left_out)
+            rows, found = _single_column(texts, value), fields
+        elif not pa.types.is_struct(value.type) or value.type.num_fields == 0:
+            if wanted and batch.num_rows:
+                raise ValueError(
+                    f"{wanted[0].setting} needs values with fields, and the value "
+                    f"{shown(batch.column(VALUE)[0])} of topic {batch.column(TOPIC)[0]} is of type "
+                    f"{value.type}: set a converter with schemas, or JSON objects without"
+                )
+            rows, found = _single_column(batch.column(VALUE), value), None
+        else:
+            columns = batch.column(VALUE).flatten()
+            struct = [value.type.field(index) for index in range(value.type.num_fields)]
+            # metadata of fields is for converters; files have types only
+            schema = pa.schema([pa.field(each.name, each.type) for each in struct])
+            found = pa.RecordBatch.from_arrays(columns, schema=schema)
+            kept = [each.name for each in schema if each.name not in layout.left_out]
+            if not kept:
+                raise ValueError(
+                    f"partition.by names every field of topic {batch.column(TOPIC)[0]}: no field "
+                    "is left to write"
+                )
+            rows = found.select(kept)
+        if layout.format == PARQUET:
+            _check_parquet(rows.schema)
+        directories = self._directories(batch, found)
+        if self._writer.written and self._writer.tolerates:
+            new = self._writer.is_new(batch)
+            batch, rows = batch.filter(new), rows.filter(new)
+            directories = None if directories is None else directories.filter(new)
+        return batch, rows, directories
 
     def _directories(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """The directory of each record below the sink's path; None if all are in that path."""
         levels = [each.names(batch, rows) for each in self._writer.layout.levels]
-        return pc.binary_join_element_wise(*levels, "/") if levels else None
+        if not levels:
+            return None
+        found = pc.binary_join_element_wise(*levels, "/")
+        sizes = pc.binary_length(found.cast(pa.binary()))
+        if batch.num_rows and pc.max(sizes).as_py() > _DIRECTORIES_MAX_BYTES:
+            raise ValueError(
+                f"its directory {shown(found[0])} is longer than {_DIRECTORIES_MAX_BYTES} bytes: "
+                "choose fields with shorter values"
+            )
+        return found
 
-    def _write(self, key: tuple[str, str, int], rows: pa.RecordBatch, offsets: Any) -> None:
+    def _write(self, directory: str, rows: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        """Write records of one topic partition to one directory."""
         layout = self._writer.layout
+        topic, partition = original_topics(batch)[0].as_py(), batch.column(PARTITION)[0].as_py()
+        key = (directory, topic, partition)
         at = 0
         while at < rows.num_rows:
             file = self._open.get((*key, rows.schema))
             if file is None:
                 if len(self._open) >= FILES_MAX:
-                    raise ValueError(
+                    raise TooManyFilesError(
                         f"a batch needs more than {FILES_MAX} files: partition.by has too many "
                         "values; choose fields with few, or larger units of time"
                     )
@@ -273,26 +386,43 @@ class _Files:
             count = rows.num_rows - at
             if layout.rows_max:
                 count = min(count, layout.rows_max - file.row_count)
-            file.add(rows.slice(at, count), offsets.slice(at, count))
+            self._add(file, rows.slice(at, count), batch.slice(at, count))
             at += count
             full = layout.rows_max and file.row_count >= layout.rows_max
             if full or (layout.bytes_max and file.size_bytes() >= layout.bytes_max):
                 self._closed.append(self._open.pop((*key, rows.schema)))
                 file.close()
 
+    def _add(self, file: "_RowFile", rows: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        """Add records to a file; those that its format cannot express are refused."""
+        try:
+            file.add(rows, batch.column(OFFSET))
+        except (RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if self._writer.layout.format == PARQUET:
+                raise
+            if rows.num_rows == 1:
+                self._refuse(batch, 0, error)
+                return
+            middle = rows.num_rows // 2
+            self._add(file, rows.slice(0, middle), batch.slice(0, middle))
+            self._add(file, rows.slice(middle), batch.slice(middle))
+
     def close(self) -> list[dict[str, Any]]:
         for file in self._open.values():
-            self._closed.append(file)
-            file.close()
+            if file.row_count:
+                self._closed.append(file)
+                file.close()
+            else:  # all its records were refused
+                file.discard()
         self._open.clear()
-        return [each.described() for each in self._closed]
+        return [*(each.described() for each in self._closed), *self._refused]
 
     def discard(self) -> None:
         for file in (*self._open.values(), *self._closed):
             file.discard()
 
 
-def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, Any, str, str, int]]:
+def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, Any, str]]:
     """The records per topic partition and directory, as slices or row numbers."""
     topics, partitions = original_topics(batch), batch.column(PARTITION)
     keys = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/")
@@ -300,25 +430,81 @@ def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, A
         keys = pc.binary_join_element_wise(keys, directories, "/")
     encoded = keys.dictionary_encode()
 
-    def key_at(row: int) -> tuple[str, str, int]:
-        directory = directories[row].as_py() if directories is not None else ""
-        return directory, topics[row].as_py(), partitions[row].as_py()
+    def directory_at(row: int) -> str:
+        return str(directories[row].as_py()) if directories is not None else ""
 
     if len(encoded.dictionary) == 1:
-        yield (0, batch.num_rows, None, *key_at(0))
+        yield (0, batch.num_rows, None, directory_at(0))
         return
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(indices, kind="stable")
     bounds = np.flatnonzero(np.diff(indices[order])) + 1
     for rows in np.split(order, bounds):
-        yield (0, 0, pa.array(rows), *key_at(int(rows[0])))
+        yield (0, 0, pa.array(rows), directory_at(int(rows[0])))
+
+
+def _documents(
+    batch: pa.RecordBatch, levels: Sequence[Level], left_out: frozenset[str]
+) -> tuple[Any, pa.RecordBatch]:
+    """JSON values without the fields that are left out, and the fields for the levels.
+
+    Raises:
+        ValueError: A value is not an object or lacks a field, or a field has no common type.
+    """
+    texts = batch.column(VALUE)
+    documents = [loads(each) for each in texts.to_pylist()]
+    names = list(dict.fromkeys(each.field or "" for each in levels))
+    columns = []
+    for name in names:
+        values = [_field_of(each, name) for each in documents]
+        try:
+            columns.append(pa.array(values))
+        except OverflowError:
+            columns.append(pa.array([None if each is None else str(each) for each in values]))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise ValueError(f"field {name!r} has the value {shown(values[0])}: {error}") from error
+    if left_out:
+        kept = [
+            dumps({name: value for name, value in each.items() if name not in left_out})
+            for each in documents
+        ]
+        texts = pa.array(kept, pa.string())
+    return texts, pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _field_of(document: Any, name: str) -> Any:
+    """The value of a field of a JSON object, or of a nested field."""
+    if not isinstance(document, dict):
+        raise ValueError(f"its value {shown(document)} is not a JSON object, so it has no {name!r}")
+    if name in document:
+        return document[name]
+    found = document
+    for each in name.split("."):
+        if not isinstance(found, dict) or each not in found:
+            listed = ", ".join(document)[:200] or "none"
+            raise ValueError(f"it has no field {name!r} for its directory; it has {listed}")
+        found = found[each]
+    return found
+
+
+def _check_parquet(schema: pa.Schema) -> None:
+    for each in schema:
+        if _has_empty_struct(each.type):
+            raise ValueError(f"field {each.name!r} has an object without fields: not in Parquet")
+
+
+def _has_empty_struct(kind: pa.DataType) -> bool:
+    fields = [kind.field(index).type for index in range(kind.num_fields)]
+    return (pa.types.is_struct(kind) and not fields) or any(map(_has_empty_struct, fields))
 
 
 def _level_names(by: PartitionBy, values: Any) -> Any:
     if by.unit is not None:
         texts = _time_texts(by, values)
     elif pa.types.is_nested(values.type) or is_binary(values.type):
-        raise ValueError(f"partition.by names {by.field!r}, which is of type {values.type}")
+        first = values.drop_null()
+        value = f" (its value is {shown(first[0])})" if len(first) else ""
+        raise ValueError(f"partition.by names {by.field!r}, which is of type {values.type}{value}")
     else:
         texts = values.cast(pa.string())
     encoded = texts.dictionary_encode()
@@ -342,15 +528,27 @@ def _time_texts(by: PartitionBy, values: Any) -> Any:
     kind = values.type
     if pa.types.is_date(kind):
         values = values.cast(pa.date32()).cast(pa.timestamp("ms"))
-    elif pa.types.is_int64(kind):
+    elif pa.types.is_int64(kind) or pa.types.is_null(kind):
         values = values.cast(pa.timestamp("ms"))
+    elif is_text(kind):
+        try:
+            values = parsed_times(values.cast(pa.string()))
+        except pa.ArrowInvalid as error:
+            raise _no_time(by, values) from error
     elif not pa.types.is_timestamp(kind):
-        raise ValueError(
-            f"partition.by needs a time in {by.field!r}, which is of type {kind}: convert it with "
-            "TimestampConverter"
-        )
+        raise _no_time(by, values)
+    check_years(values, by.field or "the record's timestamp")
     texts = iso_texts(values)
     return pc.utf8_slice_codeunits(texts, 0, _TIME_CHARS[by.unit])
+
+
+def _no_time(by: PartitionBy, values: Any) -> ValueError:
+    present = values.drop_null()
+    value = shown(present[0]) if len(present) else "null"
+    return ValueError(
+        f"partition.by needs a time in {by.field!r}, which is of type {values.type} and has the "
+        f"value {value}: convert it with TimestampConverter"
+    )
 
 
 class _Kept:
