@@ -1,6 +1,8 @@
 """Directory layouts and settings of Confluent's S3 sink."""
 
-from datetime import UTC, date, datetime
+import random
+import zoneinfo
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from drover.connectors.files.levels import (
     TopicLevel,
     strftime_of,
 )
-from drover.connectors.files.row_files import RowFileWriter
+from drover.connectors.files.row_files import PartitionBy, RowFileWriter
 from drover.connectors.files.s3_sink import S3Sink, S3SinkTask
 from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 
@@ -175,3 +177,100 @@ def test_a_record_without_a_value_is_told() -> None:
         list(writer([empty]))
     # a batch that was written before leaves no rows, so no value can be missing
     assert list(RowFileWriter(None, layout, (("orders", 3, 2),))([rows])) == []  # type: ignore[arg-type]
+
+
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "America/Sao_Paulo",
+    "Asia/Beirut",
+    "Pacific/Apia",
+]
+HOUR_MS = 3_600_000
+
+
+def confluent_bucket(ms: int, duration_ms: int, zone: str) -> str:
+    """TimeBasedPartitioner.getPartition: to local time, round down, and back."""
+    own = zoneinfo.ZoneInfo(zone)
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    local = (epoch + timedelta(milliseconds=ms)).astimezone(own).replace(tzinfo=None)
+    step = timedelta(milliseconds=duration_ms)
+    naive = datetime(1970, 1, 1)
+    start = naive + (local - naive) // step * step
+    moment = start.replace(tzinfo=own).astimezone(UTC).astimezone(own)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("duration_ms", [7 * 60_000, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS])
+def test_times_are_rounded_in_local_time(zone: str, duration_ms: int) -> None:
+    chance = random.Random(1)
+    # around the changes of these zones, and anywhere from 1905 to 2123
+    changes = ["2024-03-31", "2024-10-27", "2024-03-10", "2024-11-03", "2024-04-07", "2024-10-06"]
+    changes += ["2018-11-04", "2018-02-18", "2011-12-30", "1969-12-31"]
+    days = [datetime.fromisoformat(f"{each}T00:00Z") for each in changes]
+    moments = [
+        int(day.timestamp()) * 1000 + chance.randrange(-36 * HOUR_MS, 60 * HOUR_MS)
+        for day in days
+        for _ in range(40)
+    ]
+    moments += [chance.randrange(-2_050_000_000_000, 4_840_000_000_000) for _ in range(200)]
+    level = TimeLevels("%Y-%m-%d %H:%M:%S", zone, field="at", duration_ms=duration_ms)
+    assert names(level, at=moments) == [confluent_bucket(n, duration_ms, zone) for n in moments]
+
+
+@pytest.mark.parametrize(
+    ("moment", "zone", "duration_ms", "directory"),
+    [
+        ("2024-05-01T04:30Z", "America/New_York", 24 * HOUR_MS, "2024-05-01 00"),
+        ("2024-05-01T22:30Z", "Europe/Berlin", 24 * HOUR_MS, "2024-05-02 00"),
+        ("2024-05-01T04:45Z", "Asia/Kolkata", HOUR_MS, "2024-05-01 10"),
+        ("1969-12-31T23:30Z", "UTC", HOUR_MS, "1969-12-31 23"),
+        ("2024-10-27T00:30Z", "Europe/Berlin", HOUR_MS, "2024-10-27 02"),
+        ("2024-10-27T01:30Z", "Europe/Berlin", HOUR_MS, "2024-10-27 02"),
+        ("1969-12-31T23:59:59.999999Z", "UTC", 0, "1969-12-31 23"),
+    ],
+)
+def test_a_time_is_in_the_directory_of_its_zone(
+    moment: str, zone: str, duration_ms: int, directory: str
+) -> None:
+    level = TimeLevels("%Y-%m-%d %H", zone, field="at", duration_ms=duration_ms)
+    assert names(level, at=[moment]) == [directory]
+    assert names(level, at=[datetime.fromisoformat(moment)]) == [directory]
+
+
+def test_texts_of_times_have_any_precision_and_any_zone_in_one_batch() -> None:
+    texts = [
+        "2024-10-27T01:30:00.123456+00:00",
+        "2024-10-27T01:30:00.123456789Z",
+        "2024-10-27T01:30:00.1234567890123+02:00",
+        "2024-10-27 01:30:00",
+        "2024-10-27T01:30:00.5",
+        "2024-10-27",
+        "2024-10-27T01:30-0330",
+        "2024-10-27T01+05",
+        "9999-12-31T23:59:59.999999999Z",
+        "0001-01-01T00:00:00Z",
+    ]
+    assert names(TimeLevels("%Y-%m-%d %H:%M:%S", "UTC", field="at"), at=texts) == [
+        "2024-10-27 01:30:00",
+        "2024-10-27 01:30:00",
+        "2024-10-26 23:30:00",
+        "2024-10-27 01:30:00",
+        "2024-10-27 01:30:00",
+        "2024-10-27 00:00:00",
+        "2024-10-27 05:00:00",
+        "2024-10-26 20:00:00",
+        "9999-12-31 23:59:59",
+        "0001-01-01 00:00:00",
+    ]
+
+
+@pytest.mark.parametrize("moment", [1_714_537_800_000_000_000, -(2**62), "garbage", "2024-02-30"])
+def test_a_time_without_a_directory_is_told(moment: Any) -> None:
+    for level in (TimeLevels("%Y", "UTC", field="at"), PartitionBy("at", "year")):
+        with pytest.raises(ValueError, match=r"ISO 8601|in the years|needs a time"):
+            names(level, at=[moment])

@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 
 from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
 from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of, shown
-from drover.connectors.files.times import check_years, floored, floored_ms, parsed_times
+from drover.connectors.files.times import (
+    check_years,
+    floored,
+    floored_ms,
+    local_ms,
+    parsed_times,
+)
 
 #: Pattern letters of path.format, and their strftime codes.
 _LETTERS = {
@@ -84,25 +90,9 @@ class TimeLevels:
             _check_present(self, values)
             moments = self._millis(values)
         check_years(moments.cast(pa.timestamp("ms")), self.field or "the record's timestamp")
-        if self.duration_ms:
-            moments = self._rounded(moments)
-        seconds = floored(moments, 1000).cast(pa.timestamp("s", self.timezone))
+        local = local_ms(moments, self.timezone, rounded_to_ms=self.duration_ms)
+        seconds = floored(local, 1000).cast(pa.timestamp("s"))
         return pc.strftime(seconds, format=self.format).fill_null(NULL_DIRECTORY)
-
-    def _rounded(self, moments: Any) -> Any:
-        """The moments, rounded down in local time.
-
-        A local time that a zone skips has the offset that the zone has before; in a repeated hour
-        the first one is meant.
-        """
-        local = pc.local_timestamp(moments.cast(pa.timestamp("ms", self.timezone)))
-        starts = floored(local.cast(pa.int64()), self.duration_ms)
-        starts = pc.multiply(starts, self.duration_ms).cast(pa.timestamp("ms"))
-        near = pc.assume_timezone(
-            starts, self.timezone, ambiguous="earliest", nonexistent="earliest"
-        )
-        offsets = pc.subtract(pc.local_timestamp(near).cast(pa.int64()), near.cast(pa.int64()))
-        return pc.subtract(starts.cast(pa.int64()), offsets)
 
     def _millis(self, values: Any) -> Any:
         kind = values.type
