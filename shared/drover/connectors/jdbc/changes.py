@@ -165,7 +165,9 @@ def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Chan
             return None
         return Change(_key(settings, place, key, value), None)
     if not isinstance(value, dict):
-        raise UnwritableRecordError("it has no fields: set a converter with a schema")
+        raise UnwritableRecordError(
+            f"it has no fields: its value is {repr(value)[:80]}; set a converter with a schema"
+        )
     own = _key(settings, place, key, value)
     fields = settings.fields
     row = {name: each for name, each in value.items() if fields is None or name in fields}
