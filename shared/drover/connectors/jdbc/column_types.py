@@ -55,7 +55,7 @@ def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
 
 
 def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
-    """The parameters of a statement for rows with the same fields.
+    """The parameters of a statement for rows with the same fields; with a ``prefix`` to find rows.
 
     Raises:
         UnwritableRecordError: A text does not fit its column.
@@ -63,7 +63,8 @@ def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
     names = list(rows[0]) if rows else []
     if not names:
         return [{} for _ in rows]
-    columns = [_stored(table, name, [row[name] for row in rows]) for name in names]
+    finds = bool(prefix)
+    columns = [_stored(table, name, [row[name] for row in rows], finds=finds) for name in names]
     keys = [f"{prefix}{name}" for name in names]
     return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
@@ -87,10 +88,14 @@ def compact_json(value: Any) -> str:
     return value_text(value, PLAIN_FOR_DATABASES)
 
 
-def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
-    """Values of a field in the form for their column."""
+def _stored(table: "sa.Table", name: str, values: list[Any], *, finds: bool) -> list[Any]:
+    """Values of a field in the form for their column; ``finds`` for values to compare it with."""
     kind = table.c[name].type
-    change = _change_for(kind)
+    change: Callable[[Any], Any] | None
+    if finds and isinstance(kind, sa.Integer):  # for MySQL the text '5 apples' is equal to 5
+        change = partial(_read, int)
+    else:
+        change = _change_for(kind)
     if change is None:
         return values
     try:
@@ -129,7 +134,15 @@ def _read(of_text: Callable[[str], Any], value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    return compact_json(value) if isinstance(value, dict | list) else value
+    match value:
+        case dict() | list():
+            return compact_json(value)
+        case bool():
+            return value
+        case int() | Decimal():  # MySQL would compare texts with it as numbers: '5 apples' = 5
+            return format(value, "f") if isinstance(value, Decimal) else str(value)
+        case _:
+            return value
 
 
 def _moment(kind: "sa.DateTime", value: Any) -> Any:

@@ -88,6 +88,7 @@ _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 #: PostgreSQL errors about the values of a row, besides data and integrity errors: a duplicate key,
 #: a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
+_MYSQL_DUPLICATE_KEY = 1062
 #: MySQL errors for a full disk or table.
 _MYSQL_NO_ROOM = frozenset({1021, 1114})
 #: Patterns for values in server messages.
@@ -358,6 +359,11 @@ def savepoint(connection: "sa.Connection") -> Iterator[None]:
 def sqlstate_of(error: "sa.exc.DBAPIError") -> str | None:
     """PostgreSQL's error code."""
     return getattr(error.orig, "sqlstate", None)
+
+
+def is_duplicate_key(error: "sa.exc.DBAPIError") -> bool:
+    """Whether MySQL refused a row because of a unique key."""
+    return _number(error) == _MYSQL_DUPLICATE_KEY
 
 
 def is_of_a_row(error: "sa.exc.StatementError") -> bool:

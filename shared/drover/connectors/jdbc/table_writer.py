@@ -34,8 +34,7 @@ from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import (
     MYSQL,
     Tables,
-    has_unique_key,
-    no_unique_key,
+    is_only_mysql_key,
     write_rows,
 )
 from drover.connectors.jdbc.write_settings import UPSERT, WriteSettings
@@ -160,8 +159,8 @@ class _Writing:
         self._thread = thread
         self._chunks: deque[_Chunk] = deque()
         self._bulk: dict[str, BulkTable] = {}
-        #: Tables with upserts, and the key columns used.
-        self._upserted: set[tuple[str, tuple[str, ...]]] = set()
+        #: By table and key columns: whether MySQL's table has no other unique key.
+        self._only_keys: dict[tuple[str, tuple[str, ...]], bool] = {}
         name = self._settings.ledger
         self._ledger = (
             Ledger(connection, name, writer.connector, writer.claim, writer.output_ids)
@@ -201,20 +200,9 @@ class _Writing:
             self._write(chunk.table, chunk.batch, chunk.made.result)
 
     def end(self) -> None:
-        """Write the remaining chunks and the offsets.
-
-        Raises:
-            DatabaseError: A table has lost its key.
-        """
+        """Write the remaining chunks and the offsets."""
         while self._chunks:
             self.write_next()
-        if self._upserted:
-            # without a unique key MySQL would insert silently; the transaction keeps the table
-            # unchanged
-            inspector = sa.inspect(self._connection)
-            for table, keys in sorted(self._upserted):
-                if not has_unique_key(inspector, table, keys):
-                    raise no_unique_key(table, keys)
         if self._ledger is not None:
             self._ledger.save()
 
@@ -234,6 +222,7 @@ class _Writing:
             if not is_of_a_row(error):
                 raise
             reason = f"table {table!r}: {reason_of(error)}"
+            self._only_keys.clear()  # the rollback has unlocked the tables' definitions
         else:
             if count is None:
                 self._write_halves(table, batch)
@@ -270,10 +259,24 @@ class _Writing:
                 return None
             self._require_packet(made)
         if made:
-            write_rows(self._connection, self._tables.table(name), self._settings, made)
-            if self._settings.insert_mode == UPSERT and self._connection.dialect.name in MYSQL:
-                self._upserted |= {(name, tuple(each.key)) for each in made if each.row}
+            table, keys = self._tables.table(name), {tuple(each.key) for each in made if each.row}
+            only = all([self._is_only_key(name, each) for each in keys])
+            write_rows(self._connection, table, self._settings, made, is_only_key=only)
         return len(made)
+
+    def _is_only_key(self, name: str, keys: tuple[str, ...]) -> bool:
+        """Whether an upsert can find only the row of its key.
+
+        Raises:
+            DatabaseError: The table has no unique key on these columns.
+        """
+        if self._settings.insert_mode != UPSERT or self._connection.dialect.name not in MYSQL:
+            return True  # the statement names the key
+        found = self._only_keys.get((name, keys))
+        if found is None:
+            found = is_only_mysql_key(self._connection, self._tables.table(name), keys)
+            self._only_keys[name, keys] = found
+        return found
 
     @cached_property
     def _packet_bytes(self) -> int:
@@ -343,7 +346,7 @@ def _refusal(place: Place, reason: str) -> dict[str, Any]:
 
 
 def _set_up(connection: "sa.Connection", settings: WriteSettings) -> None:
-    """Use UTC for times without a zone, and limit waits for locks."""
+    """Use UTC for times without a zone, limit waits for locks, and refuse values that do not fit."""
     timeout_ms = settings.lock_timeout_ms
     match connection.dialect.name:
         case "postgresql":
@@ -353,7 +356,9 @@ def _set_up(connection: "sa.Connection", settings: WriteSettings) -> None:
             seconds = max(1, timeout_ms // 1_000)
             connection.exec_driver_sql(
                 f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {seconds},"
-                f" lock_wait_timeout = {seconds}"
+                f" lock_wait_timeout = {seconds},"
+                # otherwise the server may cut a value to what its column can hold
+                " sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')"
             )
         case _:
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {timeout_ms}")

@@ -10,8 +10,9 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from drover.connector.records import KEY, TOPIC, VALUE, is_schemaless
 from drover.connectors.jdbc.changes import Change
-from drover.connectors.jdbc.column_types import bound, parameter, sql_type
-from drover.connectors.jdbc.database import DatabaseError
+from drover.connectors.jdbc.column_types import Row, bound, parameter, sql_type
+from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, savepoint
+from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -19,11 +20,19 @@ from drover.connectors.jdbc.write_settings import (
     RECORD_KEY,
     RECORD_VALUE,
     UPDATE,
+    UPSERT,
     WriteSettings,
     split_name,
 )
 
 MYSQL = ("mysql", "mariadb")
+#: For fewer rows a plain INSERT is not tried.
+_TRIED_ROWS = 100
+#: A part of a column (sub_part) or an expression (column_name is null) identifies no row.
+_MYSQL_UNIQUE_KEYS = """
+SELECT index_name, CASE WHEN sub_part IS NULL THEN column_name END FROM information_schema.statistics
+WHERE table_schema = coalesce(:schema, database()) AND table_name = :name AND non_unique = 0
+"""
 
 
 class Tables:
@@ -139,9 +148,39 @@ def has_unique_key(inspector: "sa.Inspector", name: str, columns: Collection[str
     primary = inspector.get_pk_constraint(own, schema)
     found: list[set[Any]] = [set(primary.get("constrained_columns") or ())]
     found += [set(each["column_names"]) for each in inspector.get_unique_constraints(own, schema)]
-    indexes = inspector.get_indexes(own, schema)
-    found += [set(each["column_names"]) for each in indexes if each.get("unique")]
+    indexes = [each for each in inspector.get_indexes(own, schema) if each.get("unique")]
+    partial = {each["name"] for each in indexes if _is_partial(each)}
+    found += [set(each["column_names"]) for each in indexes if each["name"] not in partial]
     return set(columns) in found
+
+
+def _is_partial(index: Mapping[str, Any]) -> bool:
+    """Whether a unique index allows equal values: it has some of the rows, or of the characters."""
+    options = index.get("dialect_options") or {}
+    return any(options.get(each) for each in ("postgresql_where", "sqlite_where", "mysql_length"))
+
+
+def is_only_mysql_key(
+    connection: "sa.Connection", table: "sa.Table", columns: Collection[str]
+) -> bool:
+    """Whether a unique key on these columns is the only unique key of a table of MySQL.
+
+    The table's definition cannot change from here to the end of the transaction.
+
+    Raises:
+        DatabaseError: There is no such key.
+    """
+    # the first statement on a table locks its definition
+    connection.execute(sa.select(sa.literal(1)).select_from(table).where(sa.false()))
+    rows = connection.execute(
+        sa.text(_MYSQL_UNIQUE_KEYS), {"schema": table.schema, "name": table.name}
+    )
+    keys: dict[str, set[str | None]] = {}
+    for name, column in rows:
+        keys.setdefault(name, set()).add(column)
+    if set(columns) not in keys.values():
+        raise no_unique_key(table.name, columns)
+    return len(keys) == 1
 
 
 def no_unique_key(name: str, columns: Collection[str]) -> DatabaseError:
@@ -171,9 +210,14 @@ def write_rows(
     table: "sa.Table",
     settings: WriteSettings,
     changes: Sequence[Change],
+    *,
+    is_only_key: bool = True,
 ) -> None:
     """Write changes to their table, in order; consecutive changes of the same form share a
     statement.
+
+    ``is_only_key`` is as from ``is_only_mysql_key``. With further unique keys MySQL's upsert would
+    change whichever row has an equal value in any of them.
 
     Raises:
         DatabaseError: The table lacks a column.
@@ -186,17 +230,56 @@ def write_rows(
             of_key = _found_by(table, keys)
             values = bound(table, [each.key for each in rows], "key_")
             connection.execute(table.delete().where(*of_key), values)
+        elif settings.insert_mode == UPSERT and not is_only_key:
+            _upsert_by_key(connection, table, shape, keys, rows)
         elif settings.insert_mode != UPDATE:
             statement = _insert(connection.dialect.name, table, settings, shape, keys)
             connection.execute(statement, bound(table, [each.row or {} for each in rows], ""))
         elif len(shape) > len(keys):
-            values = bound(table, [each.key for each in rows], "key_")
-            # parameters named like columns would be set, including key columns
-            names = [name for name in shape if name not in keys]
-            others = [{name: (each.row or {})[name] for name in names} for each in rows]
-            for value, other in zip(values, bound(table, others, ""), strict=True):
-                value.update(other)
-            connection.execute(_update(table, shape, keys), values)
+            connection.execute(_update(table, shape, keys), _found_rows(table, shape, keys, rows))
+
+
+def _found_rows(
+    table: "sa.Table", shape: Sequence[str], keys: Sequence[str], rows: Sequence[Change]
+) -> list[Row]:
+    """The parameters of an UPDATE of the rows of these keys."""
+    values = bound(table, [each.key for each in rows], "key_")
+    # parameters named like columns would be set, including key columns
+    names = [name for name in shape if name not in keys]
+    others = [{name: (each.row or {})[name] for name in names} for each in rows]
+    for value, other in zip(values, bound(table, others, ""), strict=True):
+        value.update(other)
+    return values
+
+
+def _upsert_by_key(
+    connection: "sa.Connection",
+    table: "sa.Table",
+    shape: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[Change],
+) -> None:
+    """Update the row of each key, or insert it: an equal value in another unique key is an error
+    then.
+    """
+    insert = table.insert().values({name: parameter(table, name, name) for name in shape})
+    values = bound(table, [each.row or {} for each in rows], "")
+    known_as = (str(connection.engine.url), table.fullname)
+    if len(rows) >= _TRIED_ROWS and NEW_ROWS.may_be(known_as):
+        try:
+            with savepoint(connection):
+                connection.execute(insert, values)
+        except sa.exc.DBAPIError as error:
+            if not is_duplicate_key(error):
+                raise
+            NEW_ROWS.were_there(known_as)
+        else:
+            return
+    update = _update(table, shape, keys)
+    for found, value in zip(_found_rows(table, shape, keys, rows), values, strict=True):
+        # an unchanged row counts as well
+        if not connection.execute(update, found).rowcount:
+            connection.execute(insert, value)
 
 
 def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
@@ -219,7 +302,9 @@ def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[
 def _update(table: "sa.Table", names: Sequence[str], keys: Sequence[str]) -> Any:
     of_key = _found_by(table, keys)
     values = {name: parameter(table, name, name) for name in names if name not in keys}
-    return table.update().where(*of_key).values(values)
+    statement = table.update().where(*of_key)
+    # a row of key columns alone stays as it is
+    return statement.values(values or {table.c[name]: table.c[name] for name in keys})
 
 
 def _insert(
@@ -240,6 +325,8 @@ def _insert(
         return insert.on_duplicate_key_update({each: insert.inserted[each] for each in changed})
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
     statement: Any = make(table).values(values)
+    if dialect == "sqlite":  # a constraint may say ON CONFLICT REPLACE
+        statement = statement.prefix_with("OR ABORT")
     if not others:
         return statement.on_conflict_do_nothing(index_elements=list(keys))
     return statement.on_conflict_do_update(
