@@ -91,11 +91,9 @@ def compact_json(value: Any) -> str:
 def _stored(table: "sa.Table", name: str, values: list[Any], *, finds: bool) -> list[Any]:
     """Values of a field in the form for their column; ``finds`` for values to compare it with."""
     kind = table.c[name].type
-    change: Callable[[Any], Any] | None
-    if finds and isinstance(kind, sa.Integer):  # for MySQL the text '5 apples' is equal to 5
-        change = partial(_read, int)
-    else:
-        change = _change_for(kind)
+    # for MySQL the text '5 apples' is equal to 5
+    is_number = finds and isinstance(kind, sa.Integer)
+    change = partial(_read, int) if is_number else _change_for(kind)
     if change is None:
         return values
     try:

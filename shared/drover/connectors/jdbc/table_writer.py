@@ -260,7 +260,7 @@ class _Writing:
             self._require_packet(made)
         if made:
             table, keys = self._tables.table(name), {tuple(each.key) for each in made if each.row}
-            only = all([self._is_only_key(name, each) for each in keys])
+            only = {self._is_only_key(name, each) for each in keys} <= {True}
             write_rows(self._connection, table, self._settings, made, is_only_key=only)
         return len(made)
 
@@ -346,7 +346,7 @@ def _refusal(place: Place, reason: str) -> dict[str, Any]:
 
 
 def _set_up(connection: "sa.Connection", settings: WriteSettings) -> None:
-    """Use UTC for times without a zone, limit waits for locks, and refuse values that do not fit."""
+    """Use UTC for times without a zone, limit waits for locks, and refuse unfit values."""
     timeout_ms = settings.lock_timeout_ms
     match connection.dialect.name:
         case "postgresql":

@@ -30,7 +30,8 @@ MYSQL = ("mysql", "mariadb")
 _TRIED_ROWS = 100
 #: A part of a column (sub_part) or an expression (column_name is null) identifies no row.
 _MYSQL_UNIQUE_KEYS = """
-SELECT index_name, CASE WHEN sub_part IS NULL THEN column_name END FROM information_schema.statistics
+SELECT index_name, CASE WHEN sub_part IS NULL THEN column_name END
+FROM information_schema.statistics
 WHERE table_schema = coalesce(:schema, database()) AND table_name = :name AND non_unique = 0
 """
 
