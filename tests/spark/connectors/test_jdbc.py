@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from drover.connector import RetriableError
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.preview import preview
 from tests.databases.conftest import Sqlite
 from tests.spark.pipeline import Pipeline
 from tests.support.mariadb import MariaDb
@@ -162,6 +165,29 @@ def test_a_large_table_comes_in_batches_as_it_was_at_one_moment(
     receipts += [source.step() for _ in range(5)]
     assert [each and each.record_count for each in receipts] == [300, 300, 300, 100, 1, None]
     assert pipeline.store.end_offsets("db-a") == {0: 1_000}
+    assert postgres.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    ) == [(0,)]
+
+
+@pytest.mark.parametrize("kind", ["", " PARTITION BY RANGE (id)"])
+def test_a_whole_table_is_previewed(pipeline: Pipeline, postgres: Postgres, kind: str) -> None:
+    postgres.execute(f"CREATE TABLE a (id INTEGER, name TEXT){kind}")
+    if kind:
+        postgres.execute("CREATE TABLE a1 PARTITION OF a FOR VALUES FROM (0) TO (100)")
+    postgres.execute("INSERT INTO a SELECT n, 'x' FROM generate_series(1, 10) n")
+    config = {
+        "name": "db",
+        "connector.class": "JdbcSource",
+        **postgres.settings,
+        "mode": "bulk",
+        "topic.prefix": "db-",
+    }
+    tools: Any = SimpleNamespace(spark=pipeline.spark)
+    found = preview(PluginRegistry(), tools, config, 3, dead_letters=False, wait=float)
+    assert [json.loads(row.records[0].value) for row in found.rows] == [
+        {"id": number, "name": "x"} for number in (1, 2, 3)
+    ]
     assert postgres.rows(
         "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
     ) == [(0,)]

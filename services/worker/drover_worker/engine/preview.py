@@ -5,6 +5,7 @@ The records are few, so they pass through the steps on the driver, one at a time
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -75,12 +76,24 @@ def preview(
         batches = _topic_records(tools, parsed, row_count, answer.notes.append)
     else:
         assert issubclass(connector_class, SourceConnector)
-        batch, layout_route = _poll(connector_class, config, task, tools, wait)
-        if batch is None:
-            answer.notes.append("the source has no records now")
-            answer.steps.extend((READ, WRITE))
-            return answer
-        route, batches = layout_route, _source_rows(batch)
+        with _polled(connector_class, config, task, tools, wait) as (batch, route):
+            if batch is None:
+                answer.notes.append("the source has no records now")
+                answer.steps.extend((READ, WRITE))
+            else:
+                _show(answer, route, _source_rows(batch), row_count)
+        return answer
+    _show(answer, route, batches, row_count)
+    return answer
+
+
+def _show(
+    answer: preview_pb2.Preview,
+    route: Route,
+    batches: Iterable[pa.RecordBatch],
+    row_count: int,
+) -> None:
+    """Add the first records and their way through the steps to ``answer``."""
     answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
     schemas = _SeenSchemas()
     started_s = time.monotonic()
@@ -92,17 +105,19 @@ def preview(
     answer.schemas.extend(schemas.in_order(answer.steps[:-1]))
     if not answer.rows and not answer.notes:
         answer.notes.append("there are no records to read now")
-    return answer
 
 
-def _poll(
+@contextmanager
+def _polled(
     connector_class: type[SourceConnector],
     config: Mapping[str, str],
     task: TaskId,
     tools: TaskTools,
     wait: Callable[[float], object],
-) -> "tuple[DataFrame | ArrowRows | None, Route]":
-    """The rows of the first batch of the first task, from the start of the source."""
+) -> "Iterator[tuple[DataFrame | ArrowRows | None, Route]]":
+    """The rows of the first batch of the first task, from the start of the source; the task is
+    stopped after the block, because reading may need its session.
+    """
     if connector_class.poll_has_effects:
         raise PreviewRefusedError(
             f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
@@ -111,7 +126,8 @@ def _poll(
     merged = task_config(connector_class, config, own or {})
     path = RecordPath(connector_class, merged, task, tools.spark)
     if own is None:
-        return None, path.source_route(None)
+        yield None, path.source_route(None)
+        return
     instance = connector_class.task_class()
     try:
         instance.start(
@@ -120,9 +136,10 @@ def _poll(
         for _ in range(_POLLS_MAX):
             batch = instance.poll()
             if batch is not None:
-                return path.rows_of(batch), path.source_route(batch)
+                yield path.rows_of(batch), path.source_route(batch)
+                return
             wait(_POLL_PAUSE_S)
-        return None, path.source_route(None)
+        yield None, path.source_route(None)
     finally:
         instance.stop()
 
