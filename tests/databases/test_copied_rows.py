@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drover.connectors.jdbc.catalogue import reflected
-from drover.connectors.jdbc.columns import Column, ColumnError
+from drover.connectors.jdbc.columns import Column
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.reading import RowsBetween, TableSource, session
+from drover.connectors.jdbc.reflection import reflected
 from drover.connectors.postgres.copied import copied
 from tests.support.postgres import Postgres
 
@@ -38,6 +38,9 @@ CASES: list[tuple[str, list[str], list[Any] | None]] = [
     ("numeric", ["1e30", "0.10", "'NaN'", "'Infinity'"],
      ["1" + "0" * 30, "0.10", "NaN", "Infinity"]),
     ("money", ["12.5"], ["$12.50"]),
+    ("oid", ["4294967295"], [2**32 - 1]),
+    ("bit varying(5)", ["B'101'"], ["101"]),
+    ("point", ["'(1,2)'"], ["(1,2)"]),
     ("text", ["''", "'NULL'", "'\\N'", r"'\.'", "E'a\\r\\n\"b\",c\\t'", "'é😀'", f"'{LONG}'"],
      ["", "NULL", "\\N", "\\.", 'a\r\n"b",c\t', "é😀", LONG]),
     ("varchar(5)", ["'ab'", "' '"], ["ab", " "]),
@@ -149,25 +152,40 @@ def test_every_type_is_the_same_in_both_ways(types: Postgres) -> None:
         assert wanted is None or found[: len(values)] == wanted, kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("numeric(5, 2)", "'NaN'"),
-        ("timestamp", "'infinity'"),
-        ("timestamptz", "'10000-01-01'"),
-        ("date", "'0044-03-15 BC'"),
-        ("time", "'24:00'"),
-        ("integer[]", "'{{1,2},{3,4}}'"),
-    ],
-)
-def test_what_has_no_place_is_told_with_its_column(
-    postgres: Postgres, kind: str, value: str
-) -> None:
+def test_a_domain_has_the_type_below_it(postgres: Postgres) -> None:
     postgres.execute(
-        f'CREATE TABLE t (n integer, "The one" {kind})', f"INSERT INTO t VALUES (1, {value})"
+        "CREATE DOMAIN price AS numeric(12, 2)",
+        "CREATE DOMAIN dear_price AS price CHECK (VALUE > 10)",
+        "CREATE DOMAIN prices AS numeric(5, 1)[]",
+        "CREATE DOMAIN short AS varchar(3)",
+        "CREATE DOMAIN moment AS timestamptz(3)",
+        "CREATE TYPE pair AS (a integer, b text)",
+        "CREATE DOMAIN checked_pair AS pair",
+        "CREATE TABLE t (a price, b dear_price, c prices, d price[], e short, f moment, g integer,"
+        " h checked_pair, i numeric(4, 1), j dear_price[])",
+        "INSERT INTO t VALUES (12.5, 12.5, '{1.5,NULL}', '{1.5,NULL}', 'a',"
+        " '2026-01-02 03:04:05.006+00', 7, '(1,x)', 1.5, '{12.5}')",
     )
-    with pytest.raises(ColumnError, match=r"column 'The one' .* does not"):
-        next(both(postgres, "t"))
+    address = address_of(postgres)
+    with address.connected() as connection:
+        source = TableSource("t", None, reflected(connection, "t", None, "none"))
+    rows = RowsBetween(address, source, source.rows(source.relation("postgresql")))
+    (batch,) = rows.read()
+    assert batch.to_pylist() == [
+        {
+            "a": Decimal("12.50"),
+            "b": Decimal("12.50"),
+            "c": [Decimal("1.5"), None],
+            "d": [Decimal("1.50"), None],
+            "e": "a",
+            "f": datetime(2026, 1, 2, 3, 4, 5, 6_000, tzinfo=UTC),
+            "g": 7,
+            "h": "(1,x)",
+            "i": Decimal("1.5"),
+            "j": [Decimal("12.50")],
+        }
+    ]
+    assert batch.schema.field("a").type == pa.decimal128(12, 2)
 
 
 @settings(

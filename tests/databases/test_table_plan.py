@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from drover.connector import RetriableError
-from drover.connectors.jdbc.catalogue import reflected
 from drover.connectors.jdbc.database import (
     DatabaseAddress,
     DatabaseError,
@@ -17,6 +16,7 @@ from drover.connectors.jdbc.database import (
     translated_errors,
 )
 from drover.connectors.jdbc.reading import TableSource, session
+from drover.connectors.jdbc.reflection import reflected
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIMESTAMP
 from drover.connectors.jdbc.table_plan import TablePlanner, even_ranges
 from tests.databases.conftest import Database, every_database

@@ -10,6 +10,7 @@ import pytest
 from drover.connector import RetriableError
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
+from drover.pipeline.failures import RecordFailedError
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.preview import preview
 from tests.databases.conftest import Sqlite
@@ -191,6 +192,29 @@ def test_a_whole_table_is_previewed(pipeline: Pipeline, postgres: Postgres, kind
     assert postgres.rows(
         "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
     ) == [(0,)]
+
+
+def test_a_value_without_a_place_is_an_error_of_its_row(
+    pipeline: Pipeline, postgres: Postgres, tmp_path: Path
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, n NUMERIC(10, 2))",
+        "INSERT INTO a VALUES (1, 1), (2, 'NaN'), (3, 3)",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "db-",
+        "key": "id",
+    }
+    with pytest.raises(RecordFailedError, match="record a with id=2 failed .* 'n' has 'NaN'"):
+        pipeline.start_source(JdbcSource, raw).run_until_idle()
+    tolerant = {**raw, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+    pipeline.start_source(JdbcSource, tolerant).run_until_idle()
+    assert [each["id"] for each in records_of(pipeline, "db-a", tmp_path / "out")] == [1, 3]
+    assert pipeline.store.end_offsets("bad") == {0: 1}
 
 
 def test_a_row_of_many_megabytes_arrives(pipeline: Pipeline, postgres: Postgres) -> None:

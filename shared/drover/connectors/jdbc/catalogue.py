@@ -2,7 +2,7 @@
 
 import json
 import zoneinfo
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,23 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from drover.connector import Violation, compiled_pattern
-from drover.connectors.jdbc.columns import Column
-from drover.connectors.jdbc.database import USER, DatabaseError, reason_of
-from drover.connectors.jdbc.reading import TableSource, run_verbatim
+from drover.connectors.jdbc.columns import Column, ColumnSettings
+from drover.connectors.jdbc.database import (
+    USER,
+    DatabaseError,
+    address_of,
+    reason_of,
+    run_verbatim,
+)
+from drover.connectors.jdbc.reading import TableSource
+from drover.connectors.jdbc.reflection import (
+    MYSQL,
+    columns_of,
+    described_columns,
+    primary_key_of,
+    query_columns,
+    reflected,
+)
 from drover.connectors.jdbc.source_settings import (
     BOTH,
     BULK,
@@ -30,13 +44,11 @@ from drover.connectors.jdbc.source_settings import (
     TASK_TABLES,
     TIMESTAMP,
     TIMESTAMP_COLUMN,
+    TINYINT1_MAPPING,
     VALIDATE_NON_NULL,
     TableName,
 )
 
-#: The name of a query while its columns are reflected.
-_QUERY_NAME = "drover_query"
-_MYSQL = ("mysql", "mariadb")
 _LOCK_WAIT_S = 3
 _READABLE = """
 SELECT coalesce(bool_and(has_column_privilege(attrelid, attnum, 'SELECT')), true)
@@ -60,6 +72,9 @@ SELECT avg_row_length FROM information_schema.tables
 WHERE table_schema = coalesce(%(schema)s, database()) AND table_name = %(name)s
 """,
 }
+
+
+__all__ = ["reflected", "server_faults", "sources_of", "wanted_tables"]
 
 
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
@@ -109,10 +124,9 @@ def sources_of(connection: "sa.Connection", config: Mapping[str, Any]) -> list[T
 def _table_source(
     connection: "sa.Connection", config: Mapping[str, Any], name: str, schema: str | None
 ) -> TableSource:
-    inspector = sa.inspect(connection)
     shown = f"{schema}.{name}" if schema else name
     try:
-        found = inspector.get_columns(name, schema)
+        found = described_columns(connection, name, schema)
     except sa.exc.NoSuchTableError:
         raise DatabaseError(
             f"table {shown!r} does not exist any longer: the connector continues without it "
@@ -124,20 +138,19 @@ def _table_source(
     ]
     if faults:
         raise DatabaseError("; ".join(faults))
-    columns = _columns(connection, found, config[NUMERIC_MAPPING])
+    columns = columns_of(connection, found, _column_settings(config), name, schema)
+    keys = primary_key_of(connection, name, schema)
+    types = {each.name: each.arrow_type for each in columns}
     primary = None
-    if config[MODE] == BULK:
-        names = inspector.get_pk_constraint(name, schema)["constrained_columns"]
-        types = {each.name: each.arrow_type for each in columns}
-        if len(names) == 1 and pa.types.is_integer(types[names[0]]):
-            primary = names[0]
-    source = _source(config, name, schema, columns, primary_number=primary)
+    if config[MODE] == BULK and len(keys) == 1 and pa.types.is_integer(types[keys[0]]):
+        primary = keys[0]
+    source = _source(config, name, schema, columns, keys=keys, primary_number=primary)
     return replace(source, row_bytes=_row_bytes(connection, source))
 
 
 def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
     dialect = connection.dialect.name
-    query = _ROW_BYTES.get("mysql" if dialect in _MYSQL else dialect)
+    query = _ROW_BYTES.get("mysql" if dialect in MYSQL else dialect)
     if query is None:
         return 0
     table = {
@@ -150,14 +163,13 @@ def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
 
 def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:
     query = config[QUERY].strip().rstrip(";")
-    # a temporary view has the types of the query's columns
-    made = f"CREATE TEMPORARY VIEW {_QUERY_NAME} AS {query}"
-    if connection.dialect.name in _MYSQL:
-        made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}) AS query LIMIT 0"
-    run_verbatim(connection, made)
-    columns = reflected(connection, _QUERY_NAME, None, config[NUMERIC_MAPPING])
-    connection.rollback()
+    columns = query_columns(connection, query, _column_settings(config))
     return _source(config, "query", None, columns, query=query)
+
+
+def _column_settings(config: Mapping[str, Any]) -> ColumnSettings:
+    zero_dates = address_of(config).zero_dates
+    return ColumnSettings(config[NUMERIC_MAPPING], config[TINYINT1_MAPPING], zero_dates)
 
 
 def _source(
@@ -166,6 +178,7 @@ def _source(
     schema: str | None,
     columns: tuple[Column, ...],
     *,
+    keys: tuple[str, ...] = (),
     primary_number: str | None = None,
     query: str | None = None,
 ) -> TableSource:
@@ -177,36 +190,10 @@ def _source(
         incrementing=config[INCREMENTING_COLUMN] if mode in (INCREMENTING, BOTH) else None,
         timestamps=tuple(config[TIMESTAMP_COLUMN]) if mode in (TIMESTAMP, BOTH) else (),
         primary_number=primary_number,
+        keys=tuple(config[KEY] or ()) or keys,
         zone=zoneinfo.ZoneInfo(config[DB_TIMEZONE]),
         query=query,
-    )
-
-
-def reflected(
-    connection: "sa.Connection", name: str, schema: str | None, numeric_mapping: str
-) -> tuple[Column, ...]:
-    """A table's columns.
-
-    Raises:
-        sa.exc.NoSuchTableError: The table does not exist.
-    """
-    found = sa.inspect(connection).get_columns(name, schema)
-    return _columns(connection, found, numeric_mapping)
-
-
-def _columns(
-    connection: "sa.Connection", found: Sequence[Any], numeric_mapping: str
-) -> tuple[Column, ...]:
-    # all integers of SQLite have eight bytes
-    wide = connection.dialect.name == "sqlite"
-    return tuple(
-        Column.of(
-            each["name"],
-            sa.BigInteger() if wide and isinstance(each["type"], sa.Integer) else each["type"],
-            numeric_mapping=numeric_mapping,
-            nullable=bool(each.get("nullable", True)),
-        )
-        for each in found
+        settings=_column_settings(config),
     )
 
 
@@ -224,12 +211,11 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
     for each in config.get(TABLE_WHITELIST) or ():
         if each not in present:
             yield Violation(TABLE_WHITELIST, f"table {each!r} does not exist")
-    inspector = sa.inspect(connection)
     for schema, name in tables:
         if not _may_read(connection, name, schema):
             yield Violation(USER, f"may not read table {name!r}: GRANT SELECT on it")
             continue
-        columns = {each["name"]: each for each in inspector.get_columns(name, schema)}
+        columns = {each["name"]: each for each in described_columns(connection, name, schema)}
         yield from _column_faults(name, columns, config)
 
 
@@ -241,7 +227,7 @@ def _may_read(connection: "sa.Connection", name: str, schema: str | None) -> boo
             preparer = connection.dialect.identifier_preparer
             of = {"table": preparer.format_table(table).replace("%%", "%")}
             return bool(connection.exec_driver_sql(_READABLE, of).scalar_one())
-        case each if each in _MYSQL:
+        case each if each in MYSQL:
             run_verbatim(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
             try:
                 connection.execute(sa.select(sa.literal(1)).select_from(table).where(sa.false()))

@@ -77,6 +77,20 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     "sqlite": {},
 }
 _OF_TLS = frozenset(mysql_tls.PARAMETERS.values())
+#: Parameters with the meaning of the JDBC drivers: the schemas to search, and how MySQL's date
+#: 0000-00-00 is read.
+_CURRENT_SCHEMA, _ZERO_DATES = "currentSchema", "zeroDateTimeBehavior"
+_ZERO_DATE_MODES = {
+    "exception": "EXCEPTION",
+    "convert_to_null": "CONVERT_TO_NULL",
+    "converttonull": "CONVERT_TO_NULL",
+    "round": "ROUND",
+}
+#: Parameters that would change the values: the value without effect, and the remedy for others.
+_DEFAULT_ONLY = {
+    "tinyInt1isBit": ("false", "set tinyint1.mapping"),
+    "yearIsDateType": ("false", "years are numbers"),
+}
 #: SQLite messages for a file that is in use, or has no room to grow.
 _SQLITE_PASSING = ("locked", "busy", "unable to open", "disk is full")
 #: MySQL errors that its driver reports as operational, although a retry cannot help: missing rights
@@ -113,7 +127,8 @@ class DatabaseAddress:
     """The address of a database with credentials; picklable, its repr shows no password.
 
     ``kind`` is postgresql, mysql or sqlite; ``options`` are for the driver and ``mysql_tls``. An
-    SQLite file that does not exist is created, unless it ``must_exist``.
+    SQLite file that does not exist is created, unless it ``must_exist``. ``search_path`` has
+    PostgreSQL's syntax. ``zero_dates`` is EXCEPTION, CONVERT_TO_NULL or ROUND.
     """
 
     kind: str
@@ -124,6 +139,8 @@ class DatabaseAddress:
     password: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, str], ...] = ()
     must_exist: bool = False
+    search_path: str = ""
+    zero_dates: str = "EXCEPTION"
 
     def url(self) -> "sa.URL":
         """The address as a SQLAlchemy URL, with the password."""
@@ -133,6 +150,10 @@ class DatabaseAddress:
             existing = f"file:{quote(self.name or '')}"
             query = {"mode": "rw", "uri": "true"}
             return sa.URL.create(_DRIVERS[self.kind], database=existing, query=query)
+        query = {name: value for name, value in self.options if name not in _OF_TLS}
+        if self.search_path:
+            path = re.sub(r"([\\\s])", r"\\\1", self.search_path)
+            query["options"] = f"-c search_path={path} {query.get('options', '')}".rstrip()
         return sa.URL.create(
             _DRIVERS[self.kind],
             username=self.user,
@@ -140,7 +161,7 @@ class DatabaseAddress:
             host=self.host,
             port=self.port,
             database=self.name,
-            query={name: value for name, value in self.options if name not in _OF_TLS},
+            query=query,
         )
 
     def engine(self) -> "sa.Engine":
@@ -215,6 +236,11 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = _PARAMETERS[kind]
     own_user, own_password = parameters.pop("user", None), parameters.pop("password", None)
+    search_path = parameters.pop(_CURRENT_SCHEMA, "") if kind == "postgresql" else ""
+    zero_dates = "EXCEPTION"
+    if kind == "mysql":
+        zero_dates = _zero_dates(parameters.pop(_ZERO_DATES, zero_dates))
+        _drop_defaults(parameters)
     unknown = sorted(parameters.keys() - known.keys())
     if unknown:
         raise ValueError(f"{unknown[0]!r} is an unsupported parameter")
@@ -233,7 +259,22 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
         user=user or own_user or (unquote(parts.username) if parts.username else None),
         password=password or own_password or (unquote(parts.password) if parts.password else None),
         options=tuple(options.items()),
+        search_path=search_path,
+        zero_dates=zero_dates,
     )
+
+
+def _zero_dates(value: str) -> str:
+    mode = _ZERO_DATE_MODES.get(value.lower())
+    if mode is None:
+        raise ValueError(f"{_ZERO_DATES} must be EXCEPTION, CONVERT_TO_NULL or ROUND")
+    return mode
+
+
+def _drop_defaults(parameters: dict[str, str]) -> None:
+    for name, (default, remedy) in _DEFAULT_ONLY.items():
+        if parameters.pop(name, default).lower() != default:
+            raise ValueError(f"{name} must be {default}: {remedy}")
 
 
 def _url_fault(url: str) -> str | None:
@@ -413,6 +454,11 @@ def _blamed(error: Exception) -> str:
     if "password" in text or "access denied" in text or "role" in text:
         return PASSWORD if "password" in text else USER
     return URL
+
+
+def run_verbatim(connection: "sa.Connection", statement: str) -> None:
+    """Run a statement verbatim, without parameter substitution."""
+    connection.execution_options(no_parameters=True).exec_driver_sql(statement)
 
 
 def now_at(connection: "sa.Connection") -> datetime:

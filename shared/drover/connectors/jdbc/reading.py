@@ -1,8 +1,8 @@
 """Reads rows of a statement as Arrow batches, on executors: by COPY or a cursor."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from drover.connector import RetriableError
-from drover.connectors.jdbc.columns import Column, arrow_schema
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN
+from drover.connectors.jdbc.columns import Column, ColumnError, ColumnSettings, arrow_schema
 from drover.connectors.jdbc.database import DatabaseAddress, translated_errors
+from drover.connectors.jdbc.reflection import columns_of, described_columns, query_columns
 from drover.connectors.postgres.copied import copied
 
 #: How long a statement waits for a locked table.
@@ -39,6 +41,8 @@ class TableSource:
     columns: tuple[Column, ...]
     incrementing: str | None = None
     timestamps: tuple[str, ...] = ()
+    #: The columns of the records' keys, else of the primary key: they name a row in errors.
+    keys: tuple[str, ...] = ()
     #: The primary key column, if it is a single integer.
     primary_number: str | None = None
     #: The zone of times without a zone.
@@ -46,6 +50,7 @@ class TableSource:
     query: str | None = None
     #: The average size of a row, if the database has statistics.
     row_bytes: int = 0
+    settings: ColumnSettings = field(default_factory=ColumnSettings)
 
     @property
     def id(self) -> str:
@@ -95,10 +100,11 @@ class RowsBetween:
     snapshot: str | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in batches of some thousand.
+        """The rows, in batches of some thousand; rows with a value that does not fit its column's
+        type have the reason in ERROR_COLUMN.
 
         Raises:
-            ColumnError: A value does not fit its column's type.
+            ColumnError: A column has another type now.
             Exception: As ``translated_errors``.
         """
         reading = translated_errors(self.address, f"reading {self.source.id}")
@@ -116,13 +122,10 @@ class RowsBetween:
         compiled = self.statement.compile(dialect=connection.dialect)
         query = psycopg.ClientCursor(raw).mogrify(str(compiled), compiled.params)
         copy = f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()
-        columns = self.source.columns
-        schema = arrow_schema(columns)
+        rows = self._rows()
         try:
-            for texts in copied(raw, copy, len(columns)):
-                pairs = zip(columns, texts, strict=True)
-                arrays = [column.array_of_texts(text) for column, text in pairs]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for texts in copied(raw, copy, len(self.source.columns)):
+                yield rows.batch(texts, Column.array_of_texts)
         except psycopg.Error as error:
             raise sa.exc.DBAPIError.instance(
                 None, None, error, psycopg.Error, dialect=connection.dialect
@@ -130,24 +133,98 @@ class RowsBetween:
 
     def fetched(self, connection: "sa.Connection") -> Iterator[pa.RecordBatch]:
         """The rows, read by the driver's cursor."""
-        columns = self.source.columns
-        schema = arrow_schema(columns)
+        if self.address.kind == "sqlite":
+            raw: Any = connection.connection.driver_connection
+            raw.text_factory = _text_or_bytes
         # a server-side cursor where the driver supports it
         streaming = connection.execution_options(stream_results=True, max_row_buffer=1)
         result = streaming.execute(self.statement)
+        made = self._rows()
         count = _FIRST_ROWS
         while rows := result.fetchmany(count):
-            values = list(zip(*rows, strict=True))
-            arrays = [each.array(v) for each, v in zip(columns, values, strict=True)]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            batch = made.batch(list(zip(*rows, strict=True)), Column.array)
             yield batch
             row_bytes = max(1, batch.nbytes // len(rows))
             count = max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))
 
+    def _rows(self) -> "_Rows":
+        return _Rows(self.source, self._require_types)
 
-def run_verbatim(connection: "sa.Connection", statement: str) -> None:
-    """Run a statement verbatim, without parameter substitution."""
-    connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+    def _require_types(self, fault: str) -> None:
+        """Check that a value does not fit its column's type because that has changed.
+
+        Raises:
+            ColumnError: A column has another type now.
+        """
+        source = self.source
+        with self.address.connected() as connection:
+            if source.query is not None:
+                found = query_columns(connection, source.query, source.settings)
+            else:
+                columns = described_columns(connection, source.name, source.schema)
+                found = columns_of(connection, columns, source.settings, source.name, source.schema)
+        now = {each.name: each.arrow_type for each in found}
+        if any(now.get(each.name) != each.arrow_type for each in source.columns):
+            raise ColumnError(
+                f"{fault}: a column of {source.id} has another type than at the start"
+            )
+
+
+class _Rows:
+    """Makes batches of a part's rows, and names the rows with bad values.
+
+    Args:
+        source: The table.
+        check: Called once, with the first fault.
+    """
+
+    def __init__(self, source: TableSource, check: Callable[[str], None]) -> None:
+        self._source = source
+        self._schema = arrow_schema(source.columns)
+        self._check = check
+        self._checked = False
+        self._count = 0
+
+    def batch(self, values: Sequence[Any], convert: Callable[..., pa.Array]) -> pa.RecordBatch:
+        """The next rows from the values of each column."""
+        faults: dict[int, str] = {}
+        pairs = zip(self._source.columns, values, strict=True)
+        arrays = [convert(column, each, faults.setdefault) for column, each in pairs]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        start, self._count = self._count, self._count + batch.num_rows
+        if not faults:
+            return batch
+        if not self._checked:
+            self._check(next(iter(faults.values())))
+            self._checked = True
+        places = [
+            self._place(batch, row, start) if row in faults else None
+            for row in range(batch.num_rows)
+        ]
+        reasons = [faults.get(row) for row in range(batch.num_rows)]
+        batch = batch.append_column(ORIGIN_COLUMN, pa.array(places, pa.string()))
+        return batch.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
+
+    def _place(self, batch: pa.RecordBatch, row: int, start: int) -> str:
+        """The position of a row: its table, and its key or its place in the offsets."""
+        source = self._source
+        numbers = (source.incrementing,) if source.incrementing else ()
+        names = list(dict.fromkeys((*source.keys, *numbers, *source.timestamps)))
+        if not names:
+            return f"{source.id}, row {start + row + 1} of its part"
+        values = (batch.column(name)[row].as_py() for name in names)
+        shown = (f"{name}={f'{each}':.80}" for name, each in zip(names, values, strict=True))
+        return f"{source.id} with {', '.join(shown)}"
+
+
+def _text_or_bytes(raw: bytes) -> str | bytes:
+    """SQLite does not check the encoding of texts: others are bytes, which are an error of their
+    row.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 @contextmanager

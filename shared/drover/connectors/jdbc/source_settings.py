@@ -35,6 +35,7 @@ POLL_INTERVAL_MS = "poll.interval.ms"
 TABLE_POLL_INTERVAL_MS = "table.poll.interval.ms"
 BATCH_MAX_ROWS = "batch.max.rows"
 NUMERIC_MAPPING = "numeric.mapping"
+TINYINT1_MAPPING = "tinyint1.mapping"
 VALIDATE_NON_NULL = "validate.non.null"
 DB_TIMEZONE = "db.timezone"
 KEY = "key"
@@ -43,6 +44,7 @@ TASK_TABLES = "task.tables"
 TableName = tuple[str | None, str]
 
 BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
+TINYINT1_MAPPINGS = ("number", "boolean")
 NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double")
 
 
@@ -238,6 +240,16 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         "(precision_only), or also as floating point (best_fit, best_fit_eager_double). Columns "
         "without a precision become text.",
         validator=OneOf(*NUMERIC_MAPPINGS),
+    ),
+    ConfigKey(
+        TINYINT1_MAPPING,
+        ConfigType.STRING,
+        default="number",
+        importance=Importance.LOW,
+        group="Reading",
+        documentation="TINYINT(1) columns of MySQL and MariaDB, which are also their BOOLEAN, as "
+        "numbers, or as booleans: then another value than 0 and 1 is an error of its record.",
+        validator=OneOf(*TINYINT1_MAPPINGS),
     ),
     ConfigKey(
         DB_TIMEZONE,

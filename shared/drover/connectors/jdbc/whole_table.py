@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from drover.connectors.jdbc.database import DatabaseAddress
-from drover.connectors.jdbc.reading import RowsBetween, TableSource, run_verbatim, session
+from drover.connectors.jdbc.database import DatabaseAddress, run_verbatim
+from drover.connectors.jdbc.reading import RowsBetween, TableSource, session
 
 #: An additional Spark partition does not pay off for fewer pages.
 _PART_PAGES = 128
