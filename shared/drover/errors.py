@@ -96,6 +96,10 @@ class Violation:
     description: str
 
 
+class Caution(Violation):
+    """A risk of a valid setting: shown by validation as a warning."""
+
+
 class DroverError(Exception):
     """The base class; never raised itself.
 

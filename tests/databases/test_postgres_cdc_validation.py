@@ -88,6 +88,78 @@ def test_a_key_has_columns_that_deletions_tell(base: dict[str, str], postgres: P
 
 
 @pytest.mark.parametrize(
+    "identity", ["", "ALTER TABLE made REPLICA IDENTITY FULL", "ALTER TABLE made DROP CONSTRAINT"]
+)
+def test_a_key_with_a_generated_column_is_told(
+    base: dict[str, str], postgres: Postgres, identity: str
+) -> None:
+    """PostgreSQL before 18 never publishes it, and 18 only on demand."""
+    postgres.execute(
+        "CREATE TABLE made (tenant INT NOT NULL, a INT, g INT NOT NULL GENERATED ALWAYS AS (a * 2)"
+        " STORED, PRIMARY KEY (tenant, g))",
+        "CREATE UNIQUE INDEX by_g ON made (g)",
+    )
+    if identity.endswith("CONSTRAINT"):
+        postgres.execute(
+            "ALTER TABLE made DROP CONSTRAINT made_pkey, ADD PRIMARY KEY (tenant)",
+            "ALTER TABLE made REPLICA IDENTITY USING INDEX by_g",
+        )
+    elif identity:
+        postgres.execute(identity)
+    assert "generated column 'g' in its key" in faults(base)["table.include.list"]
+    postgres.execute("ALTER TABLE made REPLICA IDENTITY FULL")
+    assert faults({**base, "message.key.columns": r"public\.made:tenant,a"}) == {}
+
+
+def test_the_flat_layout_needs_keys(base: dict[str, str], postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE keyless (id INT)", "ALTER TABLE keyless REPLICA IDENTITY FULL")
+    flat = {**base, "record.layout": "flat"}
+    assert "cannot express its updates and deletions" in faults(flat)["table.include.list"]
+    assert faults({**flat, "message.key.columns": r"public\.keyless:id"}) == {}
+    assert faults({**flat, "skipped.operations": "u,d,t"}) == {}
+    assert faults({**flat, "skipped.operations": "none"}).keys() == {"skipped.operations"}
+    assert faults({**flat, "tombstones.on.delete": "false"}).keys() == {"tombstones.on.delete"}
+
+
+def test_columns_that_changes_may_lack_are_a_warning(
+    base: dict[str, str], postgres: Postgres
+) -> None:
+    postgres.execute(
+        "CREATE TABLE large (id INT PRIMARY KEY, short VARCHAR(20), price NUMERIC(9, 2), note TEXT,"
+        " doc JSONB, tags TEXT[], data BYTEA, whole VARCHAR(4000))"
+    )
+
+    def warned(config: dict[str, str]) -> str:
+        values = validate_config(PostgresCdcSource, config)
+        return "".join(
+            w for each in values if each.key.name.startswith("table") for w in each.warnings
+        )
+
+    assert "public.large (note, doc, tags, data, whole)" in warned(base)
+    assert "public.large (doc)" in warned({**base, "column.include.list": r".*\.(id|doc)"})
+    assert faults(base) == {}
+    postgres.execute("ALTER TABLE large REPLICA IDENTITY FULL")
+    assert warned(base) == ""
+
+
+def test_what_the_user_may_not_publish_is_told(base: dict[str, str], postgres: Postgres) -> None:
+    name = f"modest_{postgres.database}"
+    postgres.execute(
+        f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'x'", f"GRANT SELECT ON orders TO {name}"
+    )
+    config = {**base, "database.user": name, "database.password": "x"}
+    found = faults(config)
+    assert found.keys() == {"database.user", "table.include.list"}
+    assert "GRANT CREATE ON DATABASE" in found["database.user"]
+    assert "only its owner may publish it" in found["table.include.list"]
+    postgres.execute("CREATE PUBLICATION drover_c")
+    assert faults(config).keys() == {"publication.name", "table.include.list"}
+    postgres.execute("ALTER PUBLICATION drover_c ADD TABLE orders")
+    assert faults(config) == {}
+    postgres.execute(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(
     ("changes", "blamed"),
     [
         ({"database.password": "wrong"}, "database.password"),

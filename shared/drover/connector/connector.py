@@ -104,7 +104,7 @@ class Connector(ABC):
             config: The parsed settings. Invalid settings are absent, so use ``config.get``.
 
         Returns:
-            All violations.
+            All violations; a ``Caution`` is a warning and does not make the config invalid.
         """
         del config
         return ()

@@ -32,7 +32,7 @@ from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.convert.registry import converter_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
-from drover.errors import Violation
+from drover.errors import Caution, Violation
 from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
@@ -347,6 +347,7 @@ def parse_config(
     faults = tuple(
         replace(each, field=translation.name_of(each.field))
         for each in (*parsed.violations, *together)
+        if not isinstance(each, Caution)
     )
     return ParsedConfig(parsed.values, faults)
 
@@ -363,10 +364,12 @@ def validate_config(
     own = {key.name for key in definition}
     parsing = definition.parse(translation.config)
     faults: dict[str, list[str]] = {}
+    cautions: dict[str, list[str]] = {}
     for violation in _faults_together(
         connector_class, raw, own, parsing.values, translation.config, use_systems=use_systems
     ):
-        faults.setdefault(violation.field, []).append(violation.description)
+        found = cautions if isinstance(violation, Caution) else faults
+        found.setdefault(violation.field, []).append(violation.description)
     values = [
         replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))
         for each in definition.validate(translation.config)
@@ -375,7 +378,11 @@ def validate_config(
         key = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
         values.append(ConfigValue(key, raw.get(name), tuple(errors)))
     values = _as_named(values, translation, raw)
-    return [_with_warning(each, connector_class) if each.warnings else each for each in values]
+    values = [_with_warning(each, connector_class) if each.warnings else each for each in values]
+    return [
+        replace(each, warnings=(*each.warnings, *cautions.get(each.key.name, ())))
+        for each in values
+    ]
 
 
 def _as_named(

@@ -256,3 +256,30 @@ def test_records_are_the_same_however_a_log_is_cut(changes: list[bytes], cut: in
     whole = of(0, len(changes))
     assert whole == [each for at in range(len(changes)) for each in of(at, at + 1)]
     assert whole == of(0, cut) + of(cut, len(changes))
+
+
+def test_rows_alone_without_a_key_cannot_tell_updates_and_deletions() -> None:
+    payloads = [
+        BEGIN,
+        relation(9, "orders", ORDERS),
+        insert(9, 1, "a"),
+        update(9, [1, "b"], old=b"O" + row(1, "a")),
+        change("D", 9, b"O" + row(1, "b")),
+    ]
+    messages = Messages(
+        b"".join(payloads),
+        np.array([len(each) for each in payloads], np.int64),
+        np.arange(len(payloads)),
+        None,
+        {},
+        {"public.orders": ()},
+        {},
+    )
+    (batch,) = messages.records(shape(FLAT))
+    (errors,) = (name for name in batch.schema.names if "error" in name)
+    told = batch.column(errors).to_pylist()
+    assert [each is None for each in told] == [True, False, False]
+    assert "message.key.columns" in told[1]
+    (enveloped,) = messages.records(shape())
+    assert enveloped.num_rows == 3
+    assert "__drover_error" not in enveloped.schema.names

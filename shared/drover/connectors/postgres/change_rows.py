@@ -35,7 +35,13 @@ from drover.connectors.postgres.row_columns import (
     big_endian,
     row_changes,
 )
-from drover.connectors.postgres.settings import CONNECT, ENVELOPE, FLAT, is_column_wanted
+from drover.connectors.postgres.settings import (
+    CONNECT,
+    ENVELOPE,
+    FLAT,
+    FLAT_WITHOUT_KEY,
+    is_column_wanted,
+)
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
 
@@ -183,11 +189,19 @@ class TableRecords:
         if self.key_indices:
             sources.append((in_keys, events.key))
             key = _structs(values, self.key_indices, self._key_type, events.key)
-        faults: dict[int, str] = {}
+        faults = self._inexpressible(events.ops)
         for faulty, rows in sources:
             for event in np.flatnonzero(np.isin(rows, list(faulty))).tolist():
                 faults.setdefault(event, faulty[rows[event]])
         return self._batch(key, value, events.lsns, faults)
+
+    def _inexpressible(self, ops: pa.Array) -> dict[int, str]:
+        """The events that the layout cannot express, with the reason."""
+        if self._shape.layout != FLAT or self.key_indices:
+            return {}
+        found = pc.is_in(ops, pa.array([UPDATED, _TOMBSTONE])).to_numpy(zero_copy_only=False)
+        why = f"table {self.relation.name} has no key, and {FLAT_WITHOUT_KEY}"
+        return dict.fromkeys(np.flatnonzero(found).tolist(), why)
 
     def of_rows(self, columns: Sequence[pa.Array], point: SnapshotPoint) -> pa.RecordBatch:
         """The records of snapshot rows; the columns are text."""
@@ -469,7 +483,7 @@ def _steps(
     if DELETED not in shape.skipped:
         if shape.layout == ENVELOPE:
             add(gone, 0, _DELETED, old, nothing, old)
-        if shape.tombstones and table.key_indices:
+        if shape.tombstones and (table.key_indices or shape.layout == FLAT):
             add(gone, 1, _GONE, nothing, nothing, old)
     if TRUNCATED not in shape.skipped and shape.layout != FLAT:
         zeros, op = np.zeros_like(none), np.full_like(none, _TRUNCATED)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drover.connector import Violation, compiled_pattern
+from drover.connector import Caution, Violation, compiled_pattern
 from drover.connectors.postgres.server import EXTRA, ServerError, Table
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -11,23 +11,30 @@ from drover.connectors.postgres.settings import (
     COLUMN_INCLUDE,
     DATABASE,
     DISABLED,
+    FILTERED,
+    FLAT,
+    GRANTS,
     HOST,
     INITIAL_ONLY,
     KEY_COLUMNS,
+    LAYOUT,
     PASSWORD,
     PORT,
     PUBLICATION,
+    SKIPPED,
     SLOT,
     SNAPSHOT_MODE,
-    TABLE_EXCLUDE,
     TABLE_INCLUDE,
+    TOMBSTONES,
     USER,
     address_of,
+    is_column_wanted,
     key_columns,
     key_rules,
     publication_name,
     slot_name,
     wanted_tables,
+    why_left_out,
 )
 from drover.policy.egress import AllowedHosts
 
@@ -37,13 +44,26 @@ if TYPE_CHECKING:
 
 def contradictions(config: Mapping[str, Any]) -> list[Violation]:
     """Contradicting settings."""
+    faults = []
     if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
-        return [Violation(COLUMN_EXCLUDE, f"must not be set together with {COLUMN_INCLUDE}")]
+        text = f"must not be set together with {COLUMN_INCLUDE}"
+        faults.append(Violation(COLUMN_EXCLUDE, text))
+    if config.get(LAYOUT) == FLAT:
+        skipped = config.get(SKIPPED, ("t", "d"))
+        if "t" not in skipped:
+            text = f"must contain t with {LAYOUT}={FLAT}, which cannot express TRUNCATE"
+            faults.append(Violation(SKIPPED, text))
+        if not config.get(TOMBSTONES, True) and "d" not in skipped:
+            text = (
+                f"must be true with {LAYOUT}={FLAT}, in which a deletion is a tombstone; to omit "
+                f"deletions, add d to {SKIPPED}"
+            )
+            faults.append(Violation(TOMBSTONES, text))
     if HOST in config and PORT in config:
         fault = AllowedHosts.of_worker().fault(config[HOST], config[PORT])
         if fault is not None:
-            return [Violation(HOST, fault)]
-    return []
+            faults.append(Violation(HOST, fault))
+    return faults
 
 
 def server_faults(config: Mapping[str, Any]) -> list[Violation]:
@@ -101,7 +121,16 @@ def _faults_at(
         if not any(compiled_pattern(pattern).matches(each.id) for each in tables):
             yield Violation(TABLE_INCLUDE, f"no table matches {pattern!r}")
     yield from _key_faults(connection, tables, config)
-    yield from _table_faults(connection, tables, streams=streams)
+    for each in tables:
+        fault = why_left_out(each, config, read=False)
+        if not each.readable:
+            yield Violation(USER, f"may not read {each.id}: {GRANTS}")
+        elif fault is not None:
+            yield Violation(TABLE_INCLUDE, f"table {each.id} {fault}")
+    if streams and config.get(AUTOCREATE) == FILTERED:
+        yield from _publication_faults(connection, tables, config)
+    if streams:
+        yield from _large_values(connection, tables, config)
 
 
 def _key_faults(
@@ -109,13 +138,14 @@ def _key_faults(
     tables: Sequence[Table],
     config: Mapping[str, Any],
 ) -> Iterator[Violation]:
-    from drover.connectors.postgres.server import key_of, relation_of
+    from drover.connectors.postgres.server import key_of, published_generated, relation_of
 
+    generated = published_generated(connection, publication_name(config))
     for each in tables:
         asked_for = key_columns(config, each.id)
         if asked_for is not None:
             try:
-                key_of(connection, relation_of(connection, each), asked_for)
+                key_of(connection, relation_of(connection, each, generated), asked_for)
             except ServerError as error:
                 yield Violation(KEY_COLUMNS, str(error))
     for pattern, _ in key_rules(config.get(KEY_COLUMNS)) if KEY_COLUMNS in config else ():
@@ -123,17 +153,68 @@ def _key_faults(
             yield Violation(KEY_COLUMNS, f"no table matches {pattern!r}")
 
 
-def _table_faults(
-    connection: "psycopg.Connection[tuple[Any, ...]]", tables: Sequence[Table], *, streams: bool
+def _publication_faults(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    tables: Sequence[Table],
+    config: Mapping[str, Any],
 ) -> Iterator[Violation]:
+    """What the user may not publish."""
+    from drover.connectors.postgres.server import NOT_OWNED, published
+
+    name = publication_name(config)
+    there = published(connection, name)
+    missing = [each for each in tables if each.id not in there]
+    for each in missing:
+        if not each.owned:
+            yield Violation(TABLE_INCLUDE, f"table {each.id} {NOT_OWNED}")
+    row = connection.execute(
+        "SELECT pg_has_role(pubowner, 'USAGE') OR puballtables FROM pg_publication"
+        " WHERE pubname = %s",
+        (name,),
+    ).fetchone()
+    creates = "SELECT has_database_privilege(current_database(), 'CREATE')"
+    if row is None and connection.execute(creates).fetchone() != (True,):
+        yield Violation(
+            USER,
+            f"may not create the publication {name}: GRANT CREATE ON DATABASE {config[DATABASE]} "
+            f"TO {config[USER]}, or create it and set {AUTOCREATE}={DISABLED}",
+        )
+    if row == (False,) and missing:
+        yield Violation(
+            PUBLICATION,
+            f"{name!r} belongs to another role and lacks {missing[0].id}: add the table, or set "
+            f"{AUTOCREATE}={DISABLED}",
+        )
+
+
+#: How many tables a warning names.
+_NAMED = 20
+
+
+def _large_values(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    tables: Sequence[Table],
+    config: Mapping[str, Any],
+) -> Iterator[Violation]:
+    """A warning about columns that the log may lack."""
+    from drover.connectors.postgres.server import large_columns, published_generated
+
+    generated = published_generated(connection, publication_name(config))
+    include, exclude = config.get(COLUMN_INCLUDE), config.get(COLUMN_EXCLUDE) or ()
+    found = []
     for each in tables:
-        if streams and not each.identifies_rows:
-            yield Violation(
-                TABLE_INCLUDE,
-                f"table {each.id} has no primary key: when published, the server refuses "
-                "its updates and deletes: ALTER TABLE … REPLICA IDENTITY FULL, or exclude "
-                f"it with {TABLE_EXCLUDE}",
-            )
-        row = connection.execute("SELECT has_table_privilege(%s, 'SELECT')", (each.oid,)).fetchone()
-        if row != (True,):
-            yield Violation(USER, f"may not read {each.id}: GRANT SELECT")
+        columns = [
+            name
+            for name in large_columns(connection, each, generated)
+            if is_column_wanted(f"{each.id}.{name}", include, exclude)
+        ]
+        if columns:
+            found.append(f"{each.id} ({', '.join(columns)})")
+    if found:
+        more = f" and {len(found) - _NAMED} more tables" if len(found) > _NAMED else ""
+        yield Caution(
+            TABLE_INCLUDE,
+            "an update that does not modify a large value (about 2 KB or more) does not contain "
+            f"it: {'; '.join(found[:_NAMED])}{more}. Sinks that upsert leave the column unchanged; "
+            "for the values, ALTER TABLE … REPLICA IDENTITY FULL",
+        )

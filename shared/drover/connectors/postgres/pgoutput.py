@@ -95,6 +95,13 @@ def parse_relation(payload: bytes) -> Relation:
     return Relation(oid, schema or "pg_catalog", table, tuple(columns), identity == b"f")
 
 
+def renamed(payload: bytes, schema: str, table: str) -> bytes:
+    """A Relation message with another name of the table."""
+    _, at = _name(payload, 5)
+    _, at = _name(payload, at)
+    return payload[:5] + schema.encode() + b"\0" + table.encode() + b"\0" + payload[at:]
+
+
 def truncated_oids(payload: bytes) -> Iterator[int]:
     """The tables of a Truncate message."""
     (count,) = _OID.unpack_from(payload, 1)

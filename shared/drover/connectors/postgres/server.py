@@ -20,7 +20,7 @@ NO_ROOM_STATE, MAKE_ROOM = "53100", "make room on the server's disk"
 #: What sessions must be set to, so that values have the text that is read here.
 _SESSION_OPTIONS = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
-    "-c bytea_output=hex -c statement_timeout=0 "
+    "-c bytea_output=hex -c statement_timeout=0 -c row_security=off "
     "-c idle_in_transaction_session_timeout=0"
 )
 
@@ -33,10 +33,18 @@ _TABLES: LiteralString = """
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
        c.relreplident <> 'n' AND (c.relreplident = 'f' OR EXISTS (
            SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
-              AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END))
+              AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)),
+       pg_has_role(c.relowner, 'USAGE'),
+       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+           AND NOT row_security_active(c.oid),
+       ARRAY (SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
+           ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+           WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
+              AND a.attgenerated NOT IN ('', %s) ORDER BY a.attnum),
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
 ORDER BY 2, 3
 """
 _COLUMNS: LiteralString = """
@@ -46,7 +54,20 @@ SELECT a.attname, a.atttypid, a.atttypmod,
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 LEFT JOIN pg_index i ON i.indrelid = c.oid
      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated IN ('', %s)
+ORDER BY a.attnum
+"""
+#: Columns whose values may be stored out of line; rows below two kilobytes never are.
+_LARGE_COLUMNS: LiteralString = """
+SELECT a.attname FROM pg_attribute a
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated IN ('', %s)
+  AND a.attstorage IN ('x', 'e') AND NOT (a.atttypmod BETWEEN 5 AND 504)
+ORDER BY a.attnum
+"""
+_GENERATED_KEY_COLUMNS: LiteralString = """
+SELECT a.attname FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid
+     AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+WHERE a.attrelid = %s AND (i.indisprimary OR i.indisreplident) AND a.attgenerated <> ''
 ORDER BY a.attnum
 """
 _PRIMARY_KEY: LiteralString = """
@@ -151,7 +172,17 @@ def with_remedy(told: str, sqlstate: str | None) -> str:
 class Table:
     """A table of the catalogue.
 
-    ``identifies_rows``: whether its updates and deletes can be published.
+    Attributes:
+        oid: Its number, which a rename keeps and a new table of the same name does not have.
+        schema: Its schema.
+        name: Its name.
+        partitioned: Whether it is the root of partitions.
+        full_identity: Whether its replica identity is FULL.
+        identifies_rows: Whether its updates and deletes can be published.
+        owned: Whether the user may publish it, as its owner.
+        readable: Whether the user may read all of its rows.
+        generated_keys: The generated columns of its primary key and replica identity.
+        has_primary_key: Whether it has a primary key.
     """
 
     oid: int
@@ -160,6 +191,10 @@ class Table:
     partitioned: bool
     full_identity: bool
     identifies_rows: bool
+    owned: bool = True
+    readable: bool = True
+    generated_keys: Sequence[str] = ()
+    has_primary_key: bool = True
 
     @property
     def id(self) -> str:
@@ -178,16 +213,54 @@ class Slot:
     lost: bool
 
 
-def tables_of(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[Table]:
-    """Every table that can be published, in order; for partitioned tables the root."""
-    return [Table(*row) for row in connection.execute(_TABLES)]
+def tables_of(
+    connection: "psycopg.Connection[tuple[Any, ...]]", generated: str = ""
+) -> list[Table]:
+    """Every table that can be published, in order; for partitioned tables the root.
+
+    ``generated``: see ``published_generated``.
+    """
+    return [Table(*row) for row in connection.execute(_TABLES, (generated,))]
 
 
-def relation_of(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> Relation:
-    """A table in its current version, without generated columns, which are not published."""
-    rows = connection.execute(_COLUMNS, (table.oid,)).fetchall()
+def relation_of(
+    connection: "psycopg.Connection[tuple[Any, ...]]", table: Table, generated: str = ""
+) -> Relation:
+    """A table in its current version; ``generated``: see ``published_generated``."""
+    rows = connection.execute(_COLUMNS, (table.oid, generated)).fetchall()
     columns = tuple(RelationColumn(*row) for row in rows)
     return Relation(table.oid, table.schema, table.name, columns, table.full_identity)
+
+
+def published_generated(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> str:
+    """The kind of generated columns that a publication includes: ``s`` (stored, from PostgreSQL 18
+    on), or empty for none.
+    """
+    if connection.info.server_version < 180_000:
+        return ""
+    row = connection.execute(
+        "SELECT pubgencols::text FROM pg_publication WHERE pubname = %s", (publication,)
+    ).fetchone()
+    return "s" if row == ("s",) else ""
+
+
+def large_columns(
+    connection: "psycopg.Connection[tuple[Any, ...]]", table: Table, generated: str = ""
+) -> list[str]:
+    """The columns that a change leaves out unless it modifies them, if they are large."""
+    if table.full_identity:
+        return []
+    return [name for (name,) in connection.execute(_LARGE_COLUMNS, (table.oid, generated))]
+
+
+def name_of(connection: "psycopg.Connection[tuple[Any, ...]]", oid: int) -> str | None:
+    """The current ``schema.table`` of a table; None if it does not exist."""
+    row = connection.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.oid = %s",
+        (oid,),
+    ).fetchone()
+    return None if row is None else f"{row[0]}.{row[1]}"
 
 
 def primary_key_of(
@@ -197,13 +270,29 @@ def primary_key_of(
 
     The primary key is the current one, while the relation may be an earlier version with other
     column names.
+
+    Raises:
+        ServerError: The server does not send a column of the key.
     """
     rows = connection.execute(_PRIMARY_KEY, (relation.oid,)).fetchall()
     names = [name for (name,) in rows]
+    sent = {each.name for each in relation.columns}
+    rows = connection.execute(_GENERATED_KEY_COLUMNS, (relation.oid,)).fetchall()
+    unsent = [name for (name,) in rows if name not in sent]
+    if unsent:
+        raise ServerError(f"table {relation.name} {generated_key_fault(unsent)}")
     identity = [each.name for each in relation.columns if each.in_identity]
     if identity and not (names and set(names) <= set(identity)):
         return [] if relation.full_identity else identity
     return names
+
+
+def generated_key_fault(columns: Sequence[str]) -> str:
+    """Why records of a table with generated columns in its key would have a wrong key."""
+    return (
+        f"has the generated column {columns[0]!r} in its key, which the server does not publish: "
+        "set REPLICA IDENTITY FULL and message.key.columns to other columns, or exclude the table"
+    )
 
 
 def key_of(
@@ -274,6 +363,26 @@ def lag_of(connection: "psycopg.Connection[tuple[Any, ...]]", slot: str) -> tupl
     return max(0, int(unread or 0)), max(0, int(kept or 0))
 
 
+def attached_partitions(
+    connection: "psycopg.Connection[tuple[Any, ...]]", roots: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """The partitions of tables that existed before they were attached and have rows: each with its
+    table and the transaction that attached it. A partition that was created as one has the same
+    transaction as its columns.
+    """
+    if not roots:
+        return []
+    rows = connection.execute(
+        "SELECT l.relid::oid, r.oid, h.xmin::text::bigint FROM unnest(%s::oid[]) AS r (oid)"
+        " CROSS JOIN LATERAL pg_partition_tree(r.oid) AS l JOIN pg_inherits h ON"
+        " h.inhrelid = l.relid JOIN pg_attribute a ON a.attrelid = l.relid AND a.attnum = -1"
+        " WHERE l.level > 0 AND a.xmin <> h.xmin AND EXISTS (SELECT FROM"
+        " pg_partition_tree(l.relid) AS p WHERE p.isleaf AND pg_relation_size(p.relid) > 0)",
+        (list(roots),),
+    )
+    return [(int(partition), int(root), int(xid)) for partition, root, xid in rows]
+
+
 def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> set[str]:
     """The tables of a publication, as ``schema.table``."""
     rows = connection.execute(
@@ -284,12 +393,12 @@ def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: st
 
 def publish(
     connection: "psycopg.Connection[tuple[Any, ...]]", publication: str, tables: Sequence[Table]
-) -> list[str]:
+) -> dict[str, str]:
     """Create a publication with at least these tables, or add missing ones.
 
-    Returns: The tables that are left out, because the server would refuse their updates and
-    deletes.
+    Returns: The tables that the server does not let the user publish, with the reason.
     """
+    import psycopg
     from psycopg import sql
 
     name = sql.Identifier(publication)
@@ -297,19 +406,28 @@ def publish(
         "SELECT puballtables FROM pg_publication WHERE pubname = %s", (publication,)
     ).fetchone()
     if exists == (True,):
-        return []
+        return {}
+    if exists is None:
+        connection.execute(
+            sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(name)
+        )
     there = published(connection, publication)
     missing = [each for each in tables if each.id not in there]
-    lacking = [sql.Identifier(each.schema, each.name) for each in missing if each.identifies_rows]
-    if exists is None:
-        listed = sql.SQL("FOR TABLE {}").format(sql.SQL(", ").join(lacking)) if lacking else None
-        connection.execute(
-            sql.SQL("CREATE PUBLICATION {} {} WITH (publish_via_partition_root = true)").format(
-                name, listed or sql.SQL("")
-            )
-        )
-    elif lacking:
-        connection.execute(
-            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, sql.SQL(", ").join(lacking))
-        )
-    return [each.id for each in missing if not each.identifies_rows]
+    refused = {each.id: NOT_OWNED for each in missing if not each.owned}
+    add = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
+    lacking = [each for each in missing if each.owned]
+    try:
+        if lacking:
+            names = [sql.Identifier(each.schema, each.name) for each in lacking]
+            connection.execute(add.format(name, sql.SQL(", ").join(names)))
+    except psycopg.ProgrammingError:
+        for each in lacking:
+            try:
+                connection.execute(add.format(name, sql.Identifier(each.schema, each.name)))
+            except psycopg.ProgrammingError as error:
+                refused[each.id] = f"cannot be published: {first_line(error)}"
+    return refused
+
+
+#: Why a table of another role cannot be published.
+NOT_OWNED = "belongs to another role, and only its owner may publish it: ALTER TABLE … OWNER TO"

@@ -374,9 +374,11 @@ def wanted_tables(
     Raises:
         ServerError: Two tables have the same qualified name.
     """
-    from drover.connectors.postgres.server import ServerError, tables_of
+    from drover.connectors.postgres.server import ServerError, published_generated, tables_of
 
-    wanted = [each for each in tables_of(connection) if is_wanted(each.schema, each.id, config)]
+    generated = published_generated(connection, publication_name(config))
+    tables = tables_of(connection, generated)
+    wanted = [each for each in tables if is_wanted(each.schema, each.id, config)]
     for name, count in Counter(each.id for each in wanted).items():
         if count > 1:
             raise ServerError(
@@ -384,6 +386,45 @@ def wanted_tables(
                 f"exclude one with {SCHEMA_EXCLUDE}, or rename one"
             )
     return wanted
+
+
+def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str | None:
+    """What keeps a table from being captured, as a predicate; None if it is captured.
+
+    Args:
+        table: The table.
+        config: The parsed config.
+        read: Whether its rows have been read, so that only its changes are needed.
+    """
+    from drover.connectors.postgres.server import generated_key_fault
+
+    if not (read or table.readable):
+        return f"has rows that {config[USER]} may not read: {GRANTS}"
+    if read:
+        return None
+    key_is_set = key_columns(config, table.id) is not None
+    if table.generated_keys and not key_is_set:
+        return generated_key_fault(table.generated_keys)
+    if config.get(SNAPSHOT_MODE) == INITIAL_ONLY:
+        return None
+    if not table.identifies_rows:
+        return (
+            "has no primary key: when published, the server refuses its updates and deletes: "
+            f"ALTER TABLE … REPLICA IDENTITY FULL, or exclude it with {TABLE_EXCLUDE}"
+        )
+    if config.get(LAYOUT) != FLAT or key_is_set or table.has_primary_key or not table.full_identity:
+        return None
+    if {"u", "d"} <= set(config.get(SKIPPED) or ()):
+        return None
+    return f"has no key, and {FLAT_WITHOUT_KEY}"
+
+
+GRANTS = "GRANT USAGE ON SCHEMA, GRANT SELECT, and BYPASSRLS where it has row-level security"
+#: Why changes of a table without a key are errors in the flat layout.
+FLAT_WITHOUT_KEY = (
+    f"{LAYOUT}={FLAT} cannot express its updates and deletions: set {KEY_COLUMNS}, "
+    f"{LAYOUT}={ENVELOPE}, or {SKIPPED}=u,d,t"
+)
 
 
 def is_column_wanted(column: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.connector import RetriableError
 from drover.connectors.postgres.change_rows import RecordShape, TableRecords
 from drover.connectors.postgres.copied import copied
 from drover.connectors.postgres.pgoutput import Relation
@@ -14,6 +15,7 @@ from drover.connectors.postgres.server import (
     Table,
     key_of,
     log_end,
+    name_of,
     relation_of,
     translated_errors,
 )
@@ -93,9 +95,10 @@ class Snapshot:
         name: The session's application name.
         key_columns: Returns the configured key columns of a table; None for its primary key.
         part_bytes: The approximate limit for a part, including values stored out of line.
+        generated: See ``published_generated``.
 
     Raises:
-        RetriableError: The server is unavailable, or a table is locked.
+        RetriableError: The server is unavailable, a table is locked, or it was replaced.
         ServerError: A table cannot be read.
     """
 
@@ -107,6 +110,7 @@ class Snapshot:
         key_columns: Callable[[str], Sequence[str] | None],
         *,
         part_bytes: int,
+        generated: str = "",
     ) -> None:
         import psycopg
         from psycopg import sql
@@ -114,22 +118,34 @@ class Snapshot:
         self._address = address
         self._key_columns = key_columns
         self._part_bytes = part_bytes
+        self._generated = generated
         with translated_errors(address, "beginning a snapshot"):
             self._connection = psycopg.connect(**address.parameters(name), autocommit=True)
             try:
+                gone = (
+                    psycopg.errors.UndefinedTable,
+                    psycopg.errors.InvalidSchemaName,
+                    psycopg.errors.InsufficientPrivilege,
+                )
                 execute = self._connection.execute
                 execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 # before the first query, which fixes the snapshot
                 for each in tables:
-                    execute(
-                        sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(
-                            sql.Identifier(each.schema, each.name)
+                    try:
+                        execute(
+                            sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(
+                                sql.Identifier(each.schema, each.name)
+                            )
                         )
-                    )
+                    except gone:
+                        raise _was_replaced(each) from None
                 row = execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
                 assert row is not None
                 self._snapshot = str(row[1])
                 self.point = SnapshotPoint.parse(str(row[0]), log_end(self._connection))
+                for each in tables:  # a lock finds a table by its name
+                    if name_of(self._connection, each.oid) != each.id:
+                        raise _was_replaced(each)
                 self._plans = [(each, self._plan(each)) for each in tables]
             except BaseException:
                 self._connection.close()
@@ -160,7 +176,7 @@ class Snapshot:
         self._connection.close()
 
     def _plan(self, table: Table) -> tuple[Relation, list[str], list[Pages]]:
-        relation = relation_of(self._connection, table)
+        relation = relation_of(self._connection, table, self._generated)
         key = key_of(self._connection, relation, self._key_columns(relation.name))
         ranges = []
         if relation.columns:
@@ -181,3 +197,7 @@ class Snapshot:
             " (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf) AND c.relkind = 'r'",
             {"oid": table.oid},
         ).fetchall()
+
+
+def _was_replaced(table: Table) -> RetriableError:
+    return RetriableError(f"table {table.id} was renamed, dropped, or may not be read any more")

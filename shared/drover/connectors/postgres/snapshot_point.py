@@ -1,12 +1,13 @@
 """Records what a snapshot has seen, so that no change is read twice and none is missed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _XID_RANGE = 1 << 32
 #: In an offset: false until the table has been read completely.
 _COMPLETE = "complete"
+_OID = "oid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +15,15 @@ class SnapshotPoint:
     """The value of ``pg_current_snapshot()``, and a log position after everything it has seen.
 
     Transactions below ``xmin`` are seen, transactions from ``xmax`` on are not; in between, those
-    in ``running`` are not.
+    in ``running`` are not. ``oid`` is the number of the table that was read; None in offsets of
+    earlier versions.
     """
 
     xmin: int
     xmax: int
     running: frozenset[int]
     lsn: int
+    oid: int | None = None
 
     @classmethod
     def parse(cls, text: str, lsn: int) -> "SnapshotPoint":
@@ -39,15 +42,17 @@ class SnapshotPoint:
         Raises:
             ValueError: It has another form.
         """
-        snapshot, lsn = offset.get("snapshot"), offset.get("lsn")
+        snapshot, lsn, oid = offset.get("snapshot"), offset.get("lsn"), offset.get(_OID)
         if not isinstance(snapshot, str) or not isinstance(lsn, int):
             raise ValueError("snapshot and lsn are required")
-        return cls.parse(snapshot, lsn)
+        return replace(cls.parse(snapshot, lsn), oid=oid if isinstance(oid, int) else None)
 
     def offset(self, *, complete: bool = True) -> dict[str, Any]:
         """The offset of a table: committed before its first rows, and again when all were read."""
         running = ",".join(map(str, sorted(self.running)))
-        offset = {"snapshot": f"{self.xmin}:{self.xmax}:{running}", "lsn": self.lsn}
+        offset: dict[str, Any] = {"snapshot": f"{self.xmin}:{self.xmax}:{running}", "lsn": self.lsn}
+        if self.oid is not None:
+            offset[_OID] = self.oid
         return offset if complete else {**offset, _COMPLETE: False}
 
     def has_seen(self, xid: int, commit_lsn: int) -> bool:
@@ -58,8 +63,10 @@ class SnapshotPoint:
                 ``lsn`` on are therefore never compared.
             commit_lsn: The position of its commit record.
         """
-        if commit_lsn >= self.lsn:
-            return False
+        return commit_lsn < self.lsn and self.has_seen_id(xid)
+
+    def has_seen_id(self, xid: int) -> bool:
+        """Whether a transaction of the last two billion was visible to the snapshot."""
         near = self.xmax - (self.xmax - xid) % _XID_RANGE
         if near + _XID_RANGE // 2 < self.xmax:
             near += _XID_RANGE

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,13 @@ from drover.connector import (
     core_count,
 )
 from drover.connectors.postgres.heartbeats import Heartbeats
-from drover.connectors.postgres.server import ServerError, Table, log_end, translated_errors
+from drover.connectors.postgres.server import (
+    ServerError,
+    Table,
+    log_end,
+    published_generated,
+    translated_errors,
+)
 from drover.connectors.postgres.session import session_name, take_over, what_is_lost
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -44,6 +50,7 @@ from drover.connectors.postgres.settings import (
     publication_name,
     slot_name,
     wanted_tables,
+    why_left_out,
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint, committed_points
 
@@ -51,7 +58,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from drover.connectors.postgres.change_rows import Messages, RecordShape
-    from drover.connectors.postgres.pgoutput import Transaction
+    from drover.connectors.postgres.pgoutput import Relation, Transaction
     from drover.connectors.postgres.snapshot import PagesReader, Snapshot
     from drover.connectors.postgres.stream import ChangeStream, StreamLostError
 
@@ -102,6 +109,12 @@ class PostgresCdcSourceTask(SourceTask):
         self._server = {POSITION: config[TOPIC_PREFIX]}
         self._slot, self._publication = slot_name(config), publication_name(config)
         self._seen: dict[str, SnapshotPoint | None] = {}
+        #: The captured tables, including renamed ones under their former names.
+        self._captured: dict[str, Table] = {}
+        #: The committed points of tables, including former ones.
+        self._points_of: dict[str, SnapshotPoint | None] = {}
+        #: Attached partitions that the last reading of their table includes.
+        self._attached: set[int] = set()
         #: The snapshots of tables that were read in part: later changes undo rows that are deleted
         #: before the table has been read completely.
         self._begun: dict[str, SnapshotPoint] = {}
@@ -111,7 +124,11 @@ class PostgresCdcSourceTask(SourceTask):
         #: The number of changes of the open transaction that were delivered or skipped.
         self._ordinal = 0
         self._tables: dict[str, Table] = {}
-        self._left_out: set[str] = set()
+        #: The tables that are not captured, with the reason.
+        self._left_out: dict[str, str] = {}
+        #: The tables among them of which the stream has changes.
+        self._passed_over: set[str] = set()
+        self._refused: dict[str, str] = {}
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
         self._looked_s = 0.0
         self._position = 0
@@ -126,7 +143,9 @@ class PostgresCdcSourceTask(SourceTask):
         points, self._begun = committed_points(context.offsets(), self._server[POSITION])
         with translated_errors(self._address, "preparing"), self._address.connected() as connection:
             position, points = self._prepare(connection, position, points)
-            self._look_for_tables(connection, points)
+            self._generated = published_generated(connection, self._publication)
+            self._points_of = dict(points)
+            self._look_for_tables(connection)
             self._report_lag(connection)
             self._log_end = log_end(connection)
         #: A partially delivered transaction, and the number of its delivered changes.
@@ -263,37 +282,89 @@ class PostgresCdcSourceTask(SourceTask):
         from drover.connectors.postgres.server import publish
 
         config = self._context.config
-        if config[AUTOCREATE] != FILTERED:
-            return
-        left_out = publish(connection, self._publication, wanted_tables(connection, config))
-        for name in sorted({*left_out} - self._left_out):
-            _log.warning(
-                "table %s has no primary key and is not captured: when published, the server "
-                "refuses its updates and deletes; to capture it, set REPLICA IDENTITY FULL",
-                name,
-            )
-        self._left_out = {*left_out}
+        if config[AUTOCREATE] == FILTERED:
+            tables = [
+                each
+                for each in wanted_tables(connection, config)
+                if why_left_out(each, config, read=each.id in self._seen) is None
+            ]
+            self._refused = publish(connection, self._publication, tables)
 
-    def _look_for_tables(
-        self,
-        connection: "psycopg.Connection[tuple[Any, ...]]",
-        points: "Mapping[str, SnapshotPoint | None]",
-    ) -> None:
-        """Find the tables to read, and the tables already read."""
+    def _look_for_tables(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        """Find the tables to read, and the tables already read.
+
+        A table is known by its name and its number: another table of the same name is a new one.
+        """
         from drover.connectors.postgres.server import published
 
         config = self._context.config
         tables = {each.id: each for each in wanted_tables(connection, config)}
+        for name, table in tables.items():
+            if self._is_replaced(table):
+                _log.warning("table %s was replaced by another table of this name", name)
+                self._seen.pop(name, None)
+                self._points_of.pop(name, None)
+                self._begun.pop(name, None)
+        left_out = {
+            name: why
+            for name, each in tables.items()
+            if (why := why_left_out(each, config, read=self._is_read(each))) is not None
+        } | {name: why for name, why in self._refused.items() if name in tables}
         if config[SNAPSHOT_MODE] != INITIAL_ONLY:
             known = published(connection, self._publication)
             tables = {name: each for name, each in tables.items() if name in known}
-        self._tables = tables
-        for name in tables.keys() - self._seen.keys():
-            if name in points:
-                self._seen[name] = points[name]
+        self._tables = {n: each for n, each in tables.items() if n not in left_out}
+        for name, table in self._tables.items():
+            self._captured[name] = table
+            if name in self._seen:
+                continue
+            if name in self._points_of:
+                self._seen[name] = self._points_of[name]
             elif config[SNAPSHOT_MODE] in (NO_DATA, NEVER):
                 self._seen[name] = None
+        self._find_attached(connection)
+        self._tell_left_out(left_out)
         self._looked_s = time.monotonic()
+
+    def _is_read(self, table: Table) -> bool:
+        return table.id in self._seen or table.id in self._points_of
+
+    def _is_replaced(self, table: Table) -> bool:
+        """Whether another table had the name of this one, or this one another name since."""
+        if self._captured.get(table.id, table).oid != table.oid:
+            return True
+        points = {**self._points_of, **self._begun}
+        point = points.get(table.id)
+        if point is None or point.oid is None:
+            return False
+        later = (p for p in points.values() if p and p.oid == table.oid and p.lsn > point.lsn)
+        return point.oid != table.oid or any(True for _ in later)
+
+    def _find_attached(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        """Read tables again to which partitions with rows were attached: the log lacks the rows."""
+        from drover.connectors.postgres.server import attached_partitions
+
+        points = {
+            table.oid: (name, point)
+            for name, table in self._tables.items()
+            if table.partitioned and (point := self._seen.get(name)) is not None
+        }
+        for partition, root, xid in attached_partitions(connection, list(points)):
+            name, point = points[root]
+            if partition in self._attached or point.has_seen_id(xid):
+                continue
+            self._attached.add(partition)
+            if name in self._seen:
+                _log.warning("table %s has a new partition with rows: it is read again", name)
+                del self._seen[name]
+                self._points_of.pop(name, None)
+
+    def _tell_left_out(self, left_out: dict[str, str]) -> None:
+        for name, why in sorted(left_out.items()):
+            if self._left_out.get(name) != why:
+                _log.warning("table %s is not captured: it %s", name, why)
+        self._left_out = left_out
+        self._context.report("tables_left_out_count", len(left_out))
 
     def _look_again(self) -> None:
         """Periodically add new tables, and report the lag of the slot."""
@@ -304,8 +375,9 @@ class PostgresCdcSourceTask(SourceTask):
             self._address.connected() as connection,
         ):
             if self._snapshot is None:
-                self._publish(connection)
-                self._look_for_tables(connection, {})
+                if self._context.config[SNAPSHOT_MODE] != INITIAL_ONLY:
+                    self._publish(connection)
+                self._look_for_tables(connection)
             self._report_lag(connection)
         self._looked_s = time.monotonic()
 
@@ -326,25 +398,40 @@ class PostgresCdcSourceTask(SourceTask):
         spark = self._context.spark
         if self._snapshot is None:
             parallel = core_count(spark.sparkContext)
-            self._snapshot = Snapshot(
-                self._address,
-                self._wanting(),
-                self._name,
-                partial(key_columns, self._context.config),
-                part_bytes=self._context.config["batch.max.bytes"] // parallel,
-            )
+            wanting = self._wanting()
+            names = {each.id for each in wanting}
+            if self._stream is not None and names & self._passed_over:
+                self._forget_stream()  # a new stream names the tables again
+            self._passed_over -= names
+            try:
+                self._snapshot = Snapshot(
+                    self._address,
+                    wanting,
+                    self._name,
+                    partial(key_columns, self._context.config),
+                    part_bytes=self._context.config["batch.max.bytes"] // parallel,
+                    generated=self._generated,
+                )
+            except RetriableError:
+                self._looked_s = -_LOOK_EVERY_S  # the tables may have changed
+                raise
             self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
             point = self._snapshot.point
-            fresh = [each.id for each in self._wanting() if each.id not in self._begun]
+            fresh = {
+                each.id: replace(point, oid=each.oid)
+                for each in wanting
+                if each.id not in self._begun
+            }
             if fresh:
-                self._begun |= dict.fromkeys(fresh, point)
-                offset = point.offset(complete=False)
-                return self._without_records(*((self._of_table(name), offset) for name in fresh))
+                self._begun |= fresh
+                return self._without_records(
+                    *((self._of_table(name), p.offset(complete=False)) for name, p in fresh.items())
+                )
         table, reader = next(self._snapshot_batches)
         if reader is not None:
             return SourceBatch(ArrowRows(spark, reader, len(reader.parts), None), [])
         point = self._begun.pop(table.id)
-        self._seen[table.id] = point
+        self._seen[table.id] = self._points_of[table.id] = point
         return self._without_records((self._of_table(table.id), point.offset()))
 
     def _of_table(self, name: str) -> dict[str, Any]:
@@ -407,9 +494,11 @@ class PostgresCdcSourceTask(SourceTask):
             if kind == BEGIN:
                 self._transaction = parse_begin(payload)
             elif kind == RELATION:
-                if not self._knows(payload):
+                known = self._known(payload)
+                if known is None:
                     self._stream.give_back(taken[number:])
                     break
+                payload = known
                 self._relations[relation_oid_of(payload)] = payload
             elif kind in CHANGES:
                 assert self._transaction is not None, "a change outside of a transaction"
@@ -462,26 +551,88 @@ class PostgresCdcSourceTask(SourceTask):
         self._moved, self._moved_s = self._position, time.monotonic()
         return self._server, self._offset()
 
-    def _knows(self, payload: bytes) -> bool:
-        """Look up a table's key; False if the table has to be read completely first."""
-        from drover.connectors.postgres.pgoutput import parse_relation
+    def _known(self, payload: bytes) -> bytes | None:
+        """Look up a table's key.
+
+        Returns:
+            The Relation message with the table's name in topics; None if the table has to be read
+            completely first.
+
+        Raises:
+            ServerError: The records' key cannot be known.
+        """
+        from drover.connectors.postgres.pgoutput import parse_relation, renamed
         from drover.connectors.postgres.server import key_of
 
+        config = self._context.config
         relation = parse_relation(payload)
         self._domains = None  # its types may be new as well
-        if not is_wanted(relation.schema, relation.name, self._context.config):
-            return True
+        former = self._former_name(relation)
+        if former is None and not is_wanted(relation.schema, relation.name, config):
+            return payload
         with (
             translated_errors(self._address, "inspecting a table"),
             self._address.connected() as connection,
         ):
-            if relation.name not in self._seen:
-                self._look_for_tables(connection, {})
+            if former is not None and self._keeps_name(connection, relation, former):
+                payload = renamed(payload, former.schema, former.name)
+                relation = parse_relation(payload)
+            if not is_wanted(relation.schema, relation.name, config):
+                return payload
+            captured = self._captured.get(relation.name)
+            is_current = captured is not None and captured.oid == relation.oid
+            if relation.name not in self._seen or not is_current:
+                self._look_for_tables(connection)
                 if relation.name in self._tables and relation.name not in self._seen:
-                    return False
-            asked_for = key_columns(self._context.config, relation.name)
+                    return None
+            if relation.name in self._left_out:
+                self._passed_over.add(relation.name)
+                self._keys = {n: key for n, key in self._keys.items() if n != relation.name}
+                return payload
+            asked_for = key_columns(config, relation.name)
             key = tuple(key_of(connection, relation, asked_for))
             self._keys = {**self._keys, relation.name: key}
+        return payload
+
+    def _former_name(self, relation: "Relation") -> Table | None:
+        """The captured table that has another name in the log; None if it has its own."""
+        captured = self._captured.get(relation.name)
+        if captured is not None and captured.oid == relation.oid:
+            return None
+        points = {name: point for name, point in self._points_of.items() if point is not None}
+        found = {name for name, each in self._captured.items() if each.oid == relation.oid}
+        found |= {name for name, each in points.items() if each.oid == relation.oid}
+        if not found or relation.name in found:
+            return None
+        name = max(found, key=lambda each: points[each].lsn if each in points else 0)
+        if name in self._captured:
+            return self._captured[name]
+        schema, _, own = name.partition(".")
+        return Table(relation.oid, schema, own, False, relation.full_identity, True)
+
+    def _keeps_name(
+        self,
+        connection: "psycopg.Connection[tuple[Any, ...]]",
+        relation: "Relation",
+        former: Table,
+    ) -> bool:
+        """Whether changes of a renamed table belong to its former name: it has that name again, or
+        no table has it and the lists do not select the new one.
+        """
+        from drover.connectors.postgres.server import name_of
+
+        if name_of(connection, relation.oid) == former.id:
+            return True
+        config = self._context.config
+        if is_wanted(relation.schema, relation.name, config):
+            return False
+        if any(each.id == former.id for each in wanted_tables(connection, config)):
+            return False
+        _log.warning(
+            "table %s was renamed to %s: its changes are captured as %s until another table has "
+            "that name",
+            *(former.id, relation.name, former.id),
+        )
         return True
 
     def _points(self) -> "dict[str, SnapshotPoint]":
