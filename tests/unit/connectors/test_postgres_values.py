@@ -120,15 +120,19 @@ def test_a_value_without_a_place_is_one_rows_fault() -> None:
     assert "'infinity'" in faults[1]
 
 
-def test_what_was_not_sent_has_a_stand_in_or_is_a_fault() -> None:
+def test_what_was_not_sent_has_a_placeholder_or_is_null() -> None:
     faults: dict[int, str] = {}
     column = sent(None, "x", unchanged=True)
     assert reader(25).from_column(column, faults.setdefault).to_pylist() == ["?", "x"]
     column = sent(None, unchanged=True)
     assert reader(17).from_column(column, faults.setdefault).to_pylist() == [b"?"]
+    assert reader(1007).from_column(column, faults.setdefault).to_pylist() == [[63]]
+    assert reader(1009).from_column(column, faults.setdefault).to_pylist() == [["?"]]
+    assert reader(1001).from_column(column, faults.setdefault).to_pylist() == [[b"?"]]
+    assert reader(1000).from_column(column, faults.setdefault).to_pylist() == [None]
+    modifier = (10 << 16 | 2) + 4
+    assert reader(1700, modifier).from_column(column, faults.setdefault).to_pylist() == [None]
     assert not faults
-    assert reader(1007).from_column(column, faults.setdefault).to_pylist() == [None]
-    assert "REPLICA IDENTITY FULL" in faults[0]
 
 
 @pytest.mark.parametrize("array", ["{{1,2},{3,4}}", "[2:3]={1,2}"])

@@ -28,17 +28,25 @@ from drover.connectors.jdbc.write_settings import (
     RECORD_VALUE,
     WriteSettings,
 )
+from drover.connectors.unavailable import Names, unavailable_names
 
+#: What helps if a target lacks a value that the source cannot send.
+REMEDY = "ALTER TABLE … REPLICA IDENTITY FULL at the source sends it; or read its table again"
 #: A record's topic, partition and offset.
 Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one record: a row to write, or None to delete the row of the key."""
+    """The change of one record: a row to write, or None to delete the row of the key.
+
+    ``unavailable`` are columns that the row lacks, because the source could not send them: they
+    keep their values.
+    """
 
     key: Row
     row: Row | None
+    unavailable: Names = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,17 @@ def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
     Raises:
         UnwritableRecordError: A record has no key, or no fields.
     """
-    rows = zip(places_of(batch), _values(batch, KEY), _values(batch, VALUE), strict=True)
+    names = unavailable_in(batch, settings) or [frozenset[str]()] * batch.num_rows
+    rows = zip(places_of(batch), _values(batch, KEY), _values(batch, VALUE), names, strict=True)
     found = (_change(settings, *row) for row in rows)
     return [each for each in found if each is not None]
+
+
+def unavailable_in(batch: pa.RecordBatch, settings: WriteSettings) -> list[Names] | None:
+    """For each record the columns to leave unchanged; None if there are none."""
+    if not settings.keeps_unavailable:
+        return None
+    return unavailable_names(batch, settings.placeholder)
 
 
 def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChanges | None:
@@ -159,7 +175,9 @@ def _refuse_first(
     raise UnwritableRecordError("it does not fit its table")
 
 
-def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Change | None:
+def _change(
+    settings: WriteSettings, place: Place, key: Any, value: Any, unavailable: Names
+) -> Change | None:
     if value is None:
         if not settings.deletes or key is None:
             return None
@@ -169,9 +187,13 @@ def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Chan
             f"it has no fields: its value is {repr(value)[:80]}; set a converter with a schema"
         )
     own = _key(settings, place, key, value)
+    if settings.pk_mode == RECORD_VALUE and not unavailable.isdisjoint(own):
+        raise UnwritableRecordError(f"the source could not send its key: {REMEDY}")
     fields = settings.fields
     row = {name: each for name, each in value.items() if fields is None or name in fields}
-    return Change(own, {**row, **own})
+    lacking = unavailable & row.keys() - own.keys()
+    kept = {name: each for name, each in row.items() if name not in lacking}
+    return Change(own, {**kept, **own}, lacking)
 
 
 def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:

@@ -46,6 +46,7 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
 )
 from drover.connectors.output_ids import output_ids_of
+from drover.connectors.unavailable import PLACEHOLDER, PLACEHOLDER_KEY, SETTING
 
 INSERT_MODE = "insert.mode"
 PK_MODE = "pk.mode"
@@ -230,6 +231,7 @@ class JdbcSink(SinkConnector):
                 "before it fails with a retriable error; whole seconds on MySQL.",
                 validator=InRange(1),
             ),
+            PLACEHOLDER_KEY,
         )
 
     @classmethod
@@ -310,6 +312,7 @@ def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
         fields=tuple(fields) if fields else None,
         ledger=config.get(OFFSETS_TABLE) or None,
         lock_timeout_ms=config.get(LOCK_TIMEOUT, LOCK_TIMEOUT_MS),
+        placeholder=config.get(SETTING, PLACEHOLDER),
     )
 
 

@@ -20,6 +20,7 @@ from drover.connectors.jdbc.changes import (
     changes_of,
     column_changes,
     places_of,
+    unavailable_in,
 )
 from drover.connectors.jdbc.column_types import UnwritableRecordError
 from drover.connectors.jdbc.coming_batches import ComingBatches
@@ -314,6 +315,8 @@ def _made(batch: pa.RecordBatch, settings: WriteSettings, bulk: "BulkTable | Non
         UnwritableRecordError: A record has no key, or no fields.
         DatabaseError: The table lacks a column.
     """
+    if bulk is not None and unavailable_in(batch, settings) is not None:
+        return _few(batch, settings)
     columns = None if bulk is None else column_changes(batch, settings)
     if bulk is None or columns is None:
         return changes_of(batch, settings)

@@ -9,8 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from drover.connector.records import KEY, TOPIC, VALUE, is_schemaless
-from drover.connectors.jdbc.changes import Change
-from drover.connectors.jdbc.column_types import Row, bound, parameter, sql_type
+from drover.connectors.jdbc.changes import REMEDY, Change
+from drover.connectors.jdbc.column_types import (
+    Row,
+    UnwritableRecordError,
+    bound,
+    parameter,
+    sql_type,
+)
 from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, savepoint
 from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.write_settings import (
@@ -224,10 +230,13 @@ def write_rows(
         DatabaseError: The table lacks a column.
         RecordError: A value does not fit its column.
     """
-    for (shape, keys), run in groupby(changes, key=_shape):
+    for (shape, keys, lacks), run in groupby(changes, key=_shape):
         rows = list(run)
         require_columns(table, shape if shape is not None else keys)
-        if shape is None:
+        if lacks and settings.insert_mode != UPDATE:
+            for each in rows:
+                _write_partly(connection, table, each)
+        elif shape is None:
             of_key = _found_by(table, keys)
             values = bound(table, [each.key for each in rows], "key_")
             connection.execute(table.delete().where(*of_key), values)
@@ -283,11 +292,35 @@ def _upsert_by_key(
             connection.execute(insert, value)
 
 
-def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The fields of the row, or None for a deletion, and of the key; equal for changes that can
-    share a statement.
+def _write_partly(connection: "sa.Connection", table: "sa.Table", change: Change) -> None:
+    """Change a row except for the columns that the source could not send.
+
+    Raises:
+        UnwritableRecordError: There is no such row.
     """
-    return (None if change.row is None else tuple(change.row)), tuple(change.key)
+    names, keys = list(change.row or {}), list(change.key)
+    (values,) = bound(table, [change.key], "key_")
+    others = [name for name in names if name not in keys]
+    if others:
+        (row,) = bound(table, [{name: (change.row or {})[name] for name in others}], "")
+        count = connection.execute(_update(table, names, keys), {**values, **row}).rowcount
+    else:
+        found = sa.select(sa.literal(1)).select_from(table).where(*_found_by(table, keys))
+        count = len(connection.execute(found, values).all())
+    if not count:
+        listed = ", ".join(sorted(change.unavailable))
+        raise UnwritableRecordError(
+            f"table {table.name!r} has no row of its key, and the source could not send the large "
+            f"values of {listed}: {REMEDY}"
+        )
+
+
+def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...], bool]:
+    """The fields of the row, or None for a deletion, and of the key, and whether it lacks columns;
+    equal for changes that can share a statement.
+    """
+    fields = None if change.row is None else tuple(change.row)
+    return fields, tuple(change.key), bool(change.unavailable)
 
 
 def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[bool]]":

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from drover.connectors.unavailable import PLACEHOLDER
+
 INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
 NONE, KAFKA, RECORD_KEY, RECORD_VALUE = "none", "kafka", "record_key", "record_value"
 #: The columns of pk.mode=kafka, with the names of Confluent's JDBC sink.
@@ -11,7 +13,10 @@ LOCK_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How records become rows; ``lock_timeout_ms`` limits waits for locks."""
+    """How records become rows; ``lock_timeout_ms`` limits waits for locks.
+
+    ``placeholder`` marks values that the source could not send.
+    """
 
     table_format: str
     insert_mode: str
@@ -23,6 +28,12 @@ class WriteSettings:
     fields: tuple[str, ...] | None
     ledger: str | None
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    placeholder: str = PLACEHOLDER
+
+    @property
+    def keeps_unavailable(self) -> bool:
+        """Whether columns without a value are left unchanged; otherwise rows are only added."""
+        return self.insert_mode != INSERT and self.pk_mode in (RECORD_KEY, RECORD_VALUE)
 
     def table_of(self, topic: str) -> str:
         """The table for a topic, optionally with a schema before a dot."""

@@ -40,6 +40,7 @@ from drover.connectors.lakehouse.rows import (
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import of_topic, output_ids_of
+from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.files import check_root, directory_fault
 
 URI = "table.uri"
@@ -192,6 +193,7 @@ def settings_of(config: Mapping[str, Any]) -> Any:
 def row_settings(config: Mapping[str, Any]) -> RowSettings:
     """The RowSettings of a parsed config."""
     return RowSettings(
+        placeholder=config[SETTING],
         keyed=config[INSERT_MODE] == UPSERT,
         key_source=config[PK_MODE],
         key_fields=tuple(config[PK_FIELDS] or ()),
@@ -346,4 +348,5 @@ _SETTINGS = ConfigDef(
         default=10_000,
         validator=InRange(0, 86_400_000),
     ),
+    PLACEHOLDER_KEY,
 )

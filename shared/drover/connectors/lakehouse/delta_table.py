@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from drover.connector import RetriableError, TopicPartition
 from drover.connectors.files.storage.object_store import (
@@ -141,6 +143,8 @@ class DeltaWriter:
             )
             if changes is None:
                 return 0, ()
+            read = partial(_rows_of_keys, table)
+            changes = changes.completed(read, tolerates=self.tolerates)
             if not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0, changes.refused
             if table is None:
@@ -255,6 +259,19 @@ class DeltaWriter:
             settings.uri_of(topic),
             *(joined["numFilesRemoved"], joined["numFilesAdded"], len(removed)),
         )
+
+
+def _rows_of_keys(table: "DeltaTable | None", keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows of keys and maybe others, with these columns as far as the table has them."""
+    if table is None:
+        return keys.slice(0, 0)
+    schema = pa.schema(table.schema().to_arrow())
+    own = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
+    known = [name for name in names if name in schema.names]
+    near = pc.scalar(True)
+    for name in own.column_names:
+        near &= pc.field(name).isin(own.column(name).unique())
+    return table.to_pyarrow_dataset().to_table([*own.column_names, *known], filter=near)
 
 
 def app_id(connector: str, topic: str, partition: int, output_id: str = "") -> str:

@@ -11,6 +11,18 @@ from drover.connector.records import is_binary, is_list, is_text
 
 #: The column that marks rows of which only the key is used.
 DELETED = "__drover_deleted"
+#: The column with what the source of a row could not send.
+LACKS = "__drover_lacks"
+LACKS_TYPE = pa.struct(
+    [
+        ("names", pa.list_(pa.string())),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+#: Columns that are not the table's.
+_MARKS = {DELETED: pa.bool_(), LACKS: LACKS_TYPE}
 _SHOWN_CHARS = 80
 #: The most decimal digits of an integer.
 _DIGITS = 19
@@ -100,7 +112,7 @@ class FittedRows:
         fields, columns = dict(self._fields), {}
         for name in rows.column_names:
             column = rows.column(name)
-            if name == DELETED:
+            if name in _MARKS:
                 columns[name] = column
             elif name in fields:
                 columns[name], fields[name] = self._fitted(fields[name], column)
@@ -124,8 +136,12 @@ class FittedRows:
     def joined(self) -> pa.Table:
         """All rows, with all columns of the table."""
         fields = list(self._fields.values())
-        marked = any(DELETED in each.column_names for each in self._parts)
-        schema = pa.schema([*fields, *([pa.field(DELETED, pa.bool_())] if marked else [])])
+        marks = [
+            pa.field(name, kind)
+            for name, kind in _MARKS.items()
+            if any(name in each.column_names for each in self._parts)
+        ]
+        schema = pa.schema([*fields, *marks])
         parts = [_with_all(each, schema) for each in self._parts]
         return pa.concat_tables(parts).combine_chunks() if parts else schema.empty_table()
 
@@ -187,6 +203,13 @@ class FittedRows:
         return cast(column, wanted), wanted
 
     def _check_required(self, rows: pa.Table, fields: Mapping[str, pa.Field]) -> None:
+        lacks = rows.column(LACKS).to_pylist() if LACKS in rows.column_names else []
+        if any(lacks):  # the values are those of rows of the table
+            names = frozenset[str]().union(*(each["names"] for each in lacks if each))
+            complete = rows.filter(pa.array([not each for each in lacks])).drop_columns([LACKS])
+            if complete.num_rows:
+                self._check_required(complete, fields)
+            fields = {name: each for name, each in fields.items() if name not in names}
         for name, each in fields.items():
             if not each.nullable and (
                 name not in rows.column_names or rows.column(name).null_count

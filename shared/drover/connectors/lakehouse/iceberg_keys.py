@@ -1,4 +1,4 @@
-"""Removes the rows of an Iceberg table that have certain keys.
+"""Reads or removes the rows of an Iceberg table that have certain keys.
 
 The library's delete by predicate has a term for each key, and ends the process at some ten thousand
 keys of several columns. Here the predicate only selects files, by the bounds of the key columns;
@@ -7,7 +7,7 @@ the rows of each file are joined with the keys.
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
-    from pyiceberg.table import Transaction
+    from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
 #: The most values for which the library compares a list with the bounds of a file.
@@ -60,6 +60,21 @@ def remove_keys(
                 for each in others:
                     snapshot.append_data_file(each)
     return removed
+
+
+def rows_of_keys(table: "Table | None", keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with these keys, with these columns as far as the table has them."""
+    if table is None:
+        return keys.slice(0, 0)
+    known = [name for name in names if name in table.schema().column_names]
+    fields = (*keys.column_names, *known)
+    scan = table.scan(row_filter=bounds_of(keys), selected_fields=fields)
+    reader = scan.to_arrow_batch_reader()
+    found = [reader.schema.empty_table()]
+    for batch in reader:
+        rows = pa.table(batch)
+        found.append(rows.filter(pa.array(_matches(rows, keys))))
+    return pa.concat_tables(found)
 
 
 def bounds_of(keys: pa.Table) -> "BooleanExpression":

@@ -37,6 +37,7 @@ from drover.connectors.lakehouse.rows import (
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import output_ids_of
+from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
 from drover.policy.egress import url_fault
@@ -181,6 +182,7 @@ def settings_of(config: Mapping[str, Any]) -> Any:
         IcebergTable(
             each,
             RowSettings(
+                placeholder=config[SETTING],
                 keyed=config[UPSERT],
                 key_source=config[PK_MODE],
                 key_fields=_listed(config, each, "id-columns", ID_COLUMNS),
@@ -492,4 +494,5 @@ _SETTINGS = ConfigDef(
         importance=Importance.LOW,
         validator=InRange(0),
     ),
+    PLACEHOLDER_KEY,
 )

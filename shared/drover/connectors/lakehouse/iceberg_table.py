@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,7 @@ from drover.connectors.lakehouse.fitted_rows import (
     TableTypes,
     UnfitRecordError,
 )
-from drover.connectors.lakehouse.iceberg_keys import remove_keys
+from drover.connectors.lakehouse.iceberg_keys import remove_keys, rows_of_keys
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
@@ -221,6 +222,8 @@ class IcebergWriter:
             )
             if changes is None:
                 return 0, ()
+            read = partial(rows_of_keys, table)
+            changes = changes.completed(read, tolerates=self.tolerates)
             if not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0, changes.refused
             try:
@@ -301,7 +304,7 @@ class IcebergWriter:
         before = datetime.now(UTC) - timedelta(hours=hours)
         try:
             table.maintenance.expire_snapshots().older_than(before).commit()
-        except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does) - noqa: BLE001 (the library raises all errors of its catalogue)
+        except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does)
             _log.warning(
                 "snapshots of table %s were not expired: %s", identifier, _safe_text(error)
             )

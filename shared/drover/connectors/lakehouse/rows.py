@@ -2,7 +2,7 @@
 
 import decimal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,14 @@ from drover.connectors.lakehouse.fitted_rows import (
     shown,
     unfit,
 )
+from drover.connectors.lakehouse.kept_values import (
+    Lack,
+    ReadRows,
+    completed,
+    filled,
+    without_unavailable,
+)
+from drover.connectors.unavailable import PLACEHOLDER, unavailable_names
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,13 +58,15 @@ class RowSettings:
 
     ``keyed`` means that a row replaces the one with its key: the ``key_fields`` (all fields of the
     key if empty) of the record's key or value, according to ``key_source``. ``deletes`` makes a
-    record without a value delete the row of its key; otherwise it is skipped.
+    record without a value delete the row of its key; otherwise it is skipped. ``placeholder`` marks
+    values that the source could not send.
     """
 
     keyed: bool = False
     key_source: str = RECORD_VALUE
     key_fields: tuple[str, ...] = ()
     deletes: bool = False
+    placeholder: str = PLACEHOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,8 @@ class Changes:
     per key.
 
     ``keys`` are the key columns. ``next_offsets`` are the offsets after the records, by partition.
-    ``refused`` are records that cannot be rows of the table.
+    ``refused`` are records that cannot be rows of the table. ``lacking`` is what the source could
+    not send, by row: such columns keep the values that the table has.
     """
 
     rows: pa.Table
@@ -73,6 +84,24 @@ class Changes:
     keys: tuple[str, ...]
     next_offsets: Mapping[int, int]
     refused: tuple[Refusal, ...] = ()
+    lacking: Mapping[int, Lack] = field(default_factory=dict)
+
+    def completed(self, read: ReadRows, *, tolerates: bool) -> "Changes":
+        """The changes with the lacking values.
+
+        Args:
+            read: Reads rows of the table.
+            tolerates: Add the records of rows that the table does not have to ``refused``.
+
+        Raises:
+            UnfitRecordError: There is such a record, and ``tolerates`` is false.
+        """
+        if not self.lacking:
+            return self
+        rows, refused = completed(self.rows, self.keys, self.lacking, read)
+        if refused and not tolerates:
+            raise UnfitRecordError(refused[0])
+        return replace(self, rows=rows, refused=(*self.refused, *refused), lacking={})
 
 
 _ANSWER = pa.schema(
@@ -185,11 +214,17 @@ def changes_of(
         return Changes(joined, pa.table({}), (), next_offsets, tuple(refused))
     if not keys:  # no record is left
         return Changes(pa.table({}), pa.table({}), (), next_offsets, tuple(refused))
-    last = _last_of_each_key(joined, keys)
+    joined, lacks = filled(joined, keys)
+    numbers = _last_of_each_key(joined, keys)
+    last = joined.take(numbers)
     deleted = last.column(DELETED)
     rows = last.filter(pc.invert(deleted)).drop_columns([DELETED])
     gone = last.filter(deleted).select(list(keys))
-    return Changes(rows, gone, keys, next_offsets, tuple(refused))
+    lacking: dict[int, Lack] = {}
+    if lacks:
+        own = numbers.filter(pc.invert(deleted.combine_chunks())).to_pylist()
+        lacking = {row: lacks[number] for row, number in enumerate(own) if number in lacks}
+    return Changes(rows, gone, keys, next_offsets, tuple(refused), lacking)
 
 
 def _read(
@@ -412,8 +447,11 @@ def _keyed_rows(batch: pa.RecordBatch, settings: RowSettings) -> tuple[tuple[str
     for name, column in keys.items():
         if column.null_count:
             raise TableError(f"its {where} has no {name!r}, which is a key column")
-        columns[name] = column
-    return tuple(keys), pa.table({**columns, DELETED: deleted})
+    names = unavailable_names(batch, settings.placeholder)
+    if names is not None:
+        own = tuple(keys) if settings.key_source == RECORD_VALUE else ()
+        columns = without_unavailable(batch, columns, names, own)
+    return tuple(keys), pa.table({**columns, **keys, DELETED: deleted})
 
 
 def _key_columns(
@@ -442,8 +480,8 @@ def _key_columns(
     return {name: pa.chunked_array([fields[name]]) for name in wanted}
 
 
-def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row of each key, in order."""
+def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """The numbers of the last row of each key, in order."""
     numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
-    return rows.take(last.combine_chunks().sort())
+    return last.combine_chunks().sort()

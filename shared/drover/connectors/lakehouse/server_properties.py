@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from drover.connectors.lakehouse.rows import TableError
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.policy.client_setting_lists import Danger, Library
 from drover.policy.client_settings import OverridePolicy, client_setting_faults, is_listed
 

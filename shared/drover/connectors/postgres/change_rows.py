@@ -6,7 +6,7 @@ Runs on executors: the input is picklable, and decodes to the same records in ev
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import ERROR_COLUMN, KEY, ORIGIN_COLUMN, TOPIC, VALUE, with_identity
+from drover.connector.records import (
+    ERROR_COLUMN,
+    HEADERS,
+    KEY,
+    ORIGIN_COLUMN,
+    TOPIC,
+    VALUE,
+    with_identity,
+)
 from drover.connectors.postgres.pgoutput import (
     BEGIN,
     DELETE,
@@ -35,6 +43,7 @@ from drover.connectors.postgres.row_columns import (
     big_endian,
     row_changes,
 )
+from drover.connectors.postgres.server import ServerAddress, translated_errors
 from drover.connectors.postgres.settings import (
     CONNECT,
     ENVELOPE,
@@ -44,6 +53,7 @@ from drover.connectors.postgres.settings import (
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
+from drover.connectors.unavailable import header_column
 
 READ, CREATED, UPDATED, DELETED, TRUNCATED = "r", "c", "u", "d", "t"
 #: Marks a record without a value, instead of an operation.
@@ -187,13 +197,48 @@ class TableRecords:
             )
         key = None
         if self.key_indices:
-            sources.append((in_keys, events.key))
+            sources.append((in_keys | self._unsent_keys(events), events.key))
             key = _structs(values, self.key_indices, self._key_type, events.key)
         faults = self._inexpressible(events.ops)
         for faulty, rows in sources:
             for event in np.flatnonzero(np.isin(rows, list(faulty))).tolist():
                 faults.setdefault(event, faulty[rows[event]])
-        return self._batch(key, value, events.lsns, faults)
+        headers = self._headers(events.columns, events.after)
+        return self._batch(key, value, events.lsns, faults, headers)
+
+    def _unsent_keys(self, events: _Events) -> dict[int, str]:
+        """The rows of which the server did not send the key."""
+        found: dict[int, str] = {}
+        for number in self.key_indices:
+            unchanged = events.columns[number].unchanged
+            if unchanged is not None:
+                name = self.relation.columns[number].name
+                why = (
+                    f"column {name!r} of the key was not sent, because it is large and unchanged: "
+                    "ALTER TABLE … REPLICA IDENTITY FULL sends it"
+                )
+                found |= dict.fromkeys(np.flatnonzero(unchanged).tolist(), why)
+        return found
+
+    def _headers(self, columns: Sequence[TextColumn], rows: Any) -> pa.Array | None:
+        """The headers of records with the columns that were not sent in their new rows, and of
+        records in which a value equals the placeholder; None if there are none.
+        """
+        names: dict[int, set[str]] = {}
+        there = rows != NO_ROW
+        for number in self._shown:
+            name, column = self.relation.columns[number].name, columns[number]
+            resembling = self._readers[number].resembling(column.texts)
+            for chosen, added in ((column.unchanged, {name}), (resembling, set())):
+                if chosen is not None:
+                    found = np.zeros(len(rows), np.bool_)
+                    found[there] = np.asarray(chosen, np.bool_)[rows[there]]
+                    for event in np.flatnonzero(found).tolist():
+                        names.setdefault(event, set()).update(added)
+        if not names:
+            return None
+        told = (names.get(event) for event in range(len(rows)))
+        return header_column([None if each is None else frozenset(each) for each in told])
 
     def _inexpressible(self, ops: pa.Array) -> dict[int, str]:
         """The events that the layout cannot express, with the reason."""
@@ -225,7 +270,8 @@ class TableRecords:
         key = None
         if self.key_indices:
             key = _structs(arrays, self.key_indices, self._key_type, everything)
-        return self._batch(key, value, lsns, faults)
+        headers = self._headers([TextColumn(each) for each in columns], everything)
+        return self._batch(key, value, lsns, faults, headers)
 
     def _batch(
         self,
@@ -233,6 +279,7 @@ class TableRecords:
         value: pa.Array,
         lsns: Any,
         faults: Mapping[int, str],
+        headers: pa.Array | None,
     ) -> pa.RecordBatch:
         count = len(lsns)
         kind = "Value" if self._shape.layout == FLAT else "Envelope"
@@ -248,6 +295,9 @@ class TableRecords:
             identity = pa.field(KEY, key.type, nullable=False)
             fields.append(with_identity(identity, name=f"{self.topic}.Key"))
             arrays.append(key)
+        if headers is not None:
+            fields.append(pa.field(HEADERS, headers.type))
+            arrays.append(headers)
         if faults:
             fields.append(pa.field(ERROR_COLUMN, pa.string()))
             arrays.append(pa.array([faults.get(n) for n in range(count)], pa.string()))
@@ -307,6 +357,85 @@ class TableRecords:
 
 
 @dataclass(frozen=True)
+class RowLookup:
+    """Reads large values of rows whose key changed: the deletion of the old key removes the only
+    copy that a target has. They are the current values: a later change of one is in the log.
+    """
+
+    address: ServerAddress
+
+    def completed(self, changes: RowChanges, moved: Any, table: TableRecords) -> RowChanges:
+        """The changes, with the values that the new rows of ``moved`` ones lack, if they exist.
+
+        Raises:
+            RetriableError: The server is unavailable.
+        """
+        rows = changes.new[moved]
+        lacking = [
+            number
+            for number, column in enumerate(changes.columns)
+            if column.unchanged is not None and column.unchanged[rows].any()
+        ]
+        if not lacking or not {*lacking}.isdisjoint(table.key_indices):
+            return changes
+        found = self._read(changes.columns, rows, lacking, table)
+        columns = list(changes.columns)
+        for place, number in enumerate(lacking):
+            texts = columns[number].texts.to_pylist()
+            unchanged = columns[number].unchanged.copy()
+            for row, values in found.items():
+                if unchanged[row]:
+                    texts[row], unchanged[row] = values[place], False
+            columns[number] = TextColumn(pa.array(texts, pa.string()), unchanged)
+        return replace(changes, columns=columns)
+
+    def _read(
+        self,
+        columns: Sequence[TextColumn],
+        rows: Any,
+        wanted: Sequence[int],
+        table: TableRecords,
+    ) -> dict[int, list[str | None]]:
+        """The texts of the wanted columns, by row."""
+        import psycopg
+        from psycopg import sql
+
+        relation = table.relation
+        names = [each.name for each in relation.columns]
+        found: dict[int, list[str | None]] = {}
+        with (
+            translated_errors(self.address, f"reading {relation.name}"),
+            self.address.connected("drover lookup") as connection,
+        ):
+            current = connection.execute(
+                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
+                " ON n.oid = c.relnamespace WHERE c.oid = %s",
+                (relation.oid,),
+            ).fetchone()
+            if current is None:
+                return {}
+            query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+                sql.SQL(", ").join(sql.Identifier(names[each]) for each in wanted),
+                sql.Identifier(*map(str, current)),
+                sql.SQL(" AND ").join(
+                    sql.SQL("{} = %s").format(sql.Identifier(names[each]))
+                    for each in table.key_indices
+                ),
+            )
+            for row in rows.tolist():
+                key = [columns[each].texts[row].as_py() for each in table.key_indices]
+                try:
+                    cursor = connection.execute(query, key)
+                except psycopg.ProgrammingError:  # the table has another form since
+                    return found
+                result = cursor.pgresult
+                if result is not None and result.ntuples == 1:
+                    values = [result.get_value(0, each) for each in range(len(wanted))]
+                    found[row] = [None if each is None else each.decode() for each in values]
+        return found
+
+
+@dataclass(frozen=True)
 class Messages:
     """A run of log messages, in order; picklable.
 
@@ -318,6 +447,7 @@ class Messages:
         relations: The Relation messages that the session received before, by oid.
         keys: The columns of the records' keys, by ``schema.table``; other tables are skipped.
         seen: What snapshots have read, by ``schema.table``.
+        lookup: Reads the values that changes of keys lack; None to leave them out.
     """
 
     data: bytes
@@ -327,12 +457,21 @@ class Messages:
     relations: Mapping[int, bytes]
     keys: Mapping[str, Sequence[str]]
     seen: Mapping[str, SnapshotPoint]
+    lookup: "RowLookup | None" = None
 
     def records(self, shape: RecordShape) -> Iterator[pa.RecordBatch]:
         """The records, in order for each table; one batch per version of a table."""
         log = _Log.of(self)
         for table, changed, truncated in self._tables(log, shape):
-            changes = row_changes(log.data, log.starts[changed], len(table.relation.columns))
+            relation = table.relation
+            changes = row_changes(
+                log.data,
+                log.starts[changed],
+                len(relation.columns),
+                [each.in_identity for each in relation.columns],
+            )
+            if self.lookup is not None and table.key_indices:
+                changes = self.lookup.completed(changes, _moved(changes, table), table)
             steps = _steps(changes, changed, truncated, table, shape)
             point = self.seen.get(table.relation.name)
             if point is not None:

@@ -61,8 +61,12 @@ def big_endian(data: Any, at: Any, size: int) -> Any:
     return found.view(f">i{size}" if size == 8 else f">u{size}")[:, 0].astype(np.int64)
 
 
-def row_changes(data: Any, starts: Any, column_count: int) -> RowChanges:
+def row_changes(
+    data: Any, starts: Any, column_count: int, in_identity: Sequence[bool] = ()
+) -> RowChanges:
     """Decode the messages that start at ``starts``.
+
+    ``in_identity`` marks the columns of the replica identity, which old rows always have.
 
     Raises:
         ValueError: A row has another number of columns.
@@ -78,10 +82,17 @@ def row_changes(data: Any, starts: Any, column_count: int) -> RowChanges:
     if not len(ends):
         return RowChanges(kinds, old, new, new_columns)
     columns = [_joined(*each) for each in zip(old_columns, new_columns, strict=True)]
-    whole = (marks == _OLD_ROW) & has_new
+    whole, of_key = ((marks == each) & has_new for each in (_OLD_ROW, _OLD_KEY))
     sources = np.arange(len(columns[0].texts)) if columns else np.empty(0, np.int64)
     sources[new[whole]] = old[whole]
-    return RowChanges(kinds, old, new, [each.merged(sources) for each in columns])
+    of_keys = sources.copy()
+    of_keys[new[of_key]] = old[of_key]
+    known = [*in_identity, *[False] * (column_count - len(in_identity))]
+    merged = [
+        each.merged(of_keys if is_known else sources)
+        for each, is_known in zip(columns, known, strict=True)
+    ]
+    return RowChanges(kinds, old, new, merged)
 
 
 def _numbers(there: Any, first: int) -> Any:

@@ -440,7 +440,7 @@ class PostgresCdcSourceTask(SourceTask):
     def _changes(self) -> SourceBatch | None:
         import numpy as np
 
-        from drover.connectors.postgres.change_rows import Messages
+        from drover.connectors.postgres.change_rows import Messages, RowLookup
         from drover.connectors.postgres.pgoutput import (
             BEGIN,
             CHANGES,
@@ -478,6 +478,7 @@ class PostgresCdcSourceTask(SourceTask):
                         relations,
                         self._keys,
                         self._points(),
+                        RowLookup(self._address),
                     )
                 )
             payloads, lsns, count, size = [], [], 0, 0

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from drover.connectors.postgres.copied import from_text, lists
 from drover.connectors.postgres.pgoutput import RelationColumn
 from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import ADAPTIVE, CONNECT, DOUBLE, STRING
+from drover.connectors.unavailable import placeholder_of, text_forms
 
 _NUMERIC, _BOOL, _BYTEA = 1700, 16, 17
 _DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ = 1082, 1083, 1114, 1184
@@ -137,7 +139,8 @@ def _semantic_type(oid: int, modifier: int, times: str) -> tuple[str, pa.DataTyp
 class ColumnReader:
     """Reads the values of a column; values that do not fit become null and are reported.
 
-    ``placeholder`` replaces text and bytes that the server did not send because they are unchanged.
+    ``placeholder`` replaces values that the server did not send because they are unchanged, where
+    the type can hold it; the others are null.
     """
 
     column: RelationColumn
@@ -146,10 +149,25 @@ class ColumnReader:
 
     def from_column(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Array:
         """Values from messages; ``fault(row, why)`` is called for each bad one."""
-        texts = sent.texts
-        if sent.unchanged is not None:
-            texts = pc.if_else(pa.array(sent.unchanged), self._stand_in(sent, fault), texts)
-        return self.from_texts(texts, fault)
+        values = self.from_texts(sent.texts, fault)
+        if sent.unchanged is None:
+            return values
+        kind = values.type
+        unsent = pa.scalar(placeholder_of(kind, self.placeholder), kind)
+        if not pa.types.is_nested(kind):
+            return pc.if_else(pa.array(sent.unchanged), unsent, values)
+        both = pa.concat_arrays([values, pa.array([unsent.as_py()], kind)])
+        numbers = np.where(sent.unchanged, len(values), np.arange(len(values)))
+        return both.take(pa.array(numbers))
+
+    def resembling(self, texts: pa.Array) -> pa.Array | None:
+        """The rows with a text that equals the placeholder; None if there are none."""
+        wanted = placeholder_of(self.type.arrow_type, self.placeholder)
+        if wanted is None or not self.placeholder:
+            return None
+        forms = _texts_of(wanted)
+        found = pc.is_in(texts, value_set=pa.array(sorted(forms), pa.string()))
+        return found if pc.any(found).as_py() else None
 
     def from_texts(self, texts: pa.Array, fault: Callable[[int, str], object]) -> pa.Array:
         """Values from their text; ``fault(row, why)`` is called for each bad one."""
@@ -167,20 +185,18 @@ class ColumnReader:
                 parts.append(pa.nulls(1, self.type.arrow_type))
         return pa.concat_arrays(parts)
 
-    def _stand_in(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Scalar:
-        """The text to use for values that were not sent."""
-        if pa.types.is_string(self.type.arrow_type):
-            return pa.scalar(self.placeholder)
-        if pa.types.is_binary(self.type.arrow_type):
-            return pa.scalar(f"\\x{self.placeholder.encode().hex()}")
-        for number in np.flatnonzero(sent.unchanged).tolist():
-            fault(
-                number,
-                f"column {self.column.name!r} was not sent, because it is unchanged and stored "
-                "out of line, and its type cannot hold unavailable.value.placeholder: ALTER TABLE "
-                "… REPLICA IDENTITY FULL sends it",
-            )
-        return pa.scalar(None, pa.string())
+
+def _texts_of(wanted: Any) -> set[str]:
+    """PostgreSQL's texts of a placeholder."""
+    if isinstance(wanted, str):
+        return text_forms(wanted)
+    if isinstance(wanted, bytes):
+        return {f"\\x{wanted.hex()}"}
+    if isinstance(wanted[0], int):
+        return {"{" + ",".join(map(str, wanted)) + "}"}
+    text = wanted[0] if isinstance(wanted[0], str) else f"\\x{wanted[0].hex()}"
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return {"{" + text + "}", '{"' + quoted + '"}'}
 
 
 def _numeric(modifier: int, decimals: str) -> pa.DataType:
