@@ -8,7 +8,7 @@ schema is text and ``is_schemaless``: one JSON text for each value, which ``load
 texts, bytes are base64, and numbers that are not finite are null.
 """
 
-from drover.record.arrow import has_decimal, is_binary, is_list, is_text
+from drover.record.arrow import has_decimal, in_unit, is_binary, is_list, is_text
 from drover.record.batch import (
     ERROR_COLUMN,
     HEADERS,
@@ -51,6 +51,7 @@ __all__ = [
     "base64_texts",
     "dumps",
     "has_decimal",
+    "in_unit",
     "is_binary",
     "is_list",
     "is_schemaless",

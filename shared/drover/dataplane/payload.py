@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.pipeline.layouts import without_header_types
-from drover.record.arrow import is_binary, is_text
+from drover.record.arrow import in_unit, is_binary, is_text
 from drover.record.batch import HEADERS_TYPE as TYPED_HEADERS_TYPE
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -124,7 +124,7 @@ def _timestamps(batch: Any, now_ms: int) -> Any:
     if values is None or pa.types.is_null(values.type):
         return pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
     if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("ms", tz=values.type.tz), safe=False).cast(pa.int64())
+        values = in_unit(values, "ms").cast(pa.int64())
     elif pa.types.is_integer(values.type):
         values = values.cast(pa.int64())
     else:

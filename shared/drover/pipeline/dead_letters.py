@@ -14,6 +14,7 @@ from drover.model.dead_letters import (
     VALUE_CUT_HEADER,
 )
 from drover.pipeline.report import FailedRecord
+from drover.record.arrow import in_unit
 from drover.record.batch import (
     HEADERS,
     HEADERS_TYPE,
@@ -81,7 +82,7 @@ def dead_letter(
             letter = letter.set_column(
                 index,
                 letter.schema.field(index),
-                times.cast(pa.timestamp("ms", tz="UTC"), safe=False),
+                in_unit(times, "ms").cast(pa.timestamp("ms", tz="UTC")),
             )
     return letter
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.arrow import in_unit
 from drover.record.batch import (
     ERROR,
     ERROR_COLUMN,
@@ -220,7 +221,7 @@ def timestamps(values: pa.Array) -> pa.Array:
         RecordError: The type is neither.
     """
     if pa.types.is_timestamp(values.type):
-        return values.cast(pa.timestamp("ms", tz=values.type.tz), safe=False).cast(_TIMESTAMP_TYPE)
+        return in_unit(values, "ms").cast(_TIMESTAMP_TYPE)
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64()).cast(_TIMESTAMP_TYPE)
     raise RecordError(

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
 #: A column of any type, in one chunk.
 Array: TypeAlias = pa.Array
 #: A column of text.
@@ -54,6 +56,26 @@ def has_decimal(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return True
     return any(has_decimal(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def floor_divided(values: Array, by: int) -> Array:
+    """Whole numbers divided by ``by``, rounded down; ``pc.divide`` rounds towards zero."""
+    quotients = pc.divide(values, by)
+    too_high = pc.greater(pc.multiply(quotients, by), values)
+    return pc.subtract(quotients, too_high.cast(pa.int64()))
+
+
+def in_unit(timestamps: Array, unit: str) -> Array:
+    """Timestamps in a unit (s, ms, us or ns), with the same zone, truncated to an earlier time.
+
+    Raises:
+        pa.ArrowInvalid: A timestamp is outside of the range of the unit.
+    """
+    kind = pa.timestamp(unit, tz=timestamps.type.tz)
+    finer = _PER_SECOND[timestamps.type.unit] // _PER_SECOND[unit]
+    if finer <= 1:
+        return timestamps.cast(kind)
+    return floor_divided(timestamps.cast(pa.int64()), finer).cast(kind)
 
 
 def offsets_of(lengths: Array) -> Offsets:

@@ -12,7 +12,7 @@ from drover.config.validators import OneOf
 from drover.model.times import DAY_MS
 from drover.record import RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
-from drover.record.arrow import Array
+from drover.record.arrow import Array, floor_divided
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.json.schemaless import loads
 from drover.transform.cast_values import plain_column
@@ -172,7 +172,7 @@ class TimestampConverter(FieldTransform):
                 return pc.multiply_checked(ms, _PER_MS[self._unit])
             case "Timestamp":
                 return ms.cast(pa.timestamp("ms", "UTC"))
-        days = _floor_divide(ms, DAY_MS)
+        days = floor_divided(ms, DAY_MS)
         if self._target == DATE:
             return days.cast(pa.int32()).cast(pa.date32())
         return pc.subtract(ms, pc.multiply(days, DAY_MS)).cast(pa.int32()).cast(pa.time32("ms"))
@@ -230,13 +230,6 @@ class TimestampConverter(FieldTransform):
 def _cut(number: int, by: int) -> int:
     """Divide, rounding towards zero."""
     return number // by if number >= 0 else -(-number // by)
-
-
-def _floor_divide(values: Array, by: int) -> Array:
-    """Divide, rounding down; pc.divide rounds towards zero."""
-    quotients = pc.divide(values, by)
-    too_high = pc.greater(pc.multiply(quotients, by), values)
-    return pc.subtract(quotients, too_high.cast(pa.int64()))
 
 
 class TimestampConverterKey(TimestampConverter, side=KEY):

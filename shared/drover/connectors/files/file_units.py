@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import fastavro
@@ -10,10 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drover.connector import RetriableError
-from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN, json_texts
 from drover.connectors.ddl import parse_ddl
-from drover.connectors.files.formats.avro_types import arrow_schema, plain_records
+from drover.connectors.files.formats.avro_types import AvroRecords
 from drover.connectors.files.formats.text_rows import TextOptions, parse_text
+from drover.connectors.files.formats.text_types import failing, to_type
 from drover.connectors.files.storage.file_identity import FileError
 from drover.connectors.files.storage.object_store import ObjectStoreError
 from drover.connectors.files.storage.readable_files import FileReference
@@ -128,10 +130,10 @@ class RowGroups:
         try:
             with self.file.open() as file:
                 groups = list(range(self.start, self.end))
-                rows = pq.ParquetFile(file.stream())
+                # the old type of Spark and Hive: nanoseconds, the default, end in the year 2262
+                rows = pq.ParquetFile(file.stream(), coerce_int96_timestamp_unit="us")
                 for batch in rows.iter_batches(_ARROW_ROWS, groups, use_threads=False):
-                    shaped = _shaped(batch, self.ddl)
-                    yield _with_origin(shaped, path, _numbers(row, batch.num_rows))
+                    yield from _shaped_rows(batch, self.ddl, path, row)
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as error:
             yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
@@ -159,24 +161,37 @@ class AvroBlocks:
             with self.file.open() as file:
                 stream = file.stream()
                 blocks = fastavro.block_reader(stream)
-                schema = arrow_schema(blocks.writer_schema)
+                records = AvroRecords(blocks.writer_schema)
                 stream.seek(self.start)
                 rows: list[Any] = []
                 for block in blocks:
-                    rows += block
+                    rows += records.of_block(block)
                     done = block.offset + block.size >= self.end
                     if rows and (done or len(rows) >= _AVRO_ROWS):
-                        batch = pa.RecordBatch.from_pylist(plain_records(rows), schema=schema)
-                        shaped = _shaped(batch, self.ddl)
-                        yield _with_origin(shaped, path, _numbers(row, len(rows)))
+                        yield from self._batches(records, rows, row)
                         row += len(rows)
                         rows = []
                     if done:
                         break
         except (RetriableError, ObjectStoreError):
             raise
-        except Exception as error:  # noqa: BLE001 - noqa: BLE001 - the decoder raises many types on damaged data
+        except Exception as error:  # noqa: BLE001 - the decoder raises many types on damaged data
             yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
+
+    def _batches(
+        self, records: AvroRecords, rows: list[Any], first_row: int
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            batch = records.batch(rows)
+        except ValueError as error:
+            if len(rows) == 1:
+                yield _bad_rows([(f"{self.file.path}:{first_row}", b"", _cannot_be_read(error))])
+                return
+            half = len(rows) // 2
+            yield from self._batches(records, rows[:half], first_row)
+            yield from self._batches(records, rows[half:], first_row + half)
+            return
+        yield from _shaped_rows(batch, self.ddl, self.file.path, first_row)
 
 
 def parsed_lines(
@@ -192,13 +207,56 @@ def parsed_lines(
         )
 
 
-def _shaped(batch: pa.RecordBatch, ddl: str | None) -> pa.RecordBatch:
-    """The columns and types of the schema setting; columns missing in the file are null."""
+def _shaped_rows(
+    batch: pa.RecordBatch, ddl: str | None, path: str, first_row: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows in the columns and types of the schema setting, with their numbers as origins.
+
+    Columns missing in the file are null. A row with a value that does not fit its type is an error.
+    """
+    numbers = _numbers(first_row, batch.num_rows)
     if ddl is None:
-        return batch
+        yield _with_origin(batch, path, numbers)
+        return
     schema = parse_ddl(ddl)
+    try:
+        yield _with_origin(_shaped(batch, schema), path, numbers)
+        return
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        faults = _row_faults(batch, schema)
+    kept = pa.array([row not in faults for row in range(batch.num_rows)])
+    if len(faults) < batch.num_rows:
+        yield _with_origin(_shaped(batch.filter(kept), schema), path, numbers.filter(kept))
+    bad = batch.take(pa.array(sorted(faults), pa.int64()))
+    raws = json_texts(pa.field("row", pa.struct(list(bad.schema))), bad.to_struct_array())
+    yield _bad_rows(
+        [
+            (f"{path}:{first_row + row}", raw.encode(), faults[row])
+            for row, raw in zip(sorted(faults), raws.to_pylist(), strict=True)
+        ]
+    )
+
+
+def _row_faults(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
+    """The errors of rows with a value that does not fit its type."""
+    faults: dict[int, str] = {}
+    for field in schema:
+        if field.name not in batch.schema.names:
+            continue
+        values = batch.column(field.name)
+        for row in failing(values, partial(to_type, kind=field.type)):
+            text = json_texts(pa.field(field.name, values.type), values.slice(row, 1))[0].as_py()
+            faults.setdefault(
+                row,
+                f"has {text[:80]} in column {field.name!r}, which does not fit {field.type}: "
+                "change schema",
+            )
+    return faults
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
-        batch.column(each.name).cast(each.type)
+        to_type(batch.column(each.name), each.type)
         if each.name in batch.schema.names
         else pa.nulls(batch.num_rows, each.type)
         for each in schema

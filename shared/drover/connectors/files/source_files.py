@@ -6,7 +6,7 @@ read from its start.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -34,8 +34,10 @@ from drover.connectors.files.formats.text_rows import (
     TEXT,
     TextOptions,
     csv_parse_options,
+    csv_texts,
     inferred_types,
 )
+from drover.connectors.files.formats.text_types import InferredTypes
 from drover.connectors.files.lines.tailed_files import LINE_MAX_BYTES
 from drover.connectors.files.storage.file_identity import HEAD_BYTES, FileError
 from drover.connectors.files.storage.object_store import ObjectStoreError
@@ -43,7 +45,7 @@ from drover.connectors.files.storage.readable_files import Files, OpenFile
 
 #: The range that an executor reads at once.
 RANGE_BYTES = 4 * 1024 * 1024
-#: The part of a file from which types are inferred.
+#: The part of a file of JSON from which types are inferred.
 _SAMPLE_BYTES = 1024 * 1024
 _HEADER_MAX_BYTES = 16 * 1024 * 1024
 #: Offset fields of an unreadable file: its size and modification time, and the error.
@@ -197,12 +199,59 @@ class TextFile(SourceFile):
         if options.ddl is None and options.format != TEXT:
             ddl = self.offset.get("schema")
             if ddl is None:
-                sample = _sample(file, begin, options, complete=complete)
-                if not sample:
+                types = self._types(file, begin, options, complete=complete)
+                if types is None:
                     return None
-                ddl = self.offset["schema"] = to_ddl(inferred_types(sample, options))
+                ddl = self.offset["schema"] = to_ddl(types)
             options = replace(options, ddl=ddl or None)
         return options
+
+    def _types(
+        self, file: OpenFile, begin: int, options: TextOptions, *, complete: bool
+    ) -> pa.Schema | None:
+        """The types of the columns from ``begin`` on; None if there are no rows yet.
+
+        Those of csv are inferred from all rows, since a later code such as 007 would lose digits in
+        a number. JSON has types, so its first rows suffice.
+        """
+        if options.format != CSV:
+            sample = _sample(file, begin, complete=complete)
+            return inferred_types(sample, options) if sample else None
+        types, is_empty = InferredTypes(options.names), True
+        with self._scanned(file) as scanned:
+            for data in self._whole_lines(scanned, begin, options, complete=complete):
+                rows = csv_texts(data, options)
+                if rows is not None:
+                    is_empty = False
+                    if not types.add(rows):
+                        break
+        return None if is_empty else types.schema()
+
+    def _scanned(self, file: OpenFile) -> AbstractContextManager[OpenFile]:
+        """The file, for a pass over all its rows."""
+        return nullcontext(file)
+
+    def _whole_lines(
+        self, file: OpenFile, start: int, options: TextOptions, *, complete: bool
+    ) -> Iterator[bytes]:
+        """Whole records in pieces of about RANGE_BYTES."""
+        quote = options.csv.quote.encode() if options.csv.multiline else b""
+        while cuts := cut_records(
+            file,
+            self.path,
+            start=start,
+            first_line=1,
+            max_bytes=RANGE_BYTES,
+            range_bytes=RANGE_BYTES,
+            quote=quote or None,
+        ):
+            for cut in cuts:
+                yield file.pread(cut.end - cut.start, cut.start)
+            start = cuts[-1].end
+            if isinstance(file, CompressedFile):
+                file.release(start)
+        if complete and self._is_whole(file):
+            yield file.pread(file.size_bytes - start, start)
 
 
 class CompressedTextFile(TextFile):
@@ -281,6 +330,10 @@ class CompressedTextFile(TextFile):
             )
             for cut in cuts
         ]
+
+    def _scanned(self, file: OpenFile) -> AbstractContextManager[OpenFile]:
+        del file  # it holds only its current text
+        return CompressedFile(self._files.open(self.path), self._codec)
 
     def _is_whole(self, file: OpenFile) -> bool:
         return isinstance(file, CompressedFile) and file.fault is None
@@ -413,14 +466,12 @@ def _first_line(file: OpenFile, head: bytes, *, complete: bool) -> bytes | None:
     return head if complete and head else None
 
 
-def _sample(file: OpenFile, begin: int, options: TextOptions, *, complete: bool) -> bytes:
-    """Whole records from ``begin`` on, for inferring types; empty if there are none yet."""
+def _sample(file: OpenFile, begin: int, *, complete: bool) -> bytes:
+    """Whole lines from ``begin`` on; empty if there are none yet."""
     size = file.size_bytes
-    csv = options.csv
-    quote = csv.quote.encode() if options.format == CSV and csv.multiline else b""
     for wanted in (_SAMPLE_BYTES, LINE_MAX_BYTES):
         data = file.pread(wanted, begin)
-        end, _ = last_end(data, quote or None, inside=False)
+        end, _ = last_end(data, None, inside=False)
         if end:
             return data[:end]
         if begin + len(data) >= size:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from drover.convert.avro.connect_schemas import connect_schema
 from drover.convert.avro.schemas import AvroSchema, kind_of, property_of
 from drover.convert.number_bytes import digits_of, fixed_width, padded, varints
-from drover.record.arrow import is_text
+from drover.record.arrow import in_unit, is_text
 from drover.record.errors import RecordError
 from drover.record.json.values import default_column
 from drover.record.schema import (
@@ -210,8 +210,9 @@ def _plain(node: Any, kind: str, values: Any) -> Any:
             raise ValueError("it has no such logical type")
         counted = _COUNTED[logical]
         if pa.types.is_timestamp(values.type):
-            counted = pa.timestamp(counted.unit, tz=values.type.tz)
-        values = values.cast(counted, safe=False)
+            values = in_unit(values, counted.unit)
+        else:
+            values = values.cast(counted, safe=False)
         values = values.cast(pa.int32() if counted.bit_width == 32 else pa.int64())
     elif kind not in _kinds_of(values.type):
         raise ValueError("the types differ")

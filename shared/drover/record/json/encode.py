@@ -11,6 +11,7 @@ from drover.record.arrow import (
     Mask,
     Texts,
     has_decimal,
+    in_unit,
     is_binary,
     is_list,
     is_text,
@@ -249,7 +250,7 @@ def _counted(field: pa.Field, values: Array) -> Array:
     kind = arrow_type(_schema_of(field))
     if values.type != kind:
         if pa.types.is_timestamp(values.type):
-            values = values.cast(pa.timestamp(values.type.unit, tz="UTC"), safe=False)
+            values = in_unit(values, kind.unit)
         values = values.cast(kind, safe=False)
     return values.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
 

@@ -1,11 +1,15 @@
 """Converts Avro schemas and records to Arrow."""
 
-import uuid
+import decimal
 from collections.abc import Mapping
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 
+from drover.connector.records import has_decimal
+
+_EXACT = decimal.Context(prec=400, traps=[decimal.InvalidOperation, decimal.Inexact])
 _PRIMITIVES = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -26,6 +30,9 @@ _LOGICAL = {
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }
+#: What values of a logical type are stored as, if it is not long.
+_STORED = {"date": "int", "time-millis": "int", "uuid": "string"}
+_DECIMAL128_DIGITS = 38
 
 
 def arrow_schema(avro: Any) -> pa.Schema:
@@ -39,15 +46,68 @@ def arrow_schema(avro: Any) -> pa.Schema:
     return pa.schema(_fields(avro, {}))
 
 
-def plain_records(records: list[Any]) -> list[Any]:
-    """Convert values for Arrow: UUIDs become text."""
-    return [
-        {
-            name: str(value) if isinstance(value, uuid.UUID) else value
-            for name, value in each.items()
-        }
-        for each in records
-    ]
+class AvroRecords:
+    """Decodes the records of a file.
+
+    Logical types are decoded to the numbers or bytes that are stored, for Arrow: Python's dates end
+    in the year 9999, and its decimals have a limit of digits, so that one value would end the read.
+    """
+
+    def __init__(self, avro: Any) -> None:
+        self._schema = arrow_schema(avro)
+        self._stored = fastavro.parse_schema(_without_logical_types(avro), _force=True)
+        self._has_decimals = any(has_decimal(each.type) for each in self._schema)
+
+    def of_block(self, block: Any) -> list[Any]:
+        """The records of a block."""
+        return [
+            # a text that is not UTF-8 must not end the read: ``batch`` rejects its surrogates
+            fastavro.schemaless_reader(
+                block.bytes_, self._stored, handle_unicode_errors="surrogateescape"
+            )
+            for _ in range(block.num_records)
+        ]
+
+    def batch(self, records: list[Any]) -> pa.RecordBatch:
+        """The records as columns.
+
+        Raises:
+            ValueError: A value does not fit its type.
+        """
+        if self._has_decimals:
+            kind = pa.struct(list(self._schema))
+            records = [_with_decimals(each, kind) for each in records]
+        return pa.RecordBatch.from_pylist(records, schema=self._schema)
+
+
+def _without_logical_types(avro: Any) -> Any:
+    if isinstance(avro, list):
+        return [_without_logical_types(each) for each in avro]
+    if not isinstance(avro, Mapping):
+        return avro
+    return {
+        name: _without_logical_types(each)
+        if name in ("type", "items", "values", "fields")
+        else each
+        for name, each in avro.items()
+        if name not in ("logicalType", "default")
+    }
+
+
+def _with_decimals(value: Any, kind: pa.DataType) -> Any:
+    """The value with decimals in place of the bytes that are stored for them."""
+    if value is None:
+        return None
+    if pa.types.is_decimal(kind):
+        number = decimal.Decimal(int.from_bytes(value, "big", signed=True))
+        return number.scaleb(-kind.scale, _EXACT)
+    if pa.types.is_struct(kind):
+        return {each.name: _with_decimals(value[each.name], each.type) for each in kind}
+    if pa.types.is_list(kind):
+        return [_with_decimals(each, kind.value_type) for each in value]
+    if pa.types.is_map(kind):
+        return {name: _with_decimals(each, kind.item_type) for name, each in value.items()}
+    return value
 
 
 def _fields(record: Mapping[str, Any], known: dict[str, pa.DataType]) -> list[pa.Field]:
@@ -80,9 +140,10 @@ def _type(avro: Any, field: str, known: dict[str, pa.DataType]) -> pa.DataType:
 
 def _complex(avro: Mapping[str, Any], field: str, known: dict[str, pa.DataType]) -> pa.DataType:
     logical = avro.get("logicalType")
-    if logical == "decimal":
-        return pa.decimal128(avro["precision"], avro.get("scale", 0))
-    if logical in _LOGICAL:
+    if logical == "decimal" and avro["type"] in ("bytes", "fixed"):
+        kind = pa.decimal128 if avro["precision"] <= _DECIMAL128_DIGITS else pa.decimal256
+        return kind(avro["precision"], avro.get("scale", 0))
+    if logical in _LOGICAL and avro["type"] == _STORED.get(logical, "long"):
         return _LOGICAL[logical]
     what = avro["type"]
     if what == "record":

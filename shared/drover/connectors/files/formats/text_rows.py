@@ -4,10 +4,10 @@ A whole range is parsed at once. Only when that fails are its bad lines located;
 still become rows.
 """
 
-import io
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from drover.connector.records import has_decimal
-from drover.connectors.ddl import TIMESTAMP, parse_ddl
+from drover.connectors.ddl import parse_ddl
+from drover.connectors.files.formats.exact_json import exact_rows, loses_digits, needs_exact_rows
 from drover.connectors.files.formats.text_types import (
+    check_whole_numbers,
     converted,
+    failing,
     field_of,
     has_time,
     read_schema,
     read_type,
+    to_inferred,
     to_type,
 )
 from drover.connectors.files.lines.line_reader import split_lines
@@ -33,6 +36,7 @@ CSV, JSON, TEXT = "csv", "json", "text"
 #: The column for plain text.
 LINE_COLUMN = "line"
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INT32_MAX = 2**31 - 1
 
 Lines = npt.NDArray[np.int64]
@@ -83,9 +87,7 @@ class ParsedText:
 
 def parse_text(data: bytes, options: TextOptions) -> ParsedText:
     """Parse whole lines into rows."""
-    if data.startswith(b"\xef\xbb\xbf"):
-        data = data[3:]
-    records = _Records.of(data, options)
+    records = _Records.of(data.removeprefix(_BYTE_ORDER_MARK), options)
     parse = {CSV: _parse_csv, JSON: _parse_json, TEXT: _parse_lines}[options.format]
     rows = parse(records, options)
     records.bad.sort(key=lambda each: each.line)
@@ -189,18 +191,37 @@ def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordB
     types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
     wanted = types.names if options.exact else list(options.names)
     schema = pa.schema([field_of(types, name) for name in wanted])
+    if options.exact:
+        try:
+            table = _read_csv(records, options, read_schema(schema))
+            if table is not None:
+                for column in table.columns:
+                    check_whole_numbers(column)
+                return [(converted(table, schema), records.lines)]
+        except pa.ArrowInvalid:
+            pass  # a value does not fit its type: convert column by column to find the bad ones
+    texts = pa.schema([(each.name, pa.string()) for each in schema])
+    table = _read_csv(records, options, texts)
+    if table is None:
+        return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
+    rows = _converted_or_dropped(table, schema, records, exact=options.exact)
+    return [(rows, records.lines)]
+
+
+def csv_texts(data: bytes, options: TextOptions) -> pa.RecordBatch | None:
+    """The columns of whole lines of csv as texts, without bad lines; None if there are no rows."""
+    records = _Records.of(data.removeprefix(_BYTE_ORDER_MARK), options)
+    if not len(records):
+        return None
+    schema = pa.schema([(name, pa.string()) for name in options.names])
     try:
-        table = _read_csv(records, options, read_schema(schema))
-        if table is None:
-            return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
-        return [(converted(table, schema), records.lines)]
+        table = _read_csv(records, options, schema)
     except pa.ArrowInvalid:
-        # a value does not fit its type: convert column by column to find the bad ones
-        texts = pa.schema([(each.name, pa.string()) for each in schema])
-        table = _read_csv(records, options, texts)
-        if table is None:
-            return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
-        return [(_converted_or_dropped(table, schema, records), records.lines)]
+        table = None
+    if table is not None:
+        return table if table.num_rows else None
+    parts = _bisected(records, lambda part: _texts_or_fail(part, options, schema))
+    return _one_batch(pa.Table.from_batches([each for each, _ in parts], schema)) if parts else None
 
 
 def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch | None:
@@ -254,53 +275,64 @@ def csv_convert_options(csv: CsvOptions, schema: pa.Schema) -> Any:
 
 
 def _csv_or_fail(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch:
-    table = _read_csv(records, options, read_schema(schema))
+    table = _texts_or_fail(records, options, pa.schema([(n, pa.string()) for n in schema.names]))
+    columns = [
+        to_type(table.column(each.name), each.type)
+        if options.exact
+        else to_inferred(table.column(each.name), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _texts_or_fail(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch:
+    table = _read_csv(records, options, schema)
     if table is None:
         raise pa.ArrowInvalid("is not one row: does it have a lone carriage return or quote?")
-    return converted(table, schema)
+    return table
 
 
 def _converted_or_dropped(
-    table: pa.RecordBatch, schema: pa.Schema, records: _Records
+    table: pa.RecordBatch, schema: pa.Schema, records: _Records, *, exact: bool
 ) -> pa.RecordBatch:
-    """Convert texts to values; records with a text that does not fit its type are dropped."""
-    columns = []
+    """Convert texts to values; records with a text that does not fit its type are dropped.
+
+    Without ``exact`` the types are inferred, and a value must keep its text.
+    """
+    convert = to_type if exact else to_inferred
+    texts_of = [
+        pc.utf8_trim_whitespace(table.column(each.name))
+        if exact and not pa.types.is_string(each.type)
+        else table.column(each.name)
+        for each in schema
+    ]
+    try:
+        return pa.RecordBatch.from_arrays(
+            [convert(texts, each.type) for texts, each in zip(texts_of, schema, strict=True)],
+            schema=schema,
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
     faults: dict[int, str] = {}
-    for field in schema:
-        texts = table.column(field.name)
-        if not pa.types.is_string(field.type):
-            texts = pc.utf8_trim_whitespace(texts)
-        for index in _unconvertible(texts, field.type, 0):
+    for texts, field in zip(texts_of, schema, strict=True):
+        for index in failing(texts, partial(convert, kind=field.type)):
             text = texts[index].as_py()
+            why = "" if exact else " by its first lines: set schema"
             faults.setdefault(
-                index, f"has {text[:80]!r} in column {field.name!r}, which is of type {field.type}"
+                index,
+                f"has {text[:80]!r} in column {field.name!r}, which is of type {field.type}{why}",
             )
-        columns.append(texts)
     keep = np.ones(table.num_rows, bool)
     keep[list(faults)] = False
     records.drop(faults.items())
     kept = pa.array(keep)
     return pa.RecordBatch.from_arrays(
         [
-            to_type(column.filter(kept), field.type)
-            for column, field in zip(columns, schema, strict=True)
+            convert(column.filter(kept), field.type)
+            for column, field in zip(texts_of, schema, strict=True)
         ],
         schema=schema,
     )
-
-
-def _unconvertible(texts: Any, kind: pa.DataType, first: int) -> list[int]:
-    """The numbers of texts that cannot be converted to the type."""
-    try:
-        to_type(texts, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if len(texts) == 1:
-            return [first]
-        half = len(texts) // 2
-        return _unconvertible(texts.slice(0, half), kind, first) + _unconvertible(
-            texts.slice(half), kind, first + half
-        )
-    return []
 
 
 # -- JSON lines ----------------------------------------------------------------------------------
@@ -311,11 +343,7 @@ def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.Record
         return []
     types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
 
-    has_decimals = any(has_decimal(each.type) for each in types)
-
     def read(part: _Records) -> pa.RecordBatch:
-        if options.exact and has_decimals:
-            return _read_json_exactly(part, types)
         return _read_json(part, types, exact=options.exact)
 
     try:
@@ -337,16 +365,20 @@ def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.Record
 
 
 def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.RecordBatch:
+    if any(needs_exact_rows(each.type) for each in types):
+        return exact_rows(records.texts.to_pylist(), types, exact=exact)
     data = records.data()
     known = read_schema(types)
     table = _pa_read_json(data, known, "ignore" if exact else "infer")
+    if table.num_rows != len(records):
+        raise pa.ArrowInvalid("is not one JSON object")
+    if loses_digits(data, records.texts, table.schema.types):
+        return exact_rows(records.texts.to_pylist(), types, exact=exact)
     if not exact:
         texts = [each for each in table.schema if has_time(each.type)]
         if texts:  # text that looks like a time stays text, as in other files
             fields = [*known, *(pa.field(each.name, read_type(each.type)) for each in texts)]
             table = _pa_read_json(data, pa.schema(fields), "infer")
-    if table.num_rows != len(records):
-        raise pa.ArrowInvalid("is not one JSON object")
     batch = _one_batch(table)
     columns, fields = [], []
     for field in batch.schema:
@@ -359,35 +391,6 @@ def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.Record
     if not fields:
         return _without_columns(batch.num_rows)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _read_json_exactly(records: _Records, types: pa.Schema) -> pa.RecordBatch:
-    """Parse row by row: the fast reader takes decimals from texts only, and floats lose digits."""
-    try:
-        rows = [json.loads(text, parse_float=str) for text in records.texts.to_pylist()]
-        columns = []
-        for field in types:
-            values = [_json_value(row.get(field.name), field.type) for row in rows]
-            columns.append(to_type(pa.array(values, read_type(field.type)), field.type))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise pa.ArrowInvalid(str(error)) from None
-    return pa.RecordBatch.from_arrays(columns, names=types.names)
-
-
-def _json_value(value: Any, kind: pa.DataType) -> Any:
-    """A JSON value, with fractions as texts, in the form for ``read_type(kind)``."""
-    if value is None:
-        return None
-    if pa.types.is_decimal(kind) and not isinstance(value, bool):
-        return str(value)
-    if pa.types.is_floating(kind):
-        return float(value)
-    if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return {each.name: _json_value(value.get(each.name), each.type) for each in fields}
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [_json_value(each, kind.value_type) for each in value]
-    return value
 
 
 def _pa_read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
@@ -417,50 +420,16 @@ def _json_fault(text: bytes) -> str | None:
 
 
 def inferred_types(head: bytes, options: TextOptions) -> pa.Schema:
-    """Infer the types of columns from the first lines of a file; string where they are unclear.
-
-
-    Raises:
-        ArrowInvalid: The lines cannot be parsed.
-    """
-    if options.format == CSV:
-        try:
-            found = _infer_csv(head, options)
-        except pa.ArrowInvalid:
-            found = pa.schema([(name, pa.string()) for name in options.names])
-        return pa.schema([(each.name, _column_type(each.type)) for each in found])
+    """Infer the types of the fields of JSON lines; fields without values are omitted."""
     for text in (head, *head.split(b"\n")[:100]):
+        records = _Records.of(text.removeprefix(_BYTE_ORDER_MARK), options)
         try:
-            table = _pa_read_json(text, pa.schema([]), "infer")
+            batch = _read_json(records, pa.schema([]), exact=False) if len(records) else None
         except pa.ArrowInvalid:
             continue
-        fields = [pa.field(each.name, read_type(each.type)) for each in table.schema]
-        return pa.schema([each for each in fields if not _is_open(each.type)])
+        if batch is not None:
+            return pa.schema([each for each in batch.schema if not _is_open(each.type)])
     return pa.schema([])
-
-
-def _infer_csv(head: bytes, options: TextOptions) -> pa.Schema:
-    if not head.strip():
-        return pa.schema([(name, pa.string()) for name in options.names])
-    return pa_csv.read_csv(
-        io.BytesIO(head),
-        read_options=pa_csv.ReadOptions(
-            use_threads=False, column_names=list(options.names), block_size=len(head) + 1
-        ),
-        parse_options=csv_parse_options(options.csv, lambda _: "skip"),
-        convert_options=pa_csv.ConvertOptions(
-            null_values=[options.csv.null], strings_can_be_null=True
-        ),
-    ).schema
-
-
-def _column_type(kind: pa.DataType) -> pa.DataType:
-    """The type that is stored for a column."""
-    if pa.types.is_timestamp(kind):
-        return TIMESTAMP
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return kind
-    return kind if pa.types.is_date32(kind) else pa.string()
 
 
 def _is_open(kind: pa.DataType) -> bool:
