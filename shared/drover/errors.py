@@ -100,6 +100,13 @@ class Caution(Violation):
     """A risk of a valid setting: shown by validation as a warning."""
 
 
+@dataclass(frozen=True, slots=True)
+class SkippedCheck(Violation):
+    """A check that is not possible at the moment, such as one of a system that rejects requests
+    for the time being: no error. ``description`` has the check and the reason.
+    """
+
+
 class DroverError(Exception):
     """The base class; never raised itself.
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from drover.connector import RetriableError, TopicPartition
-from drover.connector.settings import parse_config
+from drover.connector.settings import parse_config, validate_config
 from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError, RefusedError
 from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
 from drover.connectors.http.sink import DELETE, FAIL, HttpSink, HttpWriter, RequestLayout
@@ -369,3 +369,20 @@ def test_a_sources_config_is_tried_at_the_api() -> None:
         assert (
             "JSON pointer" in faults(HttpSource, f"{api.url}/good", **pointer)[next(iter(pointer))]
         )
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_check_that_a_busy_api_rejects_is_skipped(status: int) -> None:
+    raw = {"name": "s", "topic": "t", "connector.class": "HttpSource"}
+    with running_api(lambda _: Reply(b"", status, {"retry-after": "soon"})) as api:
+        raw["http.url"] = f"{api.url}/busy"
+        assert parse_config(HttpSource, raw).violations == ()
+        found = {each.key.name: each for each in validate_config(HttpSource, raw)}
+        assert found["http.url"].errors == ()
+        (reason,) = found["http.url"].skipped_checks
+    assert f"answers {status}" in reason
+
+
+def test_a_check_that_fails_for_good_is_a_fault() -> None:
+    with running_api(lambda _: Reply(b"", 500)) as api:
+        assert "answers 500" in faults(HttpSource, f"{api.url}/broken")["http.url"]

@@ -174,6 +174,7 @@ class ConfigValue:
         warnings: The warnings.
         recommended_values: The recommender's values, given the other settings of the config.
         visible: Whether the setting has an effect, given the other settings of the config.
+        skipped_checks: The checks that are not possible at the moment, with the reasons.
     """
 
     key: ConfigKey
@@ -182,6 +183,7 @@ class ConfigValue:
     warnings: tuple[str, ...] = ()
     recommended_values: tuple[str, ...] = ()
     visible: bool = True
+    skipped_checks: tuple[str, ...] = ()
 
     @property
     def shown_text(self) -> str | None:

@@ -56,7 +56,7 @@ from drover.connector.task import StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.topic_creation import TopicRule
-from drover.errors import Caution, Violation
+from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import TopicPartition
 from drover.record.errors import RetriableError
@@ -102,6 +102,7 @@ __all__ = [
     "SinkOffset",
     "SinkTask",
     "SinkTaskContext",
+    "SkippedCheck",
     "SourceBatch",
     "SourceConnector",
     "SourceTask",

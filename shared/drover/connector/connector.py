@@ -121,7 +121,7 @@ class Connector(ABC):
             config: The parsed settings.
 
         Returns:
-            All violations.
+            All violations; ``SkippedCheck`` for checks that are not possible at the moment.
         """
         del config
         return ()

@@ -32,7 +32,7 @@ from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.convert.registry import converter_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
-from drover.errors import Caution, Violation
+from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
@@ -347,7 +347,7 @@ def parse_config(
     faults = tuple(
         replace(each, field=translation.name_of(each.field))
         for each in (*parsed.violations, *together)
-        if not isinstance(each, Caution)
+        if not isinstance(each, Caution | SkippedCheck)
     )
     return ParsedConfig(parsed.values, faults)
 
@@ -365,13 +365,22 @@ def validate_config(
     parsing = definition.parse(translation.config)
     faults: dict[str, list[str]] = {}
     cautions: dict[str, list[str]] = {}
+    skipped: dict[str, list[str]] = {}
     for violation in _faults_together(
         connector_class, raw, own, parsing.values, translation.config, use_systems=use_systems
     ):
-        found = cautions if isinstance(violation, Caution) else faults
+        found = faults
+        if isinstance(violation, Caution):
+            found = cautions
+        elif isinstance(violation, SkippedCheck):
+            found = skipped
         found.setdefault(violation.field, []).append(violation.description)
     values = [
-        replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))
+        replace(
+            each,
+            errors=each.errors + tuple(faults.pop(each.key.name, ())),
+            skipped_checks=tuple(skipped.pop(each.key.name, ())),
+        )
         for each in definition.validate(translation.config)
     ]
     for name, errors in faults.items():

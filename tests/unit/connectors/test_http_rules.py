@@ -1,10 +1,12 @@
 """Rules of HTTP connectors that need no server: hosts, pages, pauses."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from drover.connectors.files.formats.exact_json import parsed
 from drover.connectors.http.client import pause_s, wait_of
 from drover.connectors.http.paging import (
     CURSOR,
@@ -68,10 +70,27 @@ def test_hosts_that_connectors_may_call(
     [
         ("7", 7.0),
         ("0", 0.0),
-        ("-5", 0.0),
+        (" 7 ", 7.0),
+        ("0.5", 0.5),
         ("86400", 300.0),
+        ("9" * 200, 300.0),
         ("Tue, 24 Nov 2026 12:00:30 GMT", 30.0),
         ("Tue, 24 Nov 2026 11:00:00 GMT", 0.0),
+        ("Tue, 24 Nov 2026 12:00:30 -0000", 30.0),
+        ("Tue, 24 Nov 2026 12:00:30", 30.0),
+        ("Tue, 24 Nov 2026 13:00:30 +0100", 30.0),
+        ("Tuesday, 24-Nov-26 12:00:30 GMT", 30.0),
+        ("Tue Nov 24 12:00:30 2026", 30.0),
+        ("2026-11-24T12:00:30Z", 30.0),
+        ("2026-11-24 12:00:30", 30.0),
+        ("-5", None),
+        ("1e2", None),
+        ("nan", None),
+        ("inf", None),
+        ("٣", None),
+        ("", None),
+        ("Tue, 99 Nov 2026 12:00:30 GMT", None),
+        ("Tue, 24 Nov 99999999999 12:00:30 GMT", None),
         ("soon", None),
         (None, None),
     ],
@@ -87,8 +106,11 @@ def test_pauses_double_unless_the_server_says_how_long() -> None:
 
 
 def follow(paging: Paging, place: Place, document: Any, **more: Any) -> Place | None:
-    given = {"item_count": 0, "link": None, "url": "http://a/b", **more}
-    return next_place(paging, place, document, **given)
+    """The next page; the place without the checksum of the page before it."""
+    given = {"items": [], "link": None, "url": "http://a/b", **more}
+    following = next_place(paging, place, document, **given)
+    assert following.gap is None
+    return following.place and replace(following.place, before=None)
 
 
 def test_pages_by_link() -> None:
@@ -111,27 +133,100 @@ def test_pages_by_cursor() -> None:
 def test_pages_by_number() -> None:
     paging = Paging(OFFSET, parameter="skip", size_parameter="take", size=10)
     assert parameters_of(paging, Place()) == {"skip": "0", "take": "10"}
-    assert follow(paging, Place(), [], item_count=10) == Place(10, 1)
-    assert follow(paging, Place(10, 1), [], item_count=9) is None
+    assert follow(paging, Place(), [], items=[1] * 10) == Place(10, 1)
+    assert follow(paging, Place(10, 1), [], items=[1] * 9) is None
     numbered = Paging(PAGE, parameter="page", first=1)
-    assert follow(numbered, Place(), [], item_count=3) == Place(2, 1)
-    assert follow(numbered, Place(2, 1), [], item_count=0) is None
-    assert follow(Paging(NONE), Place(), [], item_count=3) is None
+    assert follow(numbered, Place(), [], items=[1] * 3) == Place(2, 1)
+    assert follow(numbered, Place(2, 1), [], items=[]) is None
+    assert follow(Paging(NONE), Place(), [], items=[1] * 3) is None
 
 
-def test_pages_for_ever_are_told() -> None:
+def test_a_page_that_names_itself_as_the_next_one_is_the_last() -> None:
     cursor = Paging(CURSOR, pointer="/next", parameter="after")
-    with pytest.raises(PagingError, match="the same page again"):
-        follow(cursor, Place("abc", 4), {"next": "abc"})
+    assert follow(cursor, Place("abc", 4), {"next": "abc"}, items=[1]) is None
+    assert follow(cursor, Place("abc", 1), {"next": "abc"}) is None
+    link = Paging(LINK)
+    assert follow(link, Place("http://a/2", 1), {}, items=[1], link="http://a/2") is None
+
+
+def test_a_parameter_without_effect_is_reported() -> None:
+    cursor = Paging(CURSOR, pointer="/next", parameter="wrong")
+    document, items = {"next": "abc"}, [{"id": 1}]
+    again = next_place(cursor, Place(), document, items, link=None, url="http://a/b").place
+    assert again is not None
+    assert Place.of_offset(again.to_offset()) == again
+    with pytest.raises(PagingError, match=r"the same page again: .*paging\.parameter"):
+        next_place(cursor, again, document, items, link=None, url="http://a/b")
+    assert follow(cursor, again, document, items=[{"id": 2}]) is None
+
+
+def test_the_api_tells_whether_there_are_more_pages() -> None:
+    cursor = Paging(CURSOR, pointer="/next", parameter="after", more_pointer="/meta/more")
+    for last in (False, 0, "false"):
+        assert follow(cursor, Place(), {"next": "a", "meta": {"more": last}}, items=[1]) is None
+    for more in ({"meta": {"more": True}}, {"meta": {"more": None}}, {}):
+        assert follow(cursor, Place(), {"next": "a", **more}) == Place("a", 1)
+    numbered = Paging(PAGE, parameter="page", size_parameter="n", size=2, more_pointer="/more")
+    assert follow(numbered, Place(), {"more": True}, items=[1]) == Place(1, 1)
+    assert follow(numbered, Place(), {"more": False}, items=[1, 2]) is None
+    assert follow(numbered, Place(), {}, items=[1]) is None
+
+
+@pytest.mark.parametrize(
+    "paging",
+    [
+        Paging(CURSOR, pointer="/next", parameter="after", more_pointer="/more"),
+        Paging(PAGE, parameter="page", more_pointer="/more"),
+        Paging(OFFSET, parameter="skip", more_pointer="/more"),
+    ],
+)
+def test_a_pass_that_cannot_go_on_has_a_gap(paging: Paging) -> None:
+    following = next_place(paging, Place(), {"more": True}, [], link=None, url="http://a/b")
+    assert following.place is None
+    assert "announces more pages" in (following.gap or "")
+
+
+def test_an_empty_page_ends_the_pages_when_it_is_set() -> None:
+    for ends, wanted in ((True, None), (False, Place("b", 2))):
+        cursor = Paging(CURSOR, pointer="/next", parameter="after", empty_ends=ends)
+        assert follow(cursor, Place("a", 1), {"next": "b"}) == wanted
+        assert follow(cursor, Place("a", 1), {"next": "b"}, items=[1]) == Place("b", 2)
+
+
+def test_a_pass_has_a_limit_of_pages() -> None:
     few = Paging(PAGE, parameter="page", pages_max=3)
-    assert follow(few, Place(1, 1), [], item_count=1) == Place(2, 2)
-    with pytest.raises(PagingError, match="more than 3 pages"):
-        follow(few, Place(2, 2), [], item_count=1)
+    assert follow(few, Place(1, 1), [], items=[1]) == Place(2, 2)
+    following = next_place(few, Place(2, 2), [], [1], link=None, url="http://a/b")
+    assert following.place is None
+    assert "more than 3 pages" in (following.gap or "")
+
+
+def test_cursors_of_any_type() -> None:
+    cursor = Paging(CURSOR, pointer="/next", parameter="after")
+    for text in ("12345678901234567890", "1700000000.25", "0.12345678901234567890123"):
+        following = follow(cursor, Place(), parsed(f'{{"next": {text}}}'))
+        assert following is not None
+        assert parameters_of(cursor, following) == {"after": text}
+    assert follow(cursor, Place(), {"next": False}) is None
 
 
 def test_a_place_survives_a_restart() -> None:
-    for place in (Place(), Place("abc", 3), Place(20, 2)):
+    for place in (Place(), Place("abc", 3), Place(20, 2, 7)):
         assert Place.of_offset(place.to_offset()) == place
+    assert Place.of_offset({"at": "abc", "page": 3}) == Place("abc", 3)
+
+
+def test_a_response_without_items_that_tells_of_its_pages_is_empty() -> None:
+    beside = ("/meta/next", "/more")
+    for document in ({"meta": {"next": None}}, {"more": False}, {"meta": None}, {}):
+        assert items_of(document, "/items", beside) == []
+        assert items_of(document, "/data/items", beside) == []
+    assert items_of({"data": None}, "/data/items") == []
+    for document in ({"error": "try again"}, {"items": 7, "more": False}, {"meta": {}}, [], None):
+        with pytest.raises(PagingError, match="has no list at"):
+            items_of(document, "/items", beside)
+    with pytest.raises(PagingError, match="has no list at"):
+        items_of({"data": [], "more": False}, "/data/items", beside)
 
 
 def test_items_are_found() -> None:
@@ -153,6 +248,27 @@ def test_the_greatest_value() -> None:
     assert greatest([], "/at", None) is None
     with pytest.raises(PagingError, match="different types"):
         greatest([{"at": 1}, {"at": "x"}], "/at", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "wanted"),
+    [
+        ("[9, 10]", "8", 10),  # incremental.initial is text
+        ("[9007199254740993, 9007199254740992.5]", None, 9007199254740993),
+        ("[0.12345678901234567890, 0.1]", None, "0.12345678901234567890"),
+        ("[0.12345678901234567891]", "0.12345678901234567890", "0.12345678901234567891"),
+        ('["2026-01-01T00:00:00.5Z", "2026-01-01T00:00:00Z"]', None, "2026-01-01T00:00:00.5Z"),
+        (
+            '["2026-01-01T01:00:00+02:00", "2026-01-01T00:00:00Z"]',
+            "2026-01-01",
+            "2026-01-01T00:00:00Z",
+        ),
+        ("[null]", "x", "x"),
+    ],
+)
+def test_the_greatest_number_or_time(values: str, before: Any, wanted: Any) -> None:
+    items = [{"at": each} for each in parsed(values)]
+    assert greatest(items, "/at", before) == wanted
 
 
 def test_urls_are_shown_without_what_may_be_secret() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import re
 import ssl
 import time
 import zlib
@@ -20,6 +21,8 @@ from drover.policy.foreign_errors import connection_text, response_text, shown_u
 
 _REDIRECTS_MAX = 5
 _RETRIED = frozenset({408, 425, 429})
+#: Statuses that tell of the server's load or of its upgrade, and not of the request.
+_BUSY = frozenset({408, 425, 429, 502, 503, 504})
 _WAIT_MAX_S = 300.0
 _GZIP = 16 + zlib.MAX_WBITS
 #: A token is renewed this long before it expires.
@@ -37,11 +40,14 @@ class HttpError(Exception):
 
 
 class PassingHttpError(HttpError):
-    """A request that may succeed later; ``wait_s`` is the delay that the server asks for."""
+    """A request that may succeed later; ``wait_s`` is the delay that the server asks for. With
+    ``is_busy`` the server rejects requests for the time being.
+    """
 
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
+    def __init__(self, message: str, wait_s: float | None = None, *, is_busy: bool = False) -> None:
         super().__init__(message)
         self.wait_s = wait_s
+        self.is_busy = is_busy
 
 
 class RefusedError(HttpError):
@@ -254,25 +260,36 @@ def _raise_for(what: str, answer: Answer) -> None:
     told = response_text(status, answer.headers.get("content-type"), len(answer.body))
     text = f"{what} answers {told}"
     if status in _RETRIED or status >= 500:
-        raise PassingHttpError(text, wait_of(answer.headers.get("retry-after")))
+        wait_s = wait_of(answer.headers.get("retry-after"))
+        raise PassingHttpError(text, wait_s, is_busy=status in _BUSY)
     if status in (401, 403):
         text = f"{text} (check http.authorization.type and its settings)"
     raise RefusedError(text)
 
 
 def wait_of(text: str | None, now: datetime | None = None) -> float | None:
-    """The seconds to wait in a Retry-After header, at most five minutes; None without one."""
+    """The seconds to wait in a Retry-After header (RFC 9110), at most five minutes.
+
+    None without one, or in another form than seconds or a date; a date without a zone is in UTC.
+    """
     if text is None:
         return None
-    try:
-        seconds = float(text)
-    except ValueError:
+    if re.fullmatch(r"\d{1,300}(\.\d+)?", text.strip(), re.ASCII):
+        return min(float(text), _WAIT_MAX_S)
+    moment = _moment_of(text.strip())
+    if moment is None:
+        return None
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    return min(max(0.0, (moment - (now or datetime.now(UTC))).total_seconds()), _WAIT_MAX_S)
+
+
+def _moment_of(text: str) -> datetime | None:
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            moment = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-    return min(max(0.0, seconds), _WAIT_MAX_S)
+            return parse(text)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            continue
+    return None
 
 
 def pause_s(settings: HttpSettings, attempt: int, wait_s: float | None) -> float:

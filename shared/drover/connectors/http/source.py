@@ -1,6 +1,7 @@
 """HttpSource: reads the responses of an HTTP API as rows."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from drover.connector import (
     OffsetChange,
     OffsetForm,
     OneOf,
+    SkippedCheck,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -32,6 +34,7 @@ from drover.connector import (
 )
 from drover.connectors.ddl import ddl_fault, to_ddl
 from drover.connectors.files.file_units import parsed_lines
+from drover.connectors.files.formats.exact_json import exact_text, parsed
 from drover.connectors.files.formats.text_rows import JSON, TextOptions, inferred_types
 from drover.connectors.http.paging import (
     CURSOR,
@@ -66,12 +69,13 @@ ITEMS, MAX_BYTES = "http.response.items", "http.response.max.bytes"
 MODE = "paging.mode"
 POINTER, PARAMETER = "paging.cursor.pointer", "paging.parameter"
 SIZE_PARAMETER, SIZE, FIRST = "paging.size.parameter", "paging.size", "paging.first"
+MORE_POINTER, EMPTY_ENDS = "paging.more.pointer", "paging.empty.ends"
 MAX_PAGES = "paging.max.pages"
 INCREMENTAL, INCREMENTAL_POINTER = "incremental.parameter", "incremental.pointer"
 INITIAL = "incremental.initial"
 RUN_MS = "run.interval.ms"
 
-
+_log = logging.getLogger(__name__)
 #: The limit for the check of the API, below the worker's limit for validating a config.
 _LOOK_S = 10
 
@@ -118,6 +122,7 @@ class HttpSourceTask(SourceTask):
         self._paging = paging_of(config)
         self._partition = {"url": config[URL]}
         offset = context.offset(self._partition) or {}
+        self._offset: Mapping[str, Any] = offset
         self._since = offset.get("incremental", config[INITIAL])
         self._run: _Run | None = None
         if offset.get("next") is not None:
@@ -151,7 +156,7 @@ class HttpSourceTask(SourceTask):
             return None
         self._attempt = 0
         document = _document(answer.body, answer.url)
-        items = items_of(document, config[ITEMS])
+        items = items_of(document, config[ITEMS], self._paging.pointers)
         self._advance(run, document, items, answer)
         return self._batch(items, run, shown_url(answer.url))
 
@@ -161,19 +166,23 @@ class HttpSourceTask(SourceTask):
         if config[INCREMENTAL_POINTER]:
             run.greatest = greatest(items, config[INCREMENTAL_POINTER], run.greatest)
         following = next_place(
-            self._paging,
-            run.place,
-            document,
-            item_count=len(items),
-            link=answer.next_link,
-            url=answer.url,
+            self._paging, run.place, document, items, link=answer.next_link, url=answer.url
         )
         pause_s = 1 / self._settings.rate if self._settings.rate else 0.0
-        if following is None:
-            self._run, self._since = None, run.greatest
+        if following.place is None:
+            if following.gap is None:
+                self._since = run.greatest
+            else:  # the next pass must request the items that this one did not reach
+                _log.warning(
+                    "%s: %s: this pass ends before the last page, and the next one starts at the "
+                    "first page: check the settings of paging",
+                    shown_url(answer.url),
+                    following.gap,
+                )
+            self._run = None
             pause_s = max(pause_s, config[RUN_MS] / 1_000)
         else:
-            run.place = following
+            run.place = following.place
             self._run = run
         self._not_before_s = time.monotonic() + pause_s
 
@@ -182,9 +191,10 @@ class HttpSourceTask(SourceTask):
         offset: dict[str, Any] = {"incremental": self._since, "next": None}
         if self._run is not None:
             offset |= {"next": run.place.to_offset(), "greatest": run.greatest}
-        if not items and self._run is None:
+        if not items and self._run is None and not self._offset.get("next"):
             return None  # nothing new: the committed offset remains valid
-        lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in items).encode()
+        self._offset = offset
+        lines = "".join(f"{_line(each)}\n" for each in items).encode()
         rows = ArrowRows(spark, JsonItems(lines, origin, config[SCHEMA]), 1, None)
         return SourceBatch.table(
             rows,
@@ -251,6 +261,8 @@ def paging_of(config: Mapping[str, Any]) -> Paging:
         config[SIZE],
         config[FIRST],
         config[MAX_PAGES],
+        config[MORE_POINTER] or "",
+        config[EMPTY_ENDS],
     )
 
 
@@ -269,15 +281,23 @@ def request_url(config: Mapping[str, Any], paging: Paging, place: Place, since: 
 
 def _document(body: bytes, url: str) -> Any:
     try:
-        return json.loads(body)
-    except ValueError:
+        return parsed(body)
+    except (ValueError, RecursionError):
         # neither the message nor its cause has parts of the response
         raise PagingError(f"{shown_url(url)} does not return JSON") from None
 
 
+def _line(item: Any) -> str:
+    """An item as JSON, with all digits of its numbers."""
+    try:
+        return json.dumps(item, ensure_ascii=False)
+    except TypeError:  # it has a number of more digits than a float
+        return exact_text(item)
+
+
 def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
     """Faults in the response with the first page."""
-    from drover.connectors.http.client import HttpClient, HttpError
+    from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError
 
     settings = HttpSettings.of(config)
     short = replace(settings, timeout_s=min(_LOOK_S, settings.timeout_s))
@@ -290,7 +310,11 @@ def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
             headers={"accept": "application/json"},
             max_bytes=config[MAX_BYTES],
         )
-        items_of(_document(answer.body, answer.url), config[ITEMS])
+        document = _document(answer.body, answer.url)
+        items_of(document, config[ITEMS], paging_of(config).pointers)
+    except PassingHttpError as error:
+        kind = SkippedCheck if error.is_busy else Violation
+        return [kind(URL, str(error))]
     except HttpError as error:
         return [Violation(URL, str(error))]
     except PagingError as error:
@@ -428,8 +452,24 @@ _SETTINGS = ConfigDef(
         recommender=visible_when(MODE, OFFSET, PAGE),
     ),
     _key(
+        MORE_POINTER,
+        "The location of the value in the response that is false on the last page, such as "
+        "/has_more.",
+        validator=_POINTER,
+        recommender=visible_when(MODE, LINK, CURSOR, OFFSET, PAGE),
+    ),
+    _key(
+        EMPTY_ENDS,
+        "Whether a page without items is the last one, even if the response has another link or "
+        "cursor.",
+        ConfigType.BOOLEAN,
+        default=False,
+        recommender=visible_when(MODE, LINK, CURSOR),
+    ),
+    _key(
         MAX_PAGES,
-        "The most pages; more indicate an error in the API or the settings.",
+        "The most pages of a pass. A pass of more pages ends there with a warning, and the next "
+        "one starts at the first page again.",
         ConfigType.INT,
         default=10_000,
         importance=Importance.LOW,

@@ -44,6 +44,11 @@ _RESOLVED_FAULT = (
     "reveal the value"
 )
 
+_RESOLVED_CHECK = (
+    "the system that the config names cannot be checked at the moment: the reason is not shown, "
+    "because it may reveal the value from the config provider"
+)
+
 
 class _CommonSettings(SourceConnector):
     """The settings of a connector whose class is missing: only the common ones."""
@@ -194,6 +199,9 @@ def _as_written(
         fault = faults.pop(f'config["{name}"]', None)
         if fault is not None:
             value.errors[:] = [fault]
+    for check in answer.skipped_checks:
+        if resolution.raw.get(check.setting) != resolution.config.get(check.setting):
+            check.reason = _RESOLVED_CHECK
     return answer
 
 
@@ -216,6 +224,9 @@ def _validated(
         connector_type=connector_type(connector_class),
         components=_components(connector_class, config),
     )
+    for value in values:
+        for reason in value.skipped_checks:
+            answer.skipped_checks.add(setting=_clean(value.key.name), reason=_clean(reason))
     if not use_systems and uses_systems(connector_class):
         answer.skipped_checks.add(reason=_SYSTEMS_SKIPPED)
     return answer
