@@ -272,7 +272,9 @@ class IcebergWriter:
         self, table: "Table", topic: str, output_ids: Mapping[int, str], changes: Changes
     ) -> int:
         from drover.connectors.lakehouse.exact_table import ExactTable
+        from drover.connectors.lakehouse.null_lists import keep_null_lists
 
+        keep_null_lists()
         rows = changes.rows
         transaction = ExactTable.of(table).transaction()
         if self.settings.evolves and not rows.schema.equals(table.schema().as_arrow()):
