@@ -29,6 +29,7 @@ from drover.record.batch import (
 from drover.record.errors import RecordError
 from drover.record.json.encode import base64_texts, iso_texts, json_texts
 from drover.record.json.form import PLAIN_FOR_DATABASES
+from drover.record.json.numbers import Fraction, fraction_of, is_double
 from drover.record.json.schemaless import dumps, loads, value_text
 from drover.record.schema import is_schemaless, with_identity
 
@@ -47,12 +48,15 @@ __all__ = [
     "TOPIC",
     "TOPIC_COLUMN",
     "VALUE",
+    "Fraction",
     "RecordError",
     "base64_texts",
     "dumps",
+    "fraction_of",
     "has_decimal",
     "in_unit",
     "is_binary",
+    "is_double",
     "is_list",
     "is_schemaless",
     "is_text",

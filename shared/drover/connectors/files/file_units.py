@@ -245,7 +245,10 @@ def _row_faults(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
             continue
         values = batch.column(field.name)
         for row in failing(values, partial(to_type, kind=field.type)):
-            text = json_texts(pa.field(field.name, values.type), values.slice(row, 1))[0].as_py()
+            text = (
+                json_texts(pa.field(field.name, values.type), values.slice(row, 1))[0].as_py()
+                or "null"
+            )
             faults.setdefault(
                 row,
                 f"has {text[:80]} in column {field.name!r}, which does not fit {field.type}: "

@@ -57,9 +57,12 @@ def _array(values: Sequence[Any], *, fields: bool) -> pa.Array | None:
 
 def _column(values: Sequence[Any]) -> tuple[pa.Array, bool]:
     """Values of a field with their common type, else as texts; whether these are JSON."""
-    kinds = {type(each) for each in values if each is not None}
+    kinds = {_kind(each) for each in values if each is not None}
     if not kinds:
         return pa.nulls(len(values), pa.string()), False
+    if Decimal in kinds and kinds <= {Decimal, *_MIXED_NUMBERS}:
+        values = [None if each is None else Decimal(str(each)) for each in values]
+        kinds = {Decimal}
     if kinds == _MIXED_NUMBERS and all(
         each is None or isinstance(each, float) or abs(each) <= _SAFE_INTEGER for each in values
     ):
@@ -71,6 +74,10 @@ def _column(values: Sequence[Any]) -> tuple[pa.Array, bool]:
             pass
     texts = [None if each is None else _text(each) for each in values]
     return pa.array(texts, pa.string()), kinds <= _CONTAINERS
+
+
+def _kind(value: Any) -> type:
+    return Decimal if isinstance(value, Decimal) else type(value)
 
 
 def _text(value: Any) -> str:

@@ -19,6 +19,7 @@ from drover.record.arrow import Texts
 from drover.record.decimals import decimal_base64
 from drover.record.errors import RecordError
 from drover.record.json.form import PLAIN, Decimals, JsonForm
+from drover.record.json.numbers import Fraction, fraction_of
 
 #: The null character keeps it distinct from users' field names.
 TAG = "\u0000drover"
@@ -39,14 +40,15 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str) -> Any:
-    """Parses a text of ``dumps``, or any other JSON.
+    """Parses a text of ``dumps``, or any other JSON. A number that a float would change is a
+    ``Fraction``.
 
     Raises:
         ValueError: the text is not JSON.
     """
     if TAG in text or _ESCAPED_TAG in text:
-        return json.loads(text, object_hook=_untagged)
-    return json.loads(text)
+        return json.loads(text, object_hook=_untagged, parse_float=fraction_of)
+    return json.loads(text, parse_float=fraction_of)
 
 
 def plain_texts(texts: Texts, form: JsonForm) -> Texts:
@@ -79,6 +81,8 @@ def value_text(value: Any, form: JsonForm = PLAIN) -> str:
             return json.dumps(value, ensure_ascii=False)
         case bytes():
             return f'"{base64.b64encode(value).decode()}"'
+        case Fraction():
+            return value.text
         case decimal.Decimal():
             return _decimal_text(value, form)
         case datetime.datetime() | datetime.date() | datetime.time():
@@ -129,6 +133,8 @@ _JAVA_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def _tagged(value: object) -> dict[str, list[str]]:
     if isinstance(value, bytes):
         return {TAG: ["bytes", base64.b64encode(value).decode()]}
+    if isinstance(value, Fraction):
+        return {TAG: ["number", value.text]}
     if isinstance(value, decimal.Decimal):
         return {TAG: ["decimal", str(value)]}
     if isinstance(value, datetime.datetime):
@@ -151,6 +157,8 @@ def _untagged(found: dict[str, Any]) -> Any:
             return base64.b64decode(text)
         case {"\u0000drover": ["decimal", str(text)]}:
             return decimal.Decimal(text)
+        case {"\u0000drover": ["number", str(text)]}:
+            return Fraction(text)
         case {"\u0000drover": ["timestamp", str(text)]}:
             return _EPOCH + datetime.timedelta(milliseconds=int(text))
         case {"\u0000drover": ["date", str(text)]}:

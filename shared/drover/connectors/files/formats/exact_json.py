@@ -16,27 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector.records import Fraction, fraction_of, is_double
 from drover.connectors.files.formats.text_types import read_type, to_type
 
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38
-#: Digits of a decimal number that floating point (64 bits) always keeps.
-_DOUBLE_DIGITS = 15
 #: Numbers that may have more digits, or a larger exponent, than floating point keeps.
 _LONG_NUMBER = r"[0-9.]{16,}|[0-9][eE][+-]?[0-9]{3}"
 _LONG_NUMBERS = re.compile(rb"[0-9][0-9.eE+-]{15,}|[0-9.]+[eE][+-]?[0-9]{3,}")
-
-
-class Fraction(decimal.Decimal):
-    """A number with a fraction or an exponent; ``text`` is its form in JSON."""
-
-    text: str
-
-    def __new__(cls, text: str) -> "Fraction":
-        """From its form in JSON."""
-        found = super().__new__(cls, text)
-        found.text = text
-        return found
 
 
 def parsed(text: str | bytes) -> Any:
@@ -46,7 +33,7 @@ def parsed(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is not JSON.
     """
-    return json.loads(text, parse_float=_fraction, parse_constant=_refused)
+    return json.loads(text, parse_float=fraction_of, parse_constant=_refused)
 
 
 def exact_text(value: Any) -> str:
@@ -62,15 +49,6 @@ def exact_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(exact_text(each) for each in value)}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def is_double(number: int | decimal.Decimal) -> bool:
-    """Whether floating point (64 bits) keeps a number: it converts back to the same digits."""
-    if isinstance(number, int):
-        return abs(number) <= 2**53 or (number.bit_length() < 1024 and int(float(number)) == number)
-    digits = len(number.as_tuple().digits)
-    found = float(number)
-    return decimal.Decimal(format(found, f".{max(digits, _DOUBLE_DIGITS)}g")) == number
 
 
 def loses_digits(data: bytes, texts: Any, kinds: Sequence[pa.DataType]) -> bool:
@@ -113,10 +91,10 @@ def _loses(text: bytes, has_float: bool) -> bool:
 
 
 def needs_exact_rows(kind: pa.DataType) -> bool:
-    """Whether Arrow's reader does not read numbers of this type: decimals, which it takes from
-    texts only, and floating point of 32 bits, to which it rounds whole numbers.
+    """Whether Arrow's reader does not read this type: decimals, which it takes from texts only,
+    maps, and floating point of 32 bits, to which it rounds whole numbers.
     """
-    if pa.types.is_decimal(kind) or pa.types.is_float32(kind):
+    if pa.types.is_decimal(kind) or pa.types.is_map(kind) or pa.types.is_float32(kind):
         return True
     return any(needs_exact_rows(kind.field(index).type) for index in range(kind.num_fields))
 
@@ -247,14 +225,6 @@ def _text(number: int | Fraction) -> str:
 
 def _shown(value: Any) -> str:
     return repr(value)[:80]
-
-
-def _fraction(text: str) -> "float | Fraction":
-    found = float(text)
-    if len(text) <= _DOUBLE_DIGITS and abs(found) < 1e300 and "e" not in text.lower():
-        return found
-    exact = Fraction(text)
-    return found if is_double(exact) else exact
 
 
 def _refused(constant: str) -> Any:

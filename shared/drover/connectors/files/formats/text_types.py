@@ -19,6 +19,8 @@ from drover.connectors.ddl import TIMESTAMP
 
 #: Up to these numbers, a floating-point type holds every whole number.
 _WHOLE_MAX = {pa.float16(): 2.0**11, pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+#: The digits of the largest integer of 64 bits without a sign.
+_INTEGER_DIGITS = 20
 _INFERRED_TIME = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|\+00:00)?$"
 
 _ZONED = r"\d:\d\d.*(?:[zZ]|[+-]\d\d(?::?\d\d)?)$"
@@ -165,6 +167,10 @@ def _exactly(values: Any, kind: pa.DataType) -> Any:
     source = values.type
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(kind):
         return in_unit(values, kind.unit).cast(kind)
+    if pa.types.is_integer(source) and pa.types.is_decimal(kind):
+        # Arrow refuses types of fewer digits than the integer's type, whatever the values are
+        values = values.cast(pa.decimal128(_INTEGER_DIGITS, 0))
+        source = values.type
     found = values.cast(kind)
     if not is_text(kind) and not _same(values, found.cast(source)).all():
         raise pa.ArrowInvalid(f"{kind} does not hold the whole value")

@@ -1,0 +1,41 @@
+"""Numbers of JSON with all their digits."""
+
+import decimal
+
+#: Digits of a decimal number that floating point (64 bits) always keeps.
+_DOUBLE_DIGITS = 15
+
+
+class Fraction(decimal.Decimal):
+    """A number with a fraction or an exponent that floating point would change; ``text`` is its
+    form in JSON.
+    """
+
+    text: str
+
+    def __new__(cls, text: str) -> "Fraction":
+        """From its form in JSON."""
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+    def __reduce__(self) -> tuple[type["Fraction"], tuple[str]]:
+        """For pickle, which would lose the text."""
+        return Fraction, (self.text,)
+
+
+def is_double(number: int | decimal.Decimal) -> bool:
+    """Whether floating point (64 bits) keeps a number: it converts back to the same digits."""
+    if isinstance(number, int):
+        return abs(number) <= 2**53 or (number.bit_length() < 1024 and int(float(number)) == number)
+    digits = len(number.as_tuple().digits)
+    found = float(number)
+    return decimal.Decimal(format(found, f".{max(digits, _DOUBLE_DIGITS)}g")) == number
+
+
+def fraction_of(text: str) -> float | Fraction:
+    """A number with a fraction or an exponent; for ``parse_float`` of ``json.loads``."""
+    if len(text) <= _DOUBLE_DIGITS and "e" not in text and "E" not in text:
+        return float(text)
+    exact = Fraction(text)
+    return float(text) if is_double(exact) else exact
