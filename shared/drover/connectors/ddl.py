@@ -54,7 +54,7 @@ _WRITTEN = {
 }
 _DECIMAL_DIGITS_MAX = 38
 _DEPTH_MAX = 32
-_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.)*')|([\w.\-$]+)|([<>(),:]))")
+_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*')|([\w.\-$]+)|([<>(),:]))")
 
 
 def parse_ddl(text: str) -> pa.Schema:

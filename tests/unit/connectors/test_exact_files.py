@@ -368,6 +368,28 @@ def test_times_of_nine_digits_and_of_any_year_are_truncated(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize("quote", ['"', "'", "|", "^"])
+def test_text_after_a_quoted_field_is_an_error(tmp_path: Path, quote: str) -> None:
+    file = tmp_path / "a.csv"
+    good = ['1,"c""d"', '2,"a,""b"" c"', '3,x"y"z', '4, "q"', '5,""', '6,"1,2"\r', "7,"]
+    bad = ['8,"a"b', '9,"a" ', '10,"a"b"c"']
+    content = "id,s\n" + "".join(f"{each}\n" for each in [*good, *bad])
+    file.write_bytes(content.replace('"', quote).encode())
+    found = run(file, csv_quote=quote)
+    texts = ['c"d', 'a,"b" c', 'x"y"z', ' "q"', "", "1,2", None]
+    assert [each["s"] for each in found.rows] == [
+        each and each.replace('"', quote) for each in texts
+    ]
+    assert bad_lines(found) == [9, 10, 11]
+    assert "after the end of a quoted field" in found.bad[0][2]
+
+
+def test_line_ends_in_quoted_fields_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b'id,s,p\r\n0,"A\r\nB",x\r\n1,"C\n\n",y\r\n')
+    assert [each["s"] for each in run(file, csv_multiline="true").rows] == ["A\r\nB", "C\n\n"]
+
+
 # -- JSON ----------------------------------------------------------------------------------------
 
 
@@ -454,3 +476,27 @@ def test_json_that_a_type_of_the_schema_does_not_hold(
     found = run(file, schema=ddl)
     assert lines(found) == [1, len(rows)]
     assert [raw.decode() for _, raw, _ in found.bad] == rows[1:-1]
+
+
+@pytest.mark.parametrize("name", ["", " a", "a.b", "a`b", "``", "a\nb", "é", "select"])
+def test_fields_of_any_name(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({name: 1, "in": {name: "x"}}) + "\n" + json.dumps({name: 2}) + "\n")
+    assert run(file).rows == [{name: 1, "in": {name: "x"}}, {name: 2, "in": None}]
+
+
+def test_a_field_that_is_given_twice_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"id":1,"id":2}\n{"id":3}\n{"id":18446744073709551615,"o":{"x":1,"x":2}}\n')
+    for each in (run(file), run(file, schema="id bigint, o struct<x: decimal(4,1)>")):
+        assert [row["id"] for row in each.rows] == [3]
+        assert bad_lines(each) == [1, 3]
+
+
+def test_maps_of_a_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(
+        '{"m":{"a":1,"b":null}}\n{"m":null}\n{"m":{"a":1.5}}\n{"m":{}}\n'
+    )
+    found = run(tmp_path, schema="m map<string, int>")
+    assert found.rows == [{"m": [("a", 1), ("b", None)]}, {"m": None}, {"m": []}]
+    assert bad_lines(found) == [3]

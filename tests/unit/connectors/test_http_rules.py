@@ -106,11 +106,11 @@ def test_pauses_double_unless_the_server_says_how_long() -> None:
 
 
 def follow(paging: Paging, place: Place, document: Any, **more: Any) -> Place | None:
-    """The next page; the place without the checksum of the page before it."""
+    """The next page; the place without the items of the page before it."""
     given = {"items": [], "link": None, "url": "http://a/b", **more}
     following = next_place(paging, place, document, **given)
     assert following.gap is None
-    return following.place and replace(following.place, before=None)
+    return following.place and replace(following.place, before=None, count_before=0)
 
 
 def test_pages_by_link() -> None:
@@ -134,11 +134,24 @@ def test_pages_by_number() -> None:
     paging = Paging(OFFSET, parameter="skip", size_parameter="take", size=10)
     assert parameters_of(paging, Place()) == {"skip": "0", "take": "10"}
     assert follow(paging, Place(), [], items=[1] * 10) == Place(10, 1)
-    assert follow(paging, Place(10, 1), [], items=[1] * 9) is None
+    assert follow(paging, Place(10, 1, count_before=10), [], items=[1] * 9) is None
     numbered = Paging(PAGE, parameter="page", first=1)
     assert follow(numbered, Place(), [], items=[1] * 3) == Place(2, 1)
     assert follow(numbered, Place(2, 1), [], items=[]) is None
     assert follow(Paging(NONE), Place(), [], items=[1] * 3) is None
+
+
+def test_an_api_with_smaller_pages_than_asked_for_is_read_to_its_end() -> None:
+    paging = Paging(OFFSET, parameter="skip", size_parameter="take", size=100)
+    place, counts, starts = Place(), [40, 40, 40, 7], [0]
+    for count in counts:
+        following = next_place(paging, place, [], [1] * count, link=None, url="http://a/b").place
+        if following is None:
+            break
+        place = Place.of_offset(following.to_offset())
+        starts.append(place.at)
+    assert starts == [0, 40, 80, 120]
+    assert follow(paging, Place(), [], items=[]) is None
 
 
 def test_a_page_that_names_itself_as_the_next_one_is_the_last() -> None:
@@ -169,7 +182,7 @@ def test_the_api_tells_whether_there_are_more_pages() -> None:
     numbered = Paging(PAGE, parameter="page", size_parameter="n", size=2, more_pointer="/more")
     assert follow(numbered, Place(), {"more": True}, items=[1]) == Place(1, 1)
     assert follow(numbered, Place(), {"more": False}, items=[1, 2]) is None
-    assert follow(numbered, Place(), {}, items=[1]) is None
+    assert follow(numbered, Place(1, 1, count_before=2), {}, items=[1]) is None
 
 
 @pytest.mark.parametrize(
@@ -211,7 +224,7 @@ def test_cursors_of_any_type() -> None:
 
 
 def test_a_place_survives_a_restart() -> None:
-    for place in (Place(), Place("abc", 3), Place(20, 2, 7)):
+    for place in (Place(), Place("abc", 3), Place(20, 2, 7, 10)):
         assert Place.of_offset(place.to_offset()) == place
     assert Place.of_offset({"at": "abc", "page": 3}) == Place("abc", 3)
 

@@ -48,21 +48,27 @@ class Paging:
 class Place:
     """A position in the pages: the request for ``at`` (a URL, a cursor or a number; None for the
     first page), which is page ``number``, from 0. ``before`` is a checksum of the items of the
-    page before it.
+    page before it, and ``count_before`` their number.
     """
 
     at: str | int | float | None = None
     number: int = 0
     before: int | None = None
+    count_before: int = 0
 
     def to_offset(self) -> dict[str, Any]:
         """The position as an offset."""
-        return {"at": self.at, "page": self.number, "before": self.before}
+        return {
+            "at": self.at,
+            "page": self.number,
+            "before": self.before,
+            "count": self.count_before,
+        }
 
     @classmethod
     def of_offset(cls, offset: Mapping[str, Any]) -> "Place":
         """The position in an offset."""
-        return cls(offset["at"], offset["page"], offset.get("before"))
+        return cls(offset["at"], offset["page"], offset.get("before"), offset.get("count", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,7 @@ def next_place(
         return Following(None, _NO_NEXT if more else None)
     if place.number + 1 >= paging.pages_max:
         return Following(None, f"the API has more than {paging.pages_max} pages (paging.max.pages)")
-    return Following(Place(at, place.number + 1, checksum))
+    return Following(Place(at, place.number + 1, checksum, len(items)))
 
 
 def _next_at(
@@ -132,8 +138,10 @@ def _next_at(
     if paging.mode == NONE:
         return None
     has_more = paging.more_pointer and resolved(document, paging.more_pointer)
-    full = 1 if has_more or not _sized(paging) else paging.size
-    if item_count < full:
+    # the API may have a smaller limit than the size asked for: then all pages are partial
+    is_partial = paging.size_parameter is not None and item_count < paging.size
+    is_last = is_partial and place.number > 0 and item_count < place.count_before
+    if not item_count or (is_last and not has_more):
         return None
     now = paging.first if place.at is None else int(place.at)
     return now + (item_count if paging.mode == OFFSET else 1)
@@ -148,11 +156,6 @@ def _is_false(more: Any) -> bool:
 def _checksum(items: list[Any]) -> int | None:
     """A checksum of a page's items; None without items."""
     return zlib.crc32(json.dumps(items, default=str).encode()) if items else None
-
-
-def _sized(paging: Paging) -> bool:
-    """Whether a page that is not full is the last one."""
-    return paging.size_parameter is not None
 
 
 def resolved(document: Any, pointer: str) -> Any:

@@ -433,8 +433,8 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         SIZE_PARAMETER,
-        "The query parameter for the number of items per page. With it a page with fewer items is "
-        "the last one, otherwise an empty page.",
+        "The query parameter for the number of items per page. With it a page with fewer items "
+        "than the one before it is the last one, otherwise an empty page.",
     ),
     _key(
         SIZE,

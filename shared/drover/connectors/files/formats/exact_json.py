@@ -109,7 +109,7 @@ def exact_rows(texts: Sequence[bytes], types: pa.Schema, *, exact: bool) -> pa.R
         ArrowInvalid: A row is not JSON, or a value does not fit its type.
     """
     try:
-        rows = [json.loads(t, parse_float=Fraction, parse_constant=_refused) for t in texts]
+        rows = [_row(text) for text in texts]
         names = types.names if exact else list(dict.fromkeys([n for row in rows for n in row]))
         columns, fields = [], []
         for name in names:
@@ -124,6 +124,19 @@ def exact_rows(texts: Sequence[bytes], types: pa.Schema, *, exact: bool) -> pa.R
     if not fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _row(text: bytes) -> Any:
+    return json.loads(
+        text, parse_float=Fraction, parse_constant=_refused, object_pairs_hook=_object
+    )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("has a field twice")
+    return found
 
 
 def _column(values: list[Any], known: pa.DataType | None, *, exact: bool) -> Any:

@@ -135,6 +135,12 @@ class _Records:
                 )
                 for index in np.flatnonzero(odd.to_numpy(zero_copy_only=False))
             )
+        if quote and quote.encode() in data:
+            regular = pc.match_substring_regex(found.texts, _regular_csv(options.csv))
+            found.drop(
+                (int(index), "has text after the end of a quoted field")
+                for index in np.flatnonzero(~regular.to_numpy(zero_copy_only=False))
+            )
         return found
 
     def __len__(self) -> int:
@@ -158,6 +164,16 @@ class _Records:
         if not keep.all():
             self.texts, self.lines = self.texts.filter(pa.array(keep)), self.lines[keep]
             self._data = None
+
+
+def _regular_csv(csv: CsvOptions) -> str:
+    """A pattern of records in which a quoted field ends with its quote (RFC 4180): Arrow's reader
+    drops the quotes of other ones.
+    """
+    quote, delimiter = (f"\\x{ord(each):02x}" for each in (csv.quote, csv.delimiter))
+    quoted = f"{quote}(?:[^{quote}]|{quote}{quote})*{quote}"
+    field = f"(?:{quoted}|[^{quote}{delimiter}][^{delimiter}]*|)"
+    return f"^{field}(?:{delimiter}{field})*\\r?$"
 
 
 def _joined(texts: Any, quote: str) -> tuple[Any, Lines]:
