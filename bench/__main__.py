@@ -18,6 +18,7 @@ from bench import (
     kafka_first_row,
     kafka_kill,
     kafka_latency,
+    lake_upserts,
     memory,
     postgres_to_parquet,
     rebalance_core,
@@ -53,13 +54,14 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "memory": memory.idle_figures,
     "memory-growth": memory.growth_figures,
     "databases": connectors.figures,
+    "lake-upserts": lake_upserts.figures,
     "postgres-to-parquet": postgres_to_parquet.figures,
 }
 #: Names for several parts.
 SETS = {
     "coordinator": ("joins", "heartbeats", "fail-over"),
     "config-store": ("config-seen", "config-load"),
-    "connectors": ("databases", "postgres-to-parquet"),
+    "connectors": ("databases", "postgres-to-parquet", "lake-upserts"),
     "rebalances": ("rebalance-core", "hand-over", "rolling-restart"),
     "kafka": (
         "kafka-copy",

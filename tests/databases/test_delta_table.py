@@ -22,7 +22,7 @@ from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, 
 from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings
 from tests.support.http_gate import LOST, http_gate
-from tests.support.lake_records import KEYS, orders, records
+from tests.support.lake_records import KEYS, orders, records, schemaless
 from tests.support.s3 import S3
 
 UPSERT = RowSettings(keyed=True, key_source=RECORD_KEY, key_fields=("id",), deletes=True)
@@ -210,6 +210,17 @@ def test_records_that_are_no_rows_are_told(tmp_path: Path, values: pa.Array, tol
     assert not (tmp_path / "orders").exists()
 
 
+def test_records_that_are_no_rows_are_refused_one_by_one(tmp_path: Path) -> None:
+    own = settings(tmp_path, rows=RowSettings(keyed=True, key_fields=("id",)), evolves=True)
+    values = [{"id": 1}, "text", {"id": "x"}, {"ID": 3, "id": 4}, {"": 1, "id": 5}, {"n": 1}]
+    batch = schemaless([*values, {"id": 2, "s": {"x": 1}}, {"id": 6, "s": {"X": 1}}])
+    for _ in range(2):
+        (answer,) = DeltaWriter("sink", own, tolerates=True)([batch])
+        refused = [row["offset"] for row in answer.to_pylist() if row["reason"] is not None]
+        assert refused == [1, 2, 3, 4, 5, 7]
+        assert ids(tmp_path) == [1, 2]
+
+
 def test_types_come_back(tmp_path: Path) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
     row: dict[str, Any] = {
@@ -366,7 +377,9 @@ def test_a_number_in_an_address_is_no_refusal() -> None:
 def test_names_that_differ_in_case_only_are_told(tmp_path: Path) -> None:
     own = settings(tmp_path, evolves=True)
     write(own, records([{"id": 1}]))
-    with pytest.raises(TableError, match=r"/orders: field 'ID' differs from column 'id' only in case"):
+    with pytest.raises(
+        TableError, match=r"/orders: field 'ID' differs from column 'id' only in case"
+    ):
         write(own, records([{"id": 2, "ID": 3}], first=1))
 
 

@@ -304,6 +304,17 @@ def test_a_login_that_is_refused_is_no_fault_of_records() -> None:
         write(layout(api), records([{"id": 1}]))
 
 
+@pytest.mark.parametrize("key", [None, "", "..", b"\xff"])
+def test_a_record_whose_key_makes_no_url_is_refused(key: Any) -> None:
+    gone = pa.array([None, None], pa.struct([("id", pa.int64())]))
+    keys = pa.array([key, "a" if key is None or isinstance(key, str) else b"a"]).to_pylist()
+    with running_api(lambda _: Reply()) as api:
+        (refused,) = write(layout(api, "/in/${key}", nulls=DELETE), records(gone, keys=keys))
+    assert refused["offset"] == 0
+    assert "has no key" in refused["reason"]
+    assert [(each.method, each.path) for each in api.requests] == [("DELETE", "/in/a")]
+
+
 def test_records_without_a_value() -> None:
     nothing = pa.array([None], pa.struct([("id", pa.int64())]))
     batch = records(nothing, keys=["a/b"])

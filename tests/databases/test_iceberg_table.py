@@ -12,6 +12,8 @@ from unittest.mock import patch
 import duckdb
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, NestedField, StructType
 
 from drover.connector import RetriableError, TopicPartition
 from drover.connector.settings import parse_config
@@ -26,7 +28,7 @@ from drover.connectors.lakehouse.iceberg_table import (
     written_offsets,
 )
 from tests.support.http_gate import LOST, Rule, http_gate
-from tests.support.lake_records import KEYS, orders, records
+from tests.support.lake_records import KEYS, orders, records, schemaless
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3
 
@@ -192,6 +194,136 @@ def test_keys_of_several_columns(tmp_path: Path) -> None:
     changed = [{"id": n, "city": f"city {n % 2}"} for n in range(200)]
     write(own, records(changed, first=200))
     assert len(rows(own)) == 200 + sum(n % 3 != n % 2 for n in range(200))
+
+
+@pytest.mark.parametrize(
+    ("columns", "key_of"),
+    [
+        ("a,b", lambda n: {"a": n // 250, "b": n % 250}),
+        ("a,b", lambda n: {"a": n, "b": -n}),
+        ("a,b,c", lambda n: {"a": f"k{n % 17}", "b": n, "c": f"it's {n}"}),
+        ("a", lambda n: {"a": f"k{n}"}),
+    ],
+    ids=["grid", "diagonal", "three", "text"],
+)
+def test_many_keys_are_replaced(tmp_path: Path, columns: str, key_of: Any) -> None:
+    keyed = {
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.default-id-columns": columns,
+    }
+    own, count = settings(tmp_path, **keyed), 20_000
+    for first in (0, count // 2, count):
+        rows = [{**key_of(n), "v": first + n} for n in range(count)]
+        write(own, records(rows, first=first * 2, partition=first))
+    found = table(own).scan().to_arrow().column("v").to_pylist()
+    assert sorted(found) == list(range(count, 2 * count))
+
+
+def test_rows_with_other_keys_stay_in_their_files(tmp_path: Path) -> None:
+    by = {"iceberg.tables.default-partition-by": "a"}
+    own = settings(
+        tmp_path,
+        **by,
+        **{
+            "iceberg.tables.upsert-mode-enabled": "true",
+            "iceberg.tables.default-id-columns": "a,b",
+        },
+    )
+    rows_of = [{"a": n % 3, "b": n, "v": 0} for n in range(30)]
+    write(own, records(rows_of))
+    before = {each.file.file_path for each in table(own).scan().plan_files()}
+    write(own, records([{"a": 1, "b": 1, "v": 1}, {"a": 2, "b": 1, "v": 1}], first=30))
+    after = {each.file.file_path for each in table(own).scan().plan_files()}
+    assert len(before & after) == 2, "only the file with the key (1, 1) is replaced"
+    found = {(row["a"], row["b"]): row["v"] for row in rows(own, "b")}
+    assert found == {(n % 3, n): int(n == 1) for n in range(30)} | {(2, 1): 1}
+
+
+def refusals(found: IcebergSettings, *batches: pa.RecordBatch) -> dict[int, str]:
+    """The refused records' offsets and reasons; the others are written."""
+    (answer,) = IcebergWriter("sink", found, tolerates=True)(batches)
+    listed = answer.to_pylist()
+    return {row["offset"]: row["reason"] for row in listed if row["reason"] is not None}
+
+
+def test_records_that_are_no_rows_are_refused_one_by_one(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    values = [{"n": 1}, "text", {"n": "x"}, {"n": 2}, {"n": 2**63 - 1}, {"n": [1]}, None, {}]
+    first = schemaless(values)
+    found = refusals(own, first)
+    assert sorted(found) == [1, 2, 5]
+    assert "its value is 'text'" in found[1]
+    assert "'n' has the value 'x'" in found[2]
+    assert sorted(each["n"] or 0 for each in rows(own, "n")) == [0, 1, 2, 2**63 - 1]
+    # a killed task may not have reported them
+    assert refusals(own, first) == found
+    assert table(own).scan().to_arrow().num_rows == 4
+
+
+def test_a_key_that_is_missing_refuses_its_record_only(tmp_path: Path) -> None:
+    own = settings(tmp_path, **UPSERT)
+    keys = [{"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": None}, None, 5, {"a": 1, "b": 1}]
+    found = refusals(own, schemaless([{"v": n} for n in range(5)] + [None], keys=keys))
+    assert sorted(found) == [1, 2, 3, 4]
+    assert refusals(own, schemaless([{"v": 9}], first=6, keys=[{"a": 2, "b": 2}])) == {}
+    assert rows(own, "v") == [{"v": 9, "a": 2, "b": 2}]
+
+
+def test_columns_that_must_have_a_value_refuse_records_without(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    point = StructType(NestedField(3, "x", LongType(), required=True))
+    schema = Schema(
+        NestedField(1, "n", LongType(), required=True),
+        NestedField(2, "p", point, required=False),
+        NestedField(4, "l", ListType(5, LongType(), element_required=True), required=False),
+    )
+    catalog = own.opened()
+    catalog.create_namespace("app")
+    catalog.create_table("app.orders", schema)
+    good: list[Any] = [{"n": 1, "p": {"x": 1}, "l": [1]}, {"n": 2, "p": None, "l": None}]
+    bad: list[Any] = [{"p": None}, {"n": None}, {"n": 3, "p": {}}, {"n": 4, "l": [1, None]}]
+    found = refusals(own, schemaless([*good, *bad]))
+    assert sorted(found) == [2, 3, 4, 5]
+    assert "column 'p' of the table is struct<x: int64 not null>" in found[4]
+    assert rows(own, "n") == good
+
+
+def test_types_are_promoted_where_tables_may_evolve(tmp_path: Path) -> None:
+    kinds = pa.struct(
+        [
+            ("i", pa.int32()),
+            ("f", pa.float32()),
+            ("d", pa.decimal128(5, 2)),
+            ("s", pa.struct([("i", pa.int32())])),
+            ("l", pa.list_(pa.int32())),
+        ]
+    )
+    small = {"i": 1, "f": 1.5, "d": Decimal("1.25"), "s": {"i": 1}, "l": [1]}
+    large = {"i": 2**40, "f": 1.1, "d": Decimal("123456.78"), "s": {"i": 2**41}, "l": [2**42]}
+    own = settings(tmp_path)
+    write(own, records(pa.array([small], kinds)))
+    assert sorted(refusals(own, records([large], first=1))) == [1]
+    wrong = [{"i": 1.5}, {"d": Decimal("1.234")}, {"i": 2**70}, {"s": {"i": "x"}}]
+    evolving = replace(own, evolves=True)
+    assert sorted(refusals(evolving, schemaless([large, *wrong, small], first=1))) == [2, 3, 4, 5]
+    assert rows(own, "i") == [small, small, large]
+    assert [str(each.field_type) for each in table(own).schema().fields] == [
+        "long",
+        "double",
+        "decimal(8, 2)",
+        "struct<6: i: optional long>",
+        "list<long>",
+    ]
+
+
+def test_empty_lists_have_the_type_of_other_records(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    batches = [schemaless([{"n": 1, "t": []}]), schemaless([{"n": 2, "t": ["x"]}], first=1)]
+    assert refusals(own, *batches) == {}
+    unknown = schemaless([{"n": 3, "u": []}, {"n": 4}], first=2)
+    found = refusals(replace(own, evolves=True), unknown)
+    assert "field 'u' has the value [], and no record has a type for it" in found[2]
+    assert [(each["n"], each["t"]) for each in rows(own, "n")] == [(1, []), (2, ["x"]), (4, None)]
 
 
 def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.record.batch import make_batch
+from drover.record.batch import make_batch, with_column
+from drover.record.json.schemaless import dumps
+from drover.record.schema import arrow_field
 
 #: Two keys of each type.
 KEYS = pytest.mark.parametrize(
@@ -54,3 +56,16 @@ def orders(first: int, count: int, **more: Any) -> pa.RecordBatch:
     """Orders whose ids are their offsets."""
     rows = [{"id": n, "city": f"city {n % 3}"} for n in range(first, first + count)]
     return records(rows, first=first, **more)
+
+
+def schemaless(
+    values: Sequence[Any], *, first: int = 0, keys: Sequence[Any] | None = None
+) -> pa.RecordBatch:
+    """Records of JSON without schemas, from offset ``first`` on."""
+
+    def texts(found: Sequence[Any]) -> pa.Array:
+        return pa.array([None if each is None else dumps(each) for each in found], pa.string())
+
+    batch = records(texts(values), first=first)
+    batch = with_column(batch, arrow_field("value", None), batch.column("value"))
+    return batch if keys is None else with_column(batch, arrow_field("key", None), texts(keys))

@@ -7,7 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import RecordFailedError
 from drover.policy.files import ROOTS_VARIABLE
 from drover.record.batch import make_batch
+from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
 
 UTC = datetime.UTC
@@ -301,6 +302,75 @@ def test_what_cannot_be_partitioned_is_told_and_leaves_nothing(
         sink.write(batch_of([records(values)]))
     sink.stop()
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def json_records(values: list[Any], **more: Any) -> pa.RecordBatch:
+    """Records of JSON without schemas."""
+    texts = pa.array([None if each is None else dumps(each) for each in values], pa.string())
+    return records(texts, field=arrow_field("value", None), **more)
+
+
+def test_json_without_schemas_has_directories_by_its_fields(tmp_path: Path) -> None:
+    values = [
+        {"n": 2**70, "city": "Oslo", "at": "2024-01-02T03:04:05.123456789+02:00", "p": {"x": 1}},
+        {"n": 2, "city": None, "at": 1_704_164_645_000, "p": {"x": 2}},
+        {"n": 3.5, "city": 7, "at": "2024-02-01", "p": {"x": True}},
+    ]
+    by = "city,month(at),p.x"
+    started(tmp_path, partition_by=by, format="json").write(batch_of([json_records(values)]))
+    found = {
+        str(Path(name).parent): json.loads((tmp_path / name).read_text())
+        for name in files_in(tmp_path, "json")
+    }
+    assert found == {
+        "city=Oslo/month=2024-01/p.x=1": {name: values[0][name] for name in ("n", "at", "p")},
+        "city=__HIVE_DEFAULT_PARTITION__/month=2024-01/p.x=2": {
+            name: values[1][name] for name in ("n", "at", "p")
+        },
+        "city=7/month=2024-02/p.x=true": {name: values[2][name] for name in ("n", "at", "p")},
+    }
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "json", "csv"])
+def test_records_without_a_directory_are_refused_one_by_one(
+    tmp_path: Path, format_name: str
+) -> None:
+    good = [{"n": n, "city": "Oslo", "at": "2024-01-02"} for n in range(3)]
+    bad: list[Any] = [
+        "text",
+        {"n": 1, "at": "2024-01-02"},
+        {"n": 1, "city": {"x": 1}, "at": "2024-01-02"},
+        {"n": 1, "city": "Oslo", "at": "garbage"},
+        {"n": 1, "city": "x" * 300, "at": "2024-01-02"},
+    ]
+    values = [good[0], *bad[:2], good[1], *bad[2:], good[2]]
+    options = {"partition_by": "city,day(at)", "format": format_name, "errors_tolerance": "all"}
+    refused: dict[int, str] = {}
+
+    def reject(topic: str, partition: int, offset: int, reason: Any) -> None:
+        assert (topic, partition) == ("rows", 0)
+        refused[offset] = str(reason)
+
+    whole = replace(batch_of([json_records(values)]), on_reject=reject)
+    for claim in (1, 2):  # the second task finds the files of the first, which was killed
+        refused.clear()
+        started(tmp_path, claim=Term(1, claim), **options).write(whole)
+        assert sorted(refused) == [1, 2, 4, 5, 6]
+    assert "'text' is not a JSON object" in refused[1]
+    assert "no field 'city'" in refused[2]
+    assert "'garbage'" in refused[5]
+    texts = [(tmp_path / name) for name in files_in(tmp_path, format_name)]
+    assert len(texts) == 1
+    if format_name == "json":
+        lines = texts[0].read_text().splitlines()
+        assert [json.loads(line)["n"] for line in lines] == [0, 1, 2]
+
+
+def test_a_directory_by_a_nested_field(tmp_path: Path) -> None:
+    values = [{"n": 1, "p": {"q": {"x": "a"}}}, {"n": 2, "p": {"q": None}}]
+    started(tmp_path, partition_by="p.q.x").write(batch_of([records(values)]))
+    directories = [str(Path(name).parent) for name in files_in(tmp_path)]
+    assert directories == ["p.q.x=__HIVE_DEFAULT_PARTITION__", "p.q.x=a"]
 
 
 def test_files_are_bounded_by_records_and_bytes(tmp_path: Path) -> None:

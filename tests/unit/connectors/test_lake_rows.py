@@ -12,7 +12,7 @@ from drover.connectors.lakehouse.rows import RowSettings, changes_of
 from drover.record.batch import with_column
 from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
-from tests.support.lake_records import records
+from tests.support.lake_records import records, schemaless
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 POINT = pa.struct([("x", pa.int64())])
@@ -101,3 +101,18 @@ def test_fields_without_a_schema_have_the_types_that_transforms_gave_them() -> N
     changes = changes_of([batch], {}, RowSettings(), lambda column: column)
     assert changes is not None
     assert changes.rows.to_pylist() == [row]
+
+
+def test_objects_without_fields_are_rows_too() -> None:
+    batch = schemaless([{"n": 1}, {}, {"n": None}])
+    changes = changes_of(
+        [batch, schemaless([{}], first=3)], {}, RowSettings(), lambda column: column
+    )
+    assert changes is not None
+    assert changes.rows.to_pylist() == [{"n": 1}, {"n": None}, {"n": None}, {"n": None}]
+    empty = schemaless([{}, {"n": None}])
+    with pytest.raises(TableError, match="record orders-0@0: no record has a value"):
+        changes_of([empty], {}, RowSettings(), lambda column: column)
+    found = changes_of([empty], {}, RowSettings(), lambda column: column, tolerates=True)
+    assert found is not None
+    assert [each.offset for each in found.refused] == [0, 1]

@@ -300,7 +300,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         NULLS,
-        "Whether a record without a value fails the task or is skipped.",
+        "Whether a record without a value is an error of the record or is skipped.",
         default="fail",
         validator=OneOf("fail", "ignore"),
     ),
@@ -320,7 +320,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         PARTITION_FIELDS,
-        "The fields of FieldPartitioner, one directory level each.",
+        "The fields of FieldPartitioner, one directory level each; dots for nested fields.",
         ConfigType.LIST,
         group="Directories",
         default=None,
@@ -335,7 +335,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         PARTITION_MS,
-        "Times are rounded down to a multiple of this duration in milliseconds.",
+        "Times are rounded down to a multiple of this duration in milliseconds, in local time.",
         ConfigType.LONG,
         group="Directories",
         default=0,
@@ -358,7 +358,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TIMESTAMP_FIELD,
-        "The field for RecordField: a time, milliseconds, or ISO 8601 text.",
+        "The field for RecordField: a time, milliseconds, or ISO 8601 text; dots for nested ones.",
         group="Directories",
         default="timestamp",
     ),

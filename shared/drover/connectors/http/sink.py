@@ -58,6 +58,8 @@ EXTRA = (
     "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then "
     "restart them"
 )
+#: With these the URL would name the whole collection, or another one.
+_NO_KEYS = ("", ".", "..")
 _PLACE = re.compile(r"\$\{(topic|key)\}")
 _REJECTED = pa.schema(
     [
@@ -75,7 +77,9 @@ def _wait(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record as a request: its value as a body, None for no body, and its key as text."""
+    """A record as a request: its value as a body, None for no body, and its key as text, empty if
+    there is none.
+    """
 
     topic: str
     partition: int
@@ -96,6 +100,11 @@ class RequestLayout:
     suffix: str = ""
     separator: str = "\n"
     nulls: str = IGNORE
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the URL has the key of a record."""
+        return "${key}" in self.url
 
     def url_of(self, message: Message) -> str:
         """The URL for a record."""
@@ -162,6 +171,9 @@ class HttpWriter:
         layout, first, last = self.layout, group[0], group[-1]
         if first.body is None and layout.nulls == FAIL:
             return [_refused(first, f"has no value ({NULLS}={FAIL})")]
+        if first.key in _NO_KEYS and layout.needs_key:
+            reason = "has no key, or one that cannot be a part of a path, for ${key} in http.url"
+            return [_refused(each, reason) for each in group]
         deletes = first.body is None
         output_id = self.output_ids.get(TopicPartition(first.topic, first.partition), "")
         output = named_with(f"{self.connector}/{first.topic}/{first.partition}", output_id)
@@ -214,8 +226,15 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
     places = (each.to_pylist() for each in columns)
     for topic, partition, offset, key, value in zip(*places, keys, values, strict=True):
-        shown_key = "" if key is None else key.decode(errors="replace")
-        yield Message(topic, partition, offset, shown_key, value)
+        yield Message(topic, partition, offset, _key_text(key), value)
+
+
+def _key_text(key: bytes | None) -> str:
+    """A key as text; empty if there is none, or it is not text."""
+    try:
+        return "" if key is None else key.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[bytes | None]:

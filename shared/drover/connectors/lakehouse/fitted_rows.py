@@ -1,9 +1,11 @@
 """Fits rows to the columns of a table: no value changes, or the rows are refused."""
 
+import decimal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -328,7 +330,38 @@ def _with_all(part: pa.Table, schema: pa.Schema) -> pa.Table:
         else pa.chunked_array([pa.nulls(part.num_rows, each.type)])
         for each in schema
     ]
-    return pa.table(columns, schema=schema)
+    filled = [
+        _with_fillers(column.combine_chunks(), each.type) if _has_required(each.type) else column
+        for each, column in zip(schema, columns, strict=True)
+    ]
+    return pa.table(filled, schema=schema)
+
+
+def _with_fillers(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Structs whose required fields have some value where the struct is null: the writer of Parquet
+    accepts no null there.
+    """
+    if not pa.types.is_struct(kind):
+        return values
+    children = []
+    for index, each in enumerate(kind):
+        child = values.field(index)
+        if child.null_count and not each.nullable:
+            filler = pa.array([_filler(each.type)], child.type)
+            at = np.where(child.is_null().to_numpy(False), len(child), np.arange(len(child)))
+            child = pa.concat_arrays([child, filler]).take(pa.array(at))
+        children.append(_with_fillers(child, each.type))
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+
+
+def _filler(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return {each.name: _filler(each.type) for each in kind}
+    if pa.types.is_nested(kind):
+        return []
+    if is_text(kind) or is_binary(kind):
+        return b"" if is_binary(kind) else ""
+    return decimal.Decimal(0) if pa.types.is_decimal(kind) else pa.scalar(0).cast(kind).as_py()
 
 
 def _common(known: pa.Field, column: pa.ChunkedArray) -> pa.DataType:

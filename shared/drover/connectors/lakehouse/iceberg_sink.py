@@ -429,7 +429,8 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         EVOLVE,
-        "Add columns for fields that a table does not have.",
+        "Add columns for fields that a table does not have, and promote types: int to long, float "
+        "to double, decimals to more digits.",
         ConfigType.BOOLEAN,
         default=False,
     ),

@@ -210,8 +210,12 @@ def changes_of(
         reader = _read(new, settings, storable, types, refused if tolerates else None)
     joined = reader.fitted.joined()
     keys = reader.keys
+    if joined.num_rows and joined.column_names == [DELETED]:
+        _refuse_all(new, refused, tolerates=tolerates)
+        return Changes(pa.table({}), pa.table({}), (), next_offsets, tuple(refused))
     if not settings.keyed:
-        return Changes(joined, pa.table({}), (), next_offsets, tuple(refused))
+        rows = joined.drop_columns([DELETED]) if joined.num_rows else joined
+        return Changes(rows, pa.table({}), (), next_offsets, tuple(refused))
     if not keys:  # no record is left
         return Changes(pa.table({}), pa.table({}), (), next_offsets, tuple(refused))
     joined, lacks = filled(joined, keys)
@@ -225,6 +229,22 @@ def changes_of(
         own = numbers.filter(pc.invert(deleted.combine_chunks())).to_pylist()
         lacking = {row: lacks[number] for row, number in enumerate(own) if number in lacks}
     return Changes(rows, gone, keys, next_offsets, tuple(refused), lacking)
+
+
+def _refuse_all(
+    batches: Iterable[pa.RecordBatch], refused: list[Refusal], *, tolerates: bool
+) -> None:
+    """Refuse the records of a table that does not exist, of which none has a value."""
+    known = {(each.topic, each.partition, each.offset) for each in refused}
+    for batch in batches:
+        present = batch.filter(pc.is_valid(batch.column(VALUE)))
+        columns = original_topics(present), present.column(PARTITION), present.column(OFFSET)
+        for place in zip(*(each.to_pylist() for each in columns), strict=True):
+            if place not in known:
+                refusal = Refusal(*place, "no record has a value, so its table has no columns yet")
+                if not tolerates:
+                    raise UnfitRecordError(refusal)
+                refused.append(refusal)
 
 
 def _read(
@@ -286,7 +306,9 @@ class _RowReader:
         if self._settings.keyed:
             keys, table = _keyed_rows(batch, self._settings)
         else:
-            keys, table = (), _rows(batch.filter(pc.is_valid(batch.column(VALUE))))
+            rows = _rows(batch.filter(pc.is_valid(batch.column(VALUE))))
+            # the column keeps rows without any other column
+            keys, table = (), rows.append_column(DELETED, pa.array([False] * rows.num_rows))
         if not table.num_rows:
             return
         if self.keys and set(keys) != set(self.keys):
