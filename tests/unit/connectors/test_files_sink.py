@@ -311,7 +311,7 @@ def json_records(values: list[Any], **more: Any) -> pa.RecordBatch:
 
 
 def test_json_without_schemas_has_directories_by_its_fields(tmp_path: Path) -> None:
-    values = [
+    values: list[dict[str, Any]] = [
         {"n": 2**70, "city": "Oslo", "at": "2024-01-02T03:04:05.123456789+02:00", "p": {"x": 1}},
         {"n": 2, "city": None, "at": 1_704_164_645_000, "p": {"x": 2}},
         {"n": 3.5, "city": 7, "at": "2024-02-01", "p": {"x": True}},
@@ -344,7 +344,11 @@ def test_records_without_a_directory_are_refused_one_by_one(
         {"n": 1, "city": "x" * 300, "at": "2024-01-02"},
     ]
     values = [good[0], *bad[:2], good[1], *bad[2:], good[2]]
-    options = {"partition_by": "city,day(at)", "format": format_name, "errors_tolerance": "all"}
+    options: dict[str, Any] = {
+        "partition_by": "city,day(at)",
+        "format": format_name,
+        "errors_tolerance": "all",
+    }
     refused: dict[int, str] = {}
 
     def reject(topic: str, partition: int, offset: int, reason: Any) -> None:

@@ -79,18 +79,20 @@ def rows_of_keys(table: "Table | None", keys: pa.Table, names: Sequence[str]) ->
 
 def bounds_of(keys: pa.Table) -> "BooleanExpression":
     """A predicate that all rows with these keys fulfil, of at most one term for each column."""
-    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In, LessThanOrEqual
+    from pyiceberg import expressions
 
-    found: BooleanExpression = AlwaysTrue()
+    library: Any = expressions  # its constructors have wrong types
+    found: BooleanExpression = library.AlwaysTrue()
     for name in keys.column_names:
         column = keys.column(name)
         values = pc.unique(column)
         if len(values) <= _LISTED_MAX:
-            found = And(found, In(name, values.to_pylist()))
+            found = library.And(found, library.In(name, values.to_pylist()))
         elif not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()):
             ends = pc.min_max(column)
-            low, high = ends["min"].as_py(), ends["max"].as_py()
-            found = And(found, GreaterThanOrEqual(name, low), LessThanOrEqual(name, high))
+            low = library.GreaterThanOrEqual(name, ends["min"].as_py())
+            high = library.LessThanOrEqual(name, ends["max"].as_py())
+            found = library.And(found, low, high)
     return found
 
 

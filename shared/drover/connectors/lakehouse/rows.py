@@ -239,9 +239,10 @@ def _refuse_all(
     for batch in batches:
         present = batch.filter(pc.is_valid(batch.column(VALUE)))
         columns = original_topics(present), present.column(PARTITION), present.column(OFFSET)
-        for place in zip(*(each.to_pylist() for each in columns), strict=True):
-            if place not in known:
-                refusal = Refusal(*place, "no record has a value, so its table has no columns yet")
+        for topic, partition, offset in zip(*(each.to_pylist() for each in columns), strict=True):
+            if (topic, partition, offset) not in known:
+                reason = "no record has a value, so its table has no columns yet"
+                refusal = Refusal(topic, partition, offset, reason)
                 if not tolerates:
                     raise UnfitRecordError(refusal)
                 refused.append(refusal)
