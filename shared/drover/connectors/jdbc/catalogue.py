@@ -2,7 +2,7 @@
 
 import json
 import zoneinfo
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,9 +45,11 @@ from drover.connectors.jdbc.source_settings import (
     TIMESTAMP,
     TIMESTAMP_COLUMN,
     TINYINT1_MAPPING,
+    TOPIC_PREFIX,
     VALIDATE_NON_NULL,
     TableName,
 )
+from drover.connectors.jdbc.table_topics import topic_faults
 
 _LOCK_WAIT_S = 3
 _READABLE = """
@@ -80,24 +82,36 @@ __all__ = ["reflected", "server_faults", "sources_of", "wanted_tables"]
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
     """The existing tables that the settings select, in order."""
     inspector = sa.inspect(connection)
-    whitelist, blacklist = config.get(TABLE_WHITELIST), config.get(TABLE_BLACKLIST) or ()
-    schemas: set[str | None] = {config.get(SCHEMA_PATTERN) or None}
-    named = [each.rpartition(".")[0] for each in (*(whitelist or ()), *blacklist)]
-    known = set(inspector.get_schema_names())
-    schemas |= {each for each in named if each in known}
+    whitelist = config.get(TABLE_WHITELIST)
+    blacklist = set(config.get(TABLE_BLACKLIST) or ())
     pattern = config.get(TABLE_PATTERN)
-    found: dict[str, TableName] = {}
-    for schema in sorted(schemas, key=lambda each: each or ""):
+    default = inspector.default_schema_name
+    found: dict[TableName, TableName] = {}
+    for schema in _schemas(config, set(inspector.get_schema_names())):
         partitions = _partitions(connection, schema)
         for name in sorted(inspector.get_table_names(schema)):
-            names = {name, f"{schema}.{name}" if schema else name}
-            listed = name not in partitions if whitelist is None else names & set(whitelist)
+            names = {name, f"{schema or default}.{name}"}
+            listed = name not in partitions
+            if whitelist is not None:
+                listed = bool({name, f"{schema}.{name}" if schema else name} & set(whitelist))
             matched = pattern is None or any(
                 compiled_pattern(pattern).matches(each) for each in names
             )
-            if listed and matched and not names & set(blacklist):
-                found[f"{schema}.{name}"] = (schema, name)
+            if listed and matched and not names & blacklist:
+                # a table may be named with the user's schema and without
+                found.setdefault((schema or default, name), (schema, name))
     return list(found.values())
+
+
+def _schemas(config: Mapping[str, Any], known: Collection[str]) -> list[str | None]:
+    """The schemas to look in; None for the user's. Names of both may contain dots."""
+    named = {
+        each[:at]
+        for each in config.get(TABLE_WHITELIST) or ()
+        for at, character in enumerate(each)
+        if character == "." and each[:at] in known
+    }
+    return sorted({config.get(SCHEMA_PATTERN) or None, *named}, key=lambda each: each or "")
 
 
 def _partitions(connection: "sa.Connection", schema: str | None) -> set[str]:
@@ -207,16 +221,40 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
             yield Violation(QUERY, reason_of(error))
         return
     tables = wanted_tables(connection, config)
-    present = {name for _, name in tables} | {f"{schema}.{name}" for schema, name in tables}
+    own = sa.inspect(connection).default_schema_name
+    present = {name for _, name in tables}
+    present |= {f"{schema or own}.{name}" for schema, name in tables}
     for each in config.get(TABLE_WHITELIST) or ():
         if each not in present:
-            yield Violation(TABLE_WHITELIST, f"table {each!r} does not exist")
+            yield Violation(TABLE_WHITELIST, _missing(connection, config, each))
+    for fault in topic_faults(config, tables):
+        yield Violation(TOPIC_PREFIX, fault)
     for schema, name in tables:
         if not _may_read(connection, name, schema):
             yield Violation(USER, f"may not read table {name!r}: GRANT SELECT on it")
             continue
         columns = {each["name"]: each for each in described_columns(connection, name, schema)}
         yield from _column_faults(name, columns, config)
+
+
+def _missing(connection: "sa.Connection", config: Mapping[str, Any], wanted: str) -> str:
+    """Why a table of the whitelist was not found."""
+    inspector = sa.inspect(connection)
+    views = [inspector.get_view_names]
+    if connection.dialect.name == "postgresql":
+        views.append(inspector.get_materialized_view_names)
+    for schema in _schemas(config, set(inspector.get_schema_names())):
+        whole = f"{schema or inspector.default_schema_name}."
+        for view in {each for names in views for each in names(schema)}:
+            if wanted in (view, whole + view):
+                return f"{wanted!r} is a view: read it with {QUERY}=SELECT * FROM {wanted}"
+        for table in inspector.get_table_names(schema):
+            if wanted in (table, whole + table):
+                return f"table {wanted!r} is excluded by {TABLE_BLACKLIST} or {TABLE_PATTERN}"
+            if wanted.casefold() in (table.casefold(), (whole + table).casefold()):
+                named = f"{schema}.{table}" if schema else table
+                return f"table {wanted!r} does not exist, but {named!r} does"
+    return f"table {wanted!r} does not exist"
 
 
 def _may_read(connection: "sa.Connection", name: str, schema: str | None) -> bool:

@@ -46,10 +46,10 @@ from drover.connectors.jdbc.source_settings import (
     TIMESTAMP,
     TIMESTAMP_DELAY_MS,
     TIMESTAMP_INITIAL,
-    TOPIC_PREFIX,
     TableName,
     contradictions,
 )
+from drover.connectors.jdbc.table_topics import topic_faults, topic_of
 from drover.connectors.offset_changes import refuse_misshapen
 
 # import the database libraries only where they are used
@@ -62,6 +62,10 @@ _WATCH_FAILURES_LOGGED = 1
 _ROW_BYTES_MIN = 512
 
 _log = logging.getLogger(__name__)
+
+
+class TopicsError(Exception):
+    """Tables cannot be written to topics; the message has the reasons."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class JdbcSourceTask(SourceTask):
         return SourceBatch.table(
             ArrowRows(spark, PartReader(plan.parts), len(plan.parts), None),
             [(_partition_of(source), plan.offset)] if plan.offset else [],
-            topic=config[TOPIC_PREFIX] + ("" if source.query else source.name),
+            topic=topic_of(config, (source.schema, source.name)),
             key=_key_of(config[KEY]),
         )
 
@@ -254,7 +258,11 @@ class JdbcSource(SourceConnector):
 
         address = address_of(self._config)
         with translated_errors(address, "looking for tables"), address.connected() as connection:
-            return wanted_tables(connection, self._config)
+            found = wanted_tables(connection, self._config)
+        faults = list(topic_faults(self._config, found))
+        if faults:
+            raise TopicsError("; ".join(faults))
+        return found
 
     def _watch(self, context: ConnectorContext) -> None:
         """Request new task configs when tables were added or removed; retries while the server is
@@ -264,6 +272,9 @@ class JdbcSource(SourceConnector):
         while not self._stopping.wait(self._config[TABLE_POLL_INTERVAL_MS] / 1000):
             try:
                 found = self._find()
+            except TopicsError as error:
+                context.fail(error)
+                return
             except Exception as error:  # noqa: BLE001 - noqa: BLE001 - any driver error: tasks report it as well
                 failures += 1
                 if failures == _WATCH_FAILURES_LOGGED:

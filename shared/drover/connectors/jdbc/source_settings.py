@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from drover.connector import (
+    TOPIC_NAME,
     Check,
     ConfigDef,
     ConfigKey,
     ConfigType,
     Importance,
     InRange,
-    NonEmpty,
     OneOf,
     Violation,
     pattern_fault,
@@ -39,6 +39,7 @@ TINYINT1_MAPPING = "tinyint1.mapping"
 VALIDATE_NON_NULL = "validate.non.null"
 DB_TIMEZONE = "db.timezone"
 KEY = "key"
+QUALIFY_TOPICS = "topic.names.qualify"
 #: The tables of a task, as a JSON list of (schema or null, name).
 TASK_TABLES = "task.tables"
 TableName = tuple[str | None, str]
@@ -198,8 +199,18 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         ConfigType.STRING,
         importance=Importance.HIGH,
         group="Topics",
-        documentation="The prefix of topic names; the table's name follows.",
-        validator=NonEmpty(),
+        documentation="The prefix of topic names; the table's name follows, with _ for each "
+        "character that topics cannot have.",
+        validator=TOPIC_NAME,
+    ),
+    ConfigKey(
+        QUALIFY_TOPICS,
+        ConfigType.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        group="Topics",
+        documentation="Whether the topics of tables that are named with a schema have the schema "
+        "as well: PREFIXschema.table.",
     ),
     ConfigKey(
         KEY,
