@@ -160,7 +160,7 @@ def test_a_table_that_several_create_has_the_offsets_of_all(tmp_path: Path) -> N
 
     with patch.object(iceberg_table, "opened", late):
         assert write(own, orders(0, 3)) == 3
-    assert written_offsets(table(own), "sink", "orders") == {0: 3, 1: 4}
+    assert written_offsets(table(own), "sink", "orders", {}) == {0: 3, 1: 4}
 
 
 def test_rows_replace_those_of_their_key_and_are_deleted(tmp_path: Path) -> None:

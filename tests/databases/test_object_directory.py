@@ -293,7 +293,7 @@ def test_a_reset_leaves_the_files_and_a_set_back_offset_removes_them(s3: S3) -> 
         "format": "json",
         **s3.settings,
     }
-    config = FilesSink.config_def().parse(raw).values | {"name": "sink"}
+    config = {**FilesSink.config_def().parse(raw).values, "name": "sink"}
     owner = directory(s3, 1)
     owner.take_over("orders", 0, 0)
     owner.publish([staged(owner, "x", 0, 10), staged(owner, "y", 10, 20)])

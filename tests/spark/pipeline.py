@@ -109,6 +109,11 @@ class RunningSink:
     def plan(self, max_records: int = 500_000) -> ReadPlan:
         return self._pipeline.store.plan_read(self._starts, max_records=max_records)
 
+    def plan_of(self, topic: str) -> ReadPlan:
+        """A plan with the records of one topic."""
+        starts = {key: at for key, at in self._starts.items() if key[0] == topic}
+        return self._pipeline.store.plan_read(starts, max_records=500_000)
+
     def write(self, plan: ReadPlan) -> str:
         """Write a plan's records without committing them. As in an engine, a position is committed
         before the first record of a topic partition is written.
@@ -138,7 +143,7 @@ class RunningSink:
         ]
         outcome = self._commit(offsets)
         if outcome is CommitOutcome.COMMITTED:
-            self._starts = plan.next_offsets
+            self._starts = {**self._starts, **plan.next_offsets}
         return outcome
 
     def _commit(self, offsets: Sequence[CommittedOffset]) -> CommitOutcome:

@@ -153,7 +153,7 @@ def test_of_two_writers_of_one_partition_each_goes_on_behind_the_other(
 def test_a_transaction_that_was_left_open_does_not_count(kafka: Kafka, topic_prefix: str) -> None:
     topic = f"{topic_prefix}open"
     own = target(kafka, topic)
-    lane = writer._Lane(own, (topic, 0))
+    lane = writer._Lane(own, (topic, 0), "")
     with (
         patch.object(lane, "_producer", _Killed(lane._producer)),
         pytest.raises(KeyboardInterrupt),

@@ -140,7 +140,7 @@ class Copy:
         return [json.loads(each.offset_json) for each in self._committed.values()]
 
     def without_ids(self) -> None:
-        """Change the committed offsets to those of MirrorMaker."""
+        """Give the committed offsets the form of MirrorMaker."""
         for place, each in self._committed.items():
             value = {"offset": json.loads(each.offset_json)["offset"]}
             self._committed[place] = replace(each, offset_json=json.dumps(value))

@@ -259,8 +259,35 @@ def test_one_of_two_topics_is_deleted_and_made_again(
     plan = again.plan(max_records=2)
     again.write(plan)
     after = pipeline.start_sink(FileStreamSink, raw, output_ids=ids)
+    after.write(after.plan(max_records=1))  # killed again: the file is truncated as usual now
+    after = pipeline.start_sink(FileStreamSink, raw, output_ids=ids)
     after.run_until_idle()
     assert target.read_text() == before + "".join(f"{lost.topic}{n}\n" for n in (1, 2, 3))
+
+
+def test_a_lost_offset_is_shown_after_other_offsets_were_committed(pipeline: Pipeline) -> None:
+    for name in ("lines", "others"):
+        (pipeline.directory / name).write_text(f"{name}1\n{name}2\n")
+        raw = {"name": name, "file": str(pipeline.directory / name), "topic": name}
+        pipeline.start_source(FileStreamSource, raw).run_until_idle()
+    target = pipeline.directory / "out"
+    raw = {"name": "sink", "file": str(target), "topics": "lines,others"}
+    pipeline.start_sink(FileStreamSink, raw).run_until_idle()
+    for line in ("others3", "others4"):
+        with (pipeline.directory / "others").open("a") as file:
+            file.write(f"{line}\n")
+        source = {"name": "others", "file": str(pipeline.directory / "others"), "topic": "others"}
+        pipeline.start_source(FileStreamSource, source).run_until_idle()
+        lost = pipeline.start_sink(FileStreamSink, raw, lost=[T0])
+        lost.write(lost.plan_of("others"))  # killed before the commit
+        lost = pipeline.start_sink(FileStreamSink, raw, lost=[T0])
+        plan = lost.plan_of("others")
+        lost.commit(plan, lost.write(plan))
+    assert traced(target) == {T0: 2, U0: 4}
+    assert sorted(target.read_text().split()) == [
+        *("lines1", "lines2"),
+        *(f"others{n}" for n in (1, 2, 3, 4)),
+    ]
 
 
 def test_a_sink_whose_offsets_are_lost_shows_how_far_it_has_written(pipeline: Pipeline) -> None:

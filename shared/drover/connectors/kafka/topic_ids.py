@@ -60,7 +60,7 @@ class CopiedOffset:
 
 
 def is_another(one: str, other: str) -> bool:
-    """Whether two ids are those of different topics; an empty one is unknown."""
+    """Whether two ids belong to different topics; an empty one is unknown."""
     return bool(one and other and one != other)
 
 

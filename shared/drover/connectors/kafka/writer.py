@@ -381,7 +381,7 @@ def traced_offsets(
 
 
 def set_back(target: Target, changes: Mapping[Place, int] | None) -> None:
-    """Reset the written offsets of partitions, in their present outputs; None those of all.
+    """Reset the written offsets of partitions, in their present outputs; None resets all.
 
     Raises:
         ClusterError: The cluster refuses it.

@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,13 +68,13 @@ class FileStreamSinkTask(SinkTask):
         topics = context.config["topics"] or {key.topic for key in context.committed}
         committed = context.committed
         length = committed_length(committed, topics)
-        self._written = self._file.written()
+        self._written: Mapping[TopicPartition, WrittenOffset] = self._file.written()
         self._taken_under = described(committed)
         if not committed:
             length = self._file.open_at_end()
         elif length is None:
             length = self._file.open_at_end(self._taken_under, cuts_last_line=True)
-        elif any(not self._is_committed(key) for key in self._written):
+        elif any(not each.is_covered for key, each in self._written.items() if self._is_lost(key)):
             length = self._file.open_at_end(self._taken_under)
         else:
             self._file.open(length)
@@ -109,24 +110,27 @@ class FileStreamSinkTask(SinkTask):
                 self._note_commits()
             self._file.close()
 
-    def _is_committed(self, key: TopicPartition) -> bool:
-        """Whether the committed offsets cover what the file has of a topic partition."""
+    def _is_lost(self, key: TopicPartition) -> bool:
+        """Whether no committed offset belongs to what the file has of a topic partition."""
         output_id = self._context.output_ids.get(key, "")
-        return key in self._context.committed and self._written[key].output_id == output_id
+        return key not in self._context.committed or self._written[key].output_id != output_id
 
     def _note_commits(self) -> None:
-        """After the first commit, its length covers the whole file: forget the offsets that were
-        missing at the start.
+        """After the first commit, its length covers the whole file, also the records whose offsets
+        were missing at the start.
         """
         if self._taken_under in (None, described(self._context.committed)):
             return
         assert self._file is not None
         self._taken_under = None
-        self._written = {key: at for key, at in self._written.items() if self._is_committed(key)}
+        self._written = {
+            key: replace(each, is_covered=True) if self._is_lost(key) else each
+            for key, each in self._written.items()
+        }
         self._file.forget_take_over()
 
     def _with_ranges(self, batch: SinkBatch) -> Mapping[TopicPartition, WrittenOffset]:
-        """The topic partitions in the file after a batch; those that begin in it are noted now."""
+        """The topic partitions in the file after a batch; new ones are noted before it."""
         assert self._file is not None
         ids = self._context.output_ids
         ends = {

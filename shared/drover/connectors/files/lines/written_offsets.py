@@ -19,17 +19,21 @@ _NAME = "written"
 class WrittenOffset:
     """The output of a topic partition in a file, and the offset after its last record; None before
     its first record is in the file.
+
+    ``is_covered`` means that its committed offset is missing, and other offsets with the file's
+    length were committed since: the length covers its records.
     """
 
     output_id: str
     next_offset: int | None = None
+    is_covered: bool = False
 
 
 def read_written(directory: Path) -> dict[TopicPartition, WrittenOffset]:
     """The note in a directory; empty if there is none."""
     try:
         rows = json.loads((directory / _NAME).read_bytes())
-        return {TopicPartition(row[0], row[1]): WrittenOffset(row[2], row[3]) for row in rows}
+        return {TopicPartition(row[0], row[1]): WrittenOffset(*row[2:]) for row in rows}
     except (FileNotFoundError, ValueError, TypeError, IndexError):
         return {}
 
@@ -40,7 +44,10 @@ def save_written(
     """Replace the note. ``is_durable`` keeps it if the machine stops, which new topic partitions
     need; a lower offset than the file's is harmless.
     """
-    rows = [[*key, each.output_id, each.next_offset] for key, each in sorted(written.items())]
+    rows = [
+        [*key, each.output_id, each.next_offset, each.is_covered]
+        for key, each in sorted(written.items())
+    ]
     copy = directory / f"{_NAME}.new"
     with copy.open("w") as file:
         json.dump(rows, file)
