@@ -39,3 +39,11 @@ def store_records(
     blob = store.stage(_TASK, claim, payload)
     staged = StagedBlob(0, 0, topic, partition, len(rows), len(payload), blob)
     store.publish(_TASK, claim, [staged])
+
+
+def delete_topic(store: EmbeddedStore, name: str) -> None:
+    """Remove a topic with its records."""
+    with store._database.write() as connection:
+        for table in ("batches", "partitions"):
+            connection.execute(f"DELETE FROM {table} WHERE topic = ?", (name,))
+        connection.execute("DELETE FROM topics WHERE name = ?", (name,))

@@ -26,6 +26,9 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS topics (
     name TEXT PRIMARY KEY, partition_count INTEGER NOT NULL, created_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS topic_ids (
+    topic TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, topic_id TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS partitions (
     topic TEXT NOT NULL, partition INTEGER NOT NULL,
     start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
@@ -70,7 +73,7 @@ CREATE TABLE IF NOT EXISTS offsets (
 FORMAT = FileFormat(
     name="Drover's data.db",
     application_id=0x44525644,  # "DRVD"
-    version=2,
+    version=3,
     schema=SCHEMA,
     remedy=(
         "Restore it from a backup, or move it away together with its -wal and -shm files to start"

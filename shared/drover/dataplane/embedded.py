@@ -127,6 +127,12 @@ class EmbeddedPlane:
             counts[topic] = next(n for n in itertools.count() if (topic, n) not in bounds)
         return {topic: count for topic, count in counts.items() if count}
 
+    def topic_ids(self, topics: Collection[str], *, fresh: bool = False) -> Mapping[str, str]:
+        """See DataPlane: always fresh."""
+        del fresh
+        ids = self.store.topic_ids()
+        return {topic: ids[topic] for topic in topics if topic in ids}
+
     def topics(self) -> Collection[str]:
         """See DataPlane."""
         return {topic for topic, _ in self.store.bounds()}

@@ -166,6 +166,11 @@ class DataPlane(Protocol):
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """The partition count of each existing topic. Cheap."""
 
+    def topic_ids(self, topics: Collection[str], *, fresh: bool = False) -> Mapping[str, str]:
+        """The id of each existing topic; empty if the storage has none. A topic that was deleted
+        and created again has another id. Cheap unless ``fresh``: ids may be some seconds old.
+        """
+
     def topics(self) -> Collection[str]:
         """Every topic that connectors may use. Cheap."""
 

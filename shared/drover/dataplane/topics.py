@@ -61,6 +61,11 @@ def ensure(
     if found is not None and found.partition_count >= at_least:
         return found
     partition_count = max(partition_count, at_least)
+    if found is None:
+        connection.execute(
+            "INSERT OR REPLACE INTO topic_ids VALUES (?, ?, lower(hex(randomblob(8))))",
+            (name, now_ms),
+        )
     connection.execute(
         "INSERT INTO topics VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET partition_count = excluded.partition_count",
@@ -88,6 +93,18 @@ def list_all(connection: sqlite3.Connection) -> list[TopicInfo]:
     """Every topic, sorted by name."""
     rows = connection.execute("SELECT name, partition_count FROM topics ORDER BY name")
     return [TopicInfo(*row) for row in rows]
+
+
+def ids(connection: sqlite3.Connection) -> dict[str, str]:
+    """The id of every topic: a topic that is created again under the same name gets another.
+
+    The id of a topic from before ids were stored is made from its time of creation.
+    """
+    rows = connection.execute(
+        "SELECT name, coalesce(topic_id, printf('%x', topics.created_ms)) FROM topics"
+        " LEFT JOIN topic_ids ON topic = name AND topic_ids.created_ms = topics.created_ms"
+    )
+    return dict(rows.fetchall())
 
 
 def bounds(

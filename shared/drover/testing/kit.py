@@ -34,8 +34,9 @@ from drover.connector import (
     SourceConnector,
     TopicPartition,
 )
-from drover.connector.offsets import parse_offsets, parse_sink_offsets
+from drover.connector.offsets import SinkOffset, parse_offsets, parse_sink_offsets
 from drover.connector.settings import BATCH_MAX_RECORDS, parse_config, task_config
+from drover.model.sink_outputs import SinkMetadata
 from drover.testing.running import Hooks, RunningTask, claimed_spec
 from drover.testing.topics import Record, Topics, open_store
 from drover_worker.engine.plugins.connectors import checked_task_configs
@@ -265,15 +266,22 @@ class SinkKit(ConnectorKit):
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
-        """The next offset to write, by topic partition."""
-        found = parse_sink_offsets(self._store.fetch_offsets(self.config["name"]))
-        return {key: each.offset for key, each in found.items()}
+        """The next offset to write, by topic partition, of those with written records."""
+        return {key: each.offset for key, each in self._committed_offsets().items()}
 
     @property
     def metadata(self) -> dict[TopicPartition, str]:
         """The metadata committed with the offsets, by topic partition."""
+        found = self._committed_offsets()
+        return {key: SinkMetadata.parsed(each.metadata).own for key, each in found.items()}
+
+    def _committed_offsets(self) -> dict[TopicPartition, SinkOffset]:
         found = parse_sink_offsets(self._store.fetch_offsets(self.config["name"]))
-        return {key: each.metadata for key, each in found.items()}
+        return {
+            key: each
+            for key, each in found.items()
+            if not SinkMetadata.parsed(each.metadata).is_start
+        }
 
     def let_time_pass(self) -> None:
         """Make the call without records that the task requested (``context.call_after``), then

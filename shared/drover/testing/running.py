@@ -15,6 +15,7 @@ from drover.connector import SourceBatch
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome
 from drover_worker.engine.plugins.threads import PluginThreads
@@ -80,6 +81,7 @@ class _Waiting(TopicWatcher):
         wake: Callable[[], None],
         starts: Mapping[PartitionKey, int],
         partition_counts: Mapping[str, int],
+        topic_ids: Mapping[str, str],
     ) -> None:
         """See TopicWatcher."""
         self.waiting = True
@@ -135,7 +137,16 @@ class _Sink(SinkRunner):
 
     error: BaseException | None = None
     batch_limit: int | None = None
+    #: Whether the commit being sent comes before the first write.
+    starts_partitions = False
     hooks = Hooks()
+
+    def _commit_starts(self, plan: ReadPlan) -> bool:
+        self.starts_partitions = True
+        try:
+            return super()._commit_starts(plan)
+        finally:
+            self.starts_partitions = False
 
     def _run_batch(self) -> float | None:
         # the run that would start the next batch also completes the commit
@@ -276,7 +287,9 @@ class RunningTask:
             self._ended = report
         if kind != "commit_offsets":
             return
-        if self.loses_commits:
+        if self.loses_commits and not (
+            isinstance(self.runner, _Sink) and self.runner.starts_partitions
+        ):
             self._lost = True
             return
         (result,) = self._store.commit_offsets([decode_task_offsets(report.commit_offsets)])

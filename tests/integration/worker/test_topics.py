@@ -15,7 +15,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, ResourceExhaustedError
 from drover_worker.admin import topics
 from tests.support.fake_engine import SINK
-from tests.support.stored_topics import store_records
+from tests.support.stored_topics import delete_topic, store_records
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker
 
@@ -83,16 +83,9 @@ async def test_a_follower_gets_what_comes_and_outlives_an_engine(
     store_numbers(store, 4, 5, 6)
     worker.engine.come_back()
     await wait_until_async(lambda: seen == [2, 3, 4, 6])
-    _delete_topic(store, "t")
+    delete_topic(store, "t")
     with pytest.raises(NotFoundError, match="'t' was deleted, or deleted and created again"):
         await following
-
-
-def _delete_topic(store: EmbeddedStore, name: str) -> None:
-    with store._database.write() as connection:
-        for table in ("batches", "partitions"):
-            connection.execute(f"DELETE FROM {table} WHERE topic = ?", (name,))
-        connection.execute("DELETE FROM topics WHERE name = ?", (name,))
 
 
 async def test_a_connectors_converters_decode(store: EmbeddedStore, client: ConnectClient) -> None:

@@ -27,6 +27,7 @@ from drover.connector import (
 from drover.connector.settings import task_config
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.values import ReadPlan
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover_worker.engine.plugins.threads import PluginThreads
@@ -205,6 +206,21 @@ class WriterSink(SinkConnector):
         return [{}]
 
 
+class StartedSink(SinkRunner):
+    """A sink whose commits before the first write are answered at once, and not reported."""
+
+    world: "World"
+
+    def _commit_starts(self, plan: ReadPlan) -> bool:
+        self.world.commits_at_once = True
+        try:
+            if super()._commit_starts(plan):
+                self._commits.settle()
+            return False
+        finally:
+            self.world.commits_at_once = False
+
+
 class Scheduler:
     """Runs no job: the test runs the tasks."""
 
@@ -235,6 +251,7 @@ class World:
         self.woken_readers = 0
         self.is_spark_running = True
         self.coordinator_is_there = True
+        self.commits_at_once = False
         self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
         self.tools = TaskTools(
             spark=cast("Any", Spark()),
@@ -256,7 +273,8 @@ class World:
                 fetched = engine_pb2.FetchedOffsets(offsets=[encode_offset(each) for each in found])
                 self.tools.commits.pop(report.call_id)(fetched)
             return
-        if not report.HasField("commit_offsets") or report.commit_offsets.offsets:
+        keeps = report.commit_offsets.offsets and not self.commits_at_once
+        if not report.HasField("commit_offsets") or keeps:
             self.reports.append(report)
             return
         (result,) = self.store.commit_offsets([decode_task_offsets(report.commit_offsets)])
@@ -271,7 +289,11 @@ class World:
         self.woken_readers += 1
 
     def wait(
-        self, _wake: object, starts: Mapping[tuple[str, int], int], counts: Mapping[str, int]
+        self,
+        _wake: object,
+        starts: Mapping[tuple[str, int], int],
+        counts: Mapping[str, int],
+        _topic_ids: Mapping[str, str],
     ) -> None:
         self.watched.append((dict(starts), dict(counts)))
 
@@ -300,6 +322,8 @@ class World:
             committed=self.store.fetch_offsets(task.connector),
         )
         runner = kind(spec, self.tools, paused=paused)
+        if isinstance(runner, StartedSink):
+            runner.world = self
         runner.prepare()
         return runner
 
@@ -316,7 +340,8 @@ class World:
         return cast("SourceRunner", self.runner(SourceRunner, SpreaderSource))
 
     def sink(self, topics: str = "t", **config: str) -> SinkRunner:
-        return cast("SinkRunner", self.runner(SinkRunner, WriterSink, {"topics": topics, **config}))
+        config |= {"topics": topics}
+        return cast("SinkRunner", self.runner(StartedSink, WriterSink, config))
 
     def take_over(self, connector: type[Any]) -> None:
         task = TaskId(connector.__name__, 0)

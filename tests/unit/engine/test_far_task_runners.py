@@ -1,6 +1,6 @@
 """Source and sink tasks with claims and offsets at the coordinator, as on Kafka; odd topics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from drover.dataplane.plane import Receipt
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.model.sink_outputs import SinkMetadata
 from drover_worker.engine.tasks import commits
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from drover_worker.engine.tasks.task_runner import TaskSpec
@@ -118,7 +119,7 @@ def test_the_first_commit_of_a_sink_says_of_all_its_offsets_what_they_mean(far: 
     sink = far.sink("t,u")
     sink.run_once()
     offsets = far.reports[-1].commit_offsets.offsets
-    assert [(each.offset_json, each.metadata) for each in offsets] == [
+    assert [(each.offset_json, SinkMetadata.parsed(each.metadata).own) for each in offsets] == [
         ('{"kafka_offset":1}', "note"),
         ('{"kafka_offset":0}', "note"),
     ]
@@ -157,6 +158,9 @@ class GrowingPlane:
 
     def partition_counts(self, _topics: object) -> Mapping[str, int]:
         return self._counts
+
+    def topic_ids(self, topics: Iterable[str], **_: object) -> Mapping[str, str]:
+        return dict.fromkeys(topics, "id")
 
     def plan_read(self, starts: Mapping[tuple[str, int], int], **_: object) -> ReadPlan:
         return ReadPlan((), starts)

@@ -19,6 +19,7 @@ from drover.errors import DataLossError, Reason
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
+from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
 from drover_worker.engine.tasks import task_runner
 from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
@@ -290,7 +291,11 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
     assert sink.run_once() is None
     assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
     (offset,) = world.reports[0].commit_offsets.offsets
-    assert (offset.partition_json, offset.offset_json, offset.metadata) == (
+    assert (
+        offset.partition_json,
+        offset.offset_json,
+        SinkMetadata.parsed(offset.metadata).own,
+    ) == (
         '{"kafka_topic":"t","kafka_partition":0}',
         '{"kafka_offset":3}',
         "note",
@@ -298,7 +303,7 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
     assert sink.run_once() is None
     assert len(world.reports) == 1
     world.answer_commit()
-    assert world.scheduler.woken == 1
+    assert world.scheduler.woken == 2
     sink.run_once()
     assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
     progress = sink.progress()

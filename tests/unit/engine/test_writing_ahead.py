@@ -9,7 +9,7 @@ from drover.connector import SinkBatch, SinkTaskContext, TopicPartition
 from drover_worker.engine.tasks import commits
 from drover_worker.engine.tasks.faults import Fault
 from drover_worker.engine.tasks.sink_runner import SinkRunner
-from tests.unit.engine.runner_world import World, Writer, WriterSink
+from tests.unit.engine.runner_world import StartedSink, World, Writer, WriterSink
 
 _REFUSED = "COMMIT_OUTCOME_INVALID"
 _STALE = "COMMIT_OUTCOME_STALE_CLAIM"
@@ -50,7 +50,7 @@ def sink(world: World, monkeypatch: pytest.MonkeyPatch) -> SinkRunner:
 
 def _sink(world: World, **config: str) -> SinkRunner:
     common = {"topics": "t", "batch.max.records": "1"}
-    found = cast("SinkRunner", world.runner(SinkRunner, AheadSink, common | config))
+    found = cast("SinkRunner", world.runner(StartedSink, AheadSink, common | config))
     found._commits.check_claim(0)
     return found
 

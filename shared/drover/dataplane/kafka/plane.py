@@ -1,5 +1,6 @@
 """Kafka as the data plane of tasks: the driver's queries, plans and passes on executors."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
-from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts
+from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts, topic_states
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
@@ -33,6 +34,7 @@ from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.values import ReadPlan
 from drover.errors import DroverError
+from drover.log.kafka.client import TopicState
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
 #: How long a topic is assumed to be missing.
 _MISSING_TOPIC_S = 1.0
+#: How old a topic's id may be while nothing depends on it.
+_TOPIC_ID_S = 2.0
+#: The id of a topic from before Kafka had ids (KIP-516): zeros.
+_NO_TOPIC_ID = "A" * 22
 #: The client's default, and the approximate overhead of a record's batch.
 _MESSAGE_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 512
@@ -131,28 +137,42 @@ class KafkaPlane:
         self._client = shared_client(storage)
         self._sizes = RecordSizes(storage)
         self._lock = threading.Lock()
-        #: Partition counts (0: no such topic), and the end of their validity.
-        self._topics: dict[str, tuple[int, float]] = {}
         #: The size limits of topics for records, and the end of their validity.
         self._record_limits: dict[str, tuple[int, float]] = {}
+        #: Topics (None: no such topic), and when the brokers described them.
+        self._topics: dict[str, tuple[TopicState | None, float]] = {}
         #: The names of all topics, and the end of their validity.
         self._names: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """See DataPlane."""
+        states = self._states(topics, KNOWN_TOPIC_S)
+        return {topic: state.partition_count for topic, state in states.items()}
+
+    def topic_ids(self, topics: Collection[str], *, fresh: bool = False) -> Mapping[str, str]:
+        """See DataPlane."""
+        states = self._states(topics, 0.0 if fresh else _TOPIC_ID_S)
+        known = {topic: state.topic_id for topic, state in states.items()}
+        return {topic: "" if id_ == _NO_TOPIC_ID else id_ for topic, id_ in known.items()}
+
+    def _states(self, topics: Collection[str], age_max_s: float) -> dict[str, TopicState]:
+        """The existing ones of ``topics``, as described at most ``age_max_s`` ago."""
         now_s = time.monotonic()
+
+        def is_stale(topic: str) -> bool:
+            state, described_s = self._topics.get(topic, (None, -math.inf))
+            valid_s = age_max_s if state is not None else min(age_max_s, _MISSING_TOPIC_S)
+            return described_s + valid_s <= now_s
+
         with self._lock:
-            stale = [each for each in topics if self._topics.get(each, (0, 0.0))[1] <= now_s]
+            stale = [topic for topic in topics if is_stale(topic)]
         if stale:
-            found = partition_counts(self._client, stale)
+            found = topic_states(self._client, stale)
             with self._lock:
-                for topic in stale:
-                    count = found.get(topic, 0)
-                    good_s = KNOWN_TOPIC_S if count else _MISSING_TOPIC_S
-                    self._topics[topic] = (count, now_s + good_s)
+                self._topics.update({topic: (found.get(topic), now_s) for topic in stale})
         with self._lock:
-            counts = {topic: self._topics[topic][0] for topic in topics}
-        return {topic: count for topic, count in counts.items() if count}
+            states = {topic: self._topics[topic][0] for topic in topics}
+        return {topic: state for topic, state in states.items() if state is not None}
 
     def topics(self) -> Collection[str]:
         """See DataPlane; new topics appear after _TOPIC_NAMES_S."""

@@ -9,11 +9,24 @@ from tenacity import Retrying, retry_if_not_result, stop_after_attempt, wait_fix
 from drover.dataplane.topic_creation import TopicRule
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
-from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.client import KafkaClient, TopicState
 from drover.log.kafka.topics import BETWEEN_LOOKS_S, LOOKS
 
 #: How long a partition count is cached; new partitions appear after this time.
 KNOWN_TOPIC_S = 30.0
+
+
+def topic_states(client: KafkaClient, topics: Collection[str]) -> dict[str, TopicState]:
+    """The existing ones of ``topics``; never creates one.
+
+    Raises:
+        DroverError: As KafkaClient.translated.
+    """
+    try:
+        return client.topics_now(topics)
+    except (KafkaException, TimeoutError) as error:
+        named = ", ".join(sorted(topics))
+        raise client.translated(error, doing=f"asking about {named}", topic=named) from error
 
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
@@ -22,11 +35,7 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     Raises:
         DroverError: As KafkaClient.translated.
     """
-    try:
-        states = client.topics_now(topics)
-    except (KafkaException, TimeoutError) as error:
-        named = ", ".join(sorted(topics))
-        raise client.translated(error, doing=f"asking about {named}", topic=named) from error
+    states = topic_states(client, topics)
     return {topic: state.partition_count for topic, state in states.items()}
 
 

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 from drover.connector import TopicPartition, Written
 from drover.connector.offsets import sink_offset
 from drover.dataplane.plane import PartitionKey
-from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
+from drover.model.offsets import CommittedOffset
+from drover.model.sink_outputs import TASK_METADATA_MAX_BYTES
 
 
 def checked_written(found: object) -> Written:
@@ -19,14 +20,26 @@ def checked_written(found: object) -> Written:
     written = Written(found) if isinstance(found, str) else found
     if not isinstance(written, Written):
         raise TypeError(f"write() must return text or Written, not {type(found).__name__}")
-    if not isinstance(written.metadata, str):
-        raise TypeError(f"metadata must be text, not {type(written.metadata).__name__}")
-    size_bytes = len(written.metadata.encode())
-    if size_bytes > METADATA_MAX_BYTES:
-        raise ValueError(
-            f"write() returned {size_bytes} bytes of metadata; the limit is {METADATA_MAX_BYTES}"
-        )
+    checked_metadata(written.metadata, "write")
     return written
+
+
+def checked_metadata(metadata: object, method: str) -> str:
+    """The metadata that a method of the task returned.
+
+    Raises:
+        TypeError: It is not text.
+        ValueError: It is too long.
+    """
+    if not isinstance(metadata, str):
+        raise TypeError(f"metadata must be text, not {type(metadata).__name__}")
+    size_bytes = len(metadata.encode())
+    if size_bytes > TASK_METADATA_MAX_BYTES:
+        raise ValueError(
+            f"{method}() returned {size_bytes} bytes of metadata; the limit is "
+            f"{TASK_METADATA_MAX_BYTES}"
+        )
+    return metadata
 
 
 def checked_positions(found: object) -> Mapping[PartitionKey, int]:

@@ -1,7 +1,7 @@
 """Runs a sink task: plan the next offset ranges, write them, commit them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from zlib import crc32
@@ -10,7 +10,7 @@ import structlog
 
 from drover.config.patterns import Pattern
 from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
-from drover.connector.offsets import SinkOffset, parse_sink_offsets
+from drover.connector.offsets import SinkOffset, parse_sink_offsets, sink_offset
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
@@ -22,16 +22,27 @@ from drover.connector.sink_control import SinkControl
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
+from drover.errors import DataLossError
 from drover.model.offsets import CommittedOffset, TopicPartition
+from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover.pipeline import PassReport
 from drover_worker.engine.plugins.connectors import TASK_COUNT
 from drover_worker.engine.tasks.record_path import dead_letter_destination
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.sink_commits import (
+    checked_metadata,
     checked_positions,
     checked_written,
     offsets_of,
     rewound,
+)
+from drover_worker.engine.tasks.sink_starts import (
+    changed_topics,
+    fetched_partitions,
+    knows_starts,
+    lost_offsets,
+    starts_of,
+    with_outputs,
 )
 from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
@@ -67,6 +78,14 @@ class SinkRunner(TaskRunner):
         self._committed: dict[PartitionKey, int] = {}
         #: Committed offsets with metadata, for the task object.
         self._committed_offsets: dict[TopicPartition, SinkOffset] = {}
+        #: The topics whose offsets were taken over, with the ids that they had then.
+        self._topic_ids: dict[str, str] = {}
+        #: The ids of outputs that are not a partition's first, for the task object.
+        self._output_ids: dict[TopicPartition, str] = {}
+        #: Partitions that had a committed offset and have none now.
+        self._marks: dict[TopicPartition, OutputMark] = {}
+        #: The offsets that the coordinator had when the task object started.
+        self._fetched: Sequence[CommittedOffset] = ()
         #: Start positions from the task object, which override committed offsets.
         self._own_positions: Mapping[PartitionKey, int] = {}
         #: Requests of the task object.
@@ -89,13 +108,19 @@ class SinkRunner(TaskRunner):
         self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
         kind = spec.connector_class
         assert issubclass(kind, SinkConnector)
+        self._knows_starts = knows_starts(kind)
         self._writes_ahead = kind.task_class.writes_ahead and not self._rate.is_set
         #: Whether more records were available than the last batch has.
         self._is_behind = False
 
-    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
+    def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         self._committed, self._committed_offsets = {}, {}
-        self._committed_offsets.update(self._note_sent(committed))
+        self._topic_ids, self._output_ids, self._marks = {}, {}, {}
+        self._fetched = committed
+        self._take_over(each.topic for each in fetched_partitions(committed))
+        return committed
+
+    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._positions, self._partition_counts = {}, {}
         self._replaying, self._letters = None, {}
         if self._path.replay is not None:
@@ -115,6 +140,7 @@ class SinkRunner(TaskRunner):
             stopping=lambda: self.stopping,
             report=self._figures.report,
             committed=MappingProxyType(self._committed_offsets),
+            output_ids=MappingProxyType(self._output_ids),
             control=self._control,
         )
         instance.start(context)
@@ -125,18 +151,28 @@ class SinkRunner(TaskRunner):
             self._tools.watcher.forget(self._wake)
             return None
         self._find_partitions()
+        if self._restarts_for_topics(self._topic_ids):
+            return 0
         self._rewind()
         idle_in_s = self._control.idle_in_s()
         if idle_in_s == 0 and self._retry_plan is None:
             return self._call_idle()
         started_s = time.monotonic()
         plan = self._retry_plan or self._plan_replay() or self._plan_next()
+        if plan is None:
+            return 0
         if not plan.record_count:
             self._positions.update(plan.next_offsets)
             return self._wait_for_records(plan, idle_in_s)
         wait_s = 0 if self._is_replay(plan) else self._wait_s(plan)
         if wait_s > 0:
             return min(wait_s, _WAITING_S)
+        if not self._is_replay(plan):
+            topics = {each.topic for each in plan.ranges}
+            if self._restarts_for_topics(topics, fresh=True):
+                return 0
+            if self._commit_starts(plan):
+                return None
         self._waits_since_s = None
         self._report_lag()
         self._check_claim()  # a fenced task should not write what it cannot commit
@@ -176,7 +212,9 @@ class SinkRunner(TaskRunner):
         """Wait for new records; returns the longest wait in seconds."""
         if len(plan.next_offsets) == len(self._positions):
             self._figures.report(_LAG, 0)
-        self._tools.watcher.wait(self._wake, plan.next_offsets, self._partition_counts)
+        self._tools.watcher.wait(
+            self._wake, plan.next_offsets, self._partition_counts, self._topic_ids
+        )
         new_topics_s = _NEW_TOPICS_S if self._pattern is not None else None
         return min((s for s in (new_topics_s, idle_in_s) if s is not None), default=None)
 
@@ -218,22 +256,85 @@ class SinkRunner(TaskRunner):
         """The offsets up to which the task has received records."""
         return {**self._positions, **self._letters}
 
-    def _note_sent(self, offsets: Sequence[CommittedOffset]) -> Mapping[TopicPartition, SinkOffset]:
-        """Record offsets as sent; returns the update of ``_committed_offsets`` for the commit."""
-        sent = parse_sink_offsets(offsets)
-        self._committed.update({(key.topic, key.partition): v.offset for key, v in sent.items()})
-        return sent
+    def _take_over(self, topics: Iterable[str]) -> None:
+        """Take over the fetched offsets in those of ``topics`` that exist and are new here."""
+        news = {*topics} - self._topic_ids.keys()
+        if not news:
+            return
+        topic_ids = self._tools.plane.topic_ids(news, fresh=True)
+        starts = starts_of(self._fetched, topic_ids)
+        self._topic_ids.update(topic_ids)
+        self._output_ids.update(starts.output_ids)
+        self._marks.update(starts.marks)
+        hidden = () if self._knows_starts else starts.unwritten
+        shown = {key: each for key, each in starts.offsets.items() if key not in hidden}
+        self._committed_offsets.update(shown)
+        self._committed.update({key: each.offset for key, each in starts.offsets.items()})
+        if starts.recreated:
+            log.warning(
+                "topics were deleted and created again; their records start a new output",
+                topics=sorted(starts.recreated)[:_NAMED_MAX],
+            )
+
+    def _restarts_for_topics(self, topics: Collection[str], *, fresh: bool = False) -> bool:
+        """Restart the task object if any of the topics was deleted and created again."""
+        present = self._tools.plane.topic_ids(topics, fresh=fresh) if topics else {}
+        changed = changed_topics(self._topic_ids, present)
+        if changed:
+            log.warning("topics were created again; the task restarts", topics=changed[:_NAMED_MAX])
+            self._restart_wanted = True
+        return bool(changed)
+
+    def _commit_starts(self, plan: ReadPlan) -> bool:
+        """Commit where the partitions without a committed offset start, before their first write.
+
+        So a committed offset exists whenever there is output. Returns whether there is such a
+        commit to wait for.
+
+        Raises:
+            FailedPreconditionError: OFFSETS_LOST, records of such a partition were written.
+        """
+        keys = {(each.topic, each.partition) for each in plan.ranges} - self._committed.keys()
+        if not keys:
+            return False
+        task, kind = self._instance, self.spec.connector_class
+        assert isinstance(task, SinkTask)
+        assert issubclass(kind, SinkConnector)
+        starts = {TopicPartition(*key): self._positions[key] for key in sorted(keys)}
+        # a position in the output itself is exact
+        unknown = {key: at for key, at in starts.items() if key not in self._own_positions}
+        if unknown:
+            outputs = {key: self._output_ids.get(key, "") for key in unknown}
+            traced = kind.traced_offsets(self.spec.task.connector, self._config, outputs)
+            lost = lost_offsets(self.spec.task.connector, self._marks, traced, unknown)
+            if lost is not None:
+                raise lost
+        metadata = checked_metadata(task.first_metadata(), "first_metadata")
+        offsets = [sink_offset(*key, at, metadata) for key, at in starts.items()]
+        self._send(offsets, are_starts=True)
+        self._is_behind = False  # the next run waits for the answer
+        return True
 
     def _send(
-        self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None] = lambda: None
+        self,
+        offsets: Sequence[CommittedOffset],
+        on_committed: Callable[[], None] = lambda: None,
+        *,
+        are_starts: bool = False,
     ) -> None:
-        sent = self._note_sent(offsets)
+        sent = parse_sink_offsets(offsets)
+        self._committed.update({key: each.offset for key, each in sent.items()})
+        outputs = {key: self._output(key) for key in sent if key in self._positions}
 
         def committed() -> None:
-            self._committed_offsets.update(sent)
+            if self._knows_starts or not are_starts:
+                self._committed_offsets.update(sent)
             on_committed()
 
-        self._commit(offsets, committed)
+        self._commit(with_outputs(sent, outputs, are_starts=are_starts), committed)
+
+    def _output(self, key: TopicPartition) -> SinkOutput:
+        return SinkOutput(self._topic_ids.get(key.topic, ""), self._output_ids.get(key, ""))
 
     def _wait_s(self, plan: ReadPlan) -> float:
         """How long the batch still waits for more records."""
@@ -266,13 +367,19 @@ class SinkRunner(TaskRunner):
         """Whether the plan reads dead letters; their topic is not one of the sink's topics."""
         return self._replaying is not None and plan.ranges[0].topic == self._replaying.topic
 
-    def _plan_next(self) -> ReadPlan:
+    def _plan_next(self) -> ReadPlan | None:
+        """The next read; None if the task restarts instead."""
         paused = self._control.paused
-        plan = self._tools.plane.plan_read(
-            {key: at for key, at in self._positions.items() if key not in paused},
-            max_records=self._batch_limit,
-            max_bytes=self._config[BATCH_MAX_BYTES],
-        )
+        try:
+            plan = self._tools.plane.plan_read(
+                {key: at for key, at in self._positions.items() if key not in paused},
+                max_records=self._batch_limit,
+                max_bytes=self._config[BATCH_MAX_BYTES],
+            )
+        except DataLossError:
+            if self._restarts_for_topics(self._topic_ids, fresh=True):
+                return None
+            raise
         self._log_skipped(plan)
         return plan
 
@@ -290,14 +397,24 @@ class SinkRunner(TaskRunner):
         """Add new partitions of the topics that are assigned to this task."""
         topics = self._topics()
         counts = self._tools.plane.partition_counts(topics)
+        self._take_over(counts)
         for topic, place in topics.items():
             known, count = self._partition_counts.get(topic, 0), counts.get(topic, 0)
+            if count and topic not in self._topic_ids:
+                continue  # it was deleted at this moment
             for partition in range(known, count):
                 if (place + partition) % self._task_count == self.spec.task.task:
                     key = (topic, partition)
-                    start = self._committed.get(key, 0)
-                    self._positions[key] = self._own_positions.get(key, start)
+                    start = self._committed.get(key)
+                    self._positions[key] = self._own_positions.get(
+                        key, self._configured_start(key) if start is None else start
+                    )
             self._partition_counts[topic] = max(known, count)
+
+    def _configured_start(self, key: PartitionKey) -> int:
+        """Where a partition without a committed offset is read from."""
+        del key
+        return 0
 
     def _topics(self) -> Mapping[str, int]:
         """The topics to read, each with the task number that gets its partition 0.

@@ -487,6 +487,8 @@ class TaskRunner(ABC):
         )
 
     def _failure_summary(self, error: BaseException, fault: Fault | None) -> str | None:
+        if isinstance(error, DroverError) and error.reason is Reason.OFFSETS_LOST:
+            return error.message
         if fault is Fault.LOST:
             return (
                 f"a Spark process ended during {self._loss_count} batches in a row: check whether "

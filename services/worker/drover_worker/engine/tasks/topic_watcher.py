@@ -8,6 +8,7 @@ early: brokers acknowledge a commit some milliseconds before its records are rea
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import structlog
 
@@ -40,13 +41,15 @@ class TopicWatcher:
         wake: Callable[[], None],
         starts: Mapping[PartitionKey, int],
         partition_counts: Mapping[str, int],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Call ``wake`` once, on another thread, when a partition's end offset differs from its
-        start offset, or a topic has more partitions than its count; 0 is for a missing topic.
+        start offset, a topic has more partitions than its count (0 is for a missing topic), or a
+        topic has another id.
         """
         with self._changed:
             first = not self._waiting
-            self._waiting[wake] = _Wait(dict(starts), dict(partition_counts))
+            self._waiting[wake] = _Wait(dict(starts), dict(partition_counts), dict(topic_ids))
             self._published = True  # check now: records may have arrived since the caller's read
             if first:
                 self._changed.notify()
@@ -123,12 +126,15 @@ class TopicWatcher:
         partitions = {key for wait in waiting.values() for key in wait.starts}
         topics = {topic for wait in waiting.values() for topic in wait.partition_counts}
         ends = self._plane.end_offsets(partitions) if partitions else {}
+        known = {topic for wait in waiting.values() for topic in wait.topic_ids}
+        ids = self._plane.topic_ids(known) if known else {}
         counts = self._plane.partition_counts(topics) if topics else {}
         return [
             wake
             for wake, wait in waiting.items()
             if any(ends.get(key, start) != start for key, start in wait.starts.items())
             or any(counts.get(topic, 0) > count for topic, count in wait.partition_counts.items())
+            or any(ids.get(topic, id_) != id_ for topic, id_ in wait.topic_ids.items())
         ]
 
 
@@ -138,3 +144,4 @@ class _Wait:
 
     starts: Mapping[PartitionKey, int] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
