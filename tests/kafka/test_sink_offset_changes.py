@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
@@ -12,8 +13,15 @@ from confluent_kafka.admin import AdminClient
 from drover.errors import InvalidArgumentError, Reason
 from drover.model.claims import TaskSet
 from drover.model.ids import TaskId
-from drover.model.offsets import CommitOutcome, CommittedOffset, OffsetsChange, TopicPartition
-from drover.model.sink_offsets import sink_offset
+from drover.model.offsets import (
+    CommitOutcome,
+    CommittedOffset,
+    OffsetsChange,
+    TaskOffsets,
+    TopicPartition,
+)
+from drover.model.sink_offsets import parse_partition, sink_offset
+from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, decode_mark
 from drover.testing import raises_reason
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic
@@ -129,6 +137,82 @@ async def test_a_reset_of_a_source_leaves_the_group_of_its_name_alone(
     await change(store, sink.connector, reset=True, without_positions=True)
     assert await store.offsets.fetch(sink.connector, "", without_positions=True) == ([], "")
     assert f"connect-{sink.connector}" in await asyncio.to_thread(groups, admin)
+
+
+def stored(lines: str, partition: int, offset: int, output: SinkOutput) -> CommittedOffset:
+    """An offset as a sink task commits it."""
+    metadata = SinkMetadata("m", output).text
+    return sink_offset(TopicPartition(lines, partition), offset, metadata)
+
+
+async def marks(store: CoordinatorStore, connector: str) -> dict[int, OutputMark]:
+    """The marks of missing offsets, by partition."""
+    page, _ = await store.offsets.fetch(connector, "", with_marks=True)
+    return {
+        parse_partition(each.partition_json).partition: decode_mark(each.metadata)
+        for each in page
+        if each.offset_json is None
+    }
+
+
+async def test_offsets_of_a_group_that_was_deleted_are_reported_as_lost(
+    store: CoordinatorStore, lines: str, topic_prefix: str, admin: AdminClient
+) -> None:
+    task, output = TaskId(f"{topic_prefix}kept", 0), SinkOutput("topic-id")
+    term = await claim(store.offsets, task)
+    for offset in (0, 5):
+        await commit(store.offsets, task, term, stored(lines, 0, offset, output))
+    await commit(store.offsets, task, term, stored(lines, 1, 7, output))
+    assert await marks(store, task.connector) == {}
+    group_id = f"connect-{task.connector}"
+    await asyncio.to_thread(admin.delete_consumer_groups([group_id])[group_id].result, 30)
+    lost = {0: OutputMark(output, 0), 1: OutputMark(output, 7)}
+    assert await marks(store, task.connector) == lost
+    assert await fetched(store.offsets, task.connector) == {}, "only with_marks shows them"
+    await store.unload()
+    await store.load(2)
+    assert await marks(store, task.connector) == lost, "they are durable"
+    again = TaskOffsets(task, term, [stored(lines, 0, 5, output)], refreshes_marks=True)
+    (result,) = await store.offsets.commit([again])
+    assert result.outcome is CommitOutcome.COMMITTED
+    assert await marks(store, task.connector) == {1: OutputMark(output, 7)}
+    await asyncio.to_thread(admin.delete_consumer_groups([group_id])[group_id].result, 30)
+    assert (await marks(store, task.connector))[0] == OutputMark(output, 5), "refreshed"
+
+
+async def test_a_reset_begins_another_output_and_is_not_a_loss(
+    store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    for _ in range(2):  # the second one changes nothing
+        await change(store, sink.connector, reset=True)
+        found = await marks(store, sink.connector)
+        assert [each.is_reset for each in found.values()] == [True, True]
+        assert {each.output.output_id for each in found.values()} == {
+            SinkOutput().after_reset().output_id
+        }
+    term = await claim(store.offsets, sink)
+    output = replace(found[0].output, topic_id="topic-id")
+    await commit(store.offsets, sink, term, stored(lines, 0, 0, output))
+    assert {*await marks(store, sink.connector)} == {1}
+
+
+async def test_altered_positions_belong_to_the_present_topic_and_output(
+    store: CoordinatorStore, lines: str, topic_prefix: str
+) -> None:
+    task, output = TaskId(f"{topic_prefix}kept", 0), SinkOutput("", "0a1b2c3d")
+    term = await claim(store.offsets, task)
+    await commit(store.offsets, task, term, stored(lines, 0, 5, output))
+    await commit(store.offsets, task, term, stored(lines, 1, 5, SinkOutput("deleted")))
+    state = await store.control.client.describe_topic(lines)
+    assert state is not None
+    moved = [sink_offset(TopicPartition(lines, each), 2) for each in (0, 1)]
+    await change(store, task.connector, *moved)
+    found = await fetched(store.offsets, task.connector)
+    outputs = [SinkMetadata.parsed(metadata).output for _, (_, metadata) in sorted(found.items())]
+    assert outputs == [
+        SinkOutput(state.topic_id, "0a1b2c3d"),
+        SinkOutput("deleted").after_recreation(state.topic_id),
+    ]
 
 
 async def test_a_position_in_a_partition_that_is_not_there_changes_nothing(

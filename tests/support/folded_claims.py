@@ -114,7 +114,8 @@ class FoldedStore:
         for record in records:
             key, value = encode_claims_record(record)
             self._log.pop(key, None)
-            self._log[key] = value
+            if value is not None:
+                self._log[key] = value
 
 
 class FoldedOffsets:
@@ -142,6 +143,7 @@ class FoldedOffsets:
         *,
         without_positions: bool = False,
         consumer_group: str = "",
+        with_marks: bool = False,
     ) -> tuple[list[CommittedOffset], str]:
         return page_of(self._store.offsets_of(connector), canonical_token(page_token))
 

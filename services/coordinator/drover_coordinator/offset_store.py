@@ -60,12 +60,14 @@ class OffsetStore(Protocol):
         *,
         without_positions: bool = False,
         consumer_group: str = "",
+        with_marks: bool = False,
     ) -> tuple[list[CommittedOffset], str]:
         """A page of a connector's offsets, and the token of the next page; empty on the last.
 
         The page includes every commit that completed before the call. A token is the last partition
         of the previous page. ``without_positions`` leaves out positions of Kafka consumer groups;
         ``consumer_group`` is the group to read, by default the one named after the connector.
+        ``with_marks`` adds the marks of sink partitions without an offset, as offsets of None.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, an invalid token.

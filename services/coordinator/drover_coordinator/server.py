@@ -309,6 +309,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
             request.page_token,
             without_positions=request.without_positions,
             consumer_group=request.consumer_group,
+            with_marks=request.with_marks,
         )
         return pb.FetchOffsetsResponse(
             offsets=[encode_offset(each) for each in page], next_page_token=token

@@ -356,12 +356,14 @@ class CoordinatorClient:
         connector: str,
         without_positions: bool = False,
         consumer_group: str = "",
+        with_marks: bool = False,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[CommittedOffset]:
         """A connector's committed offsets, from all pages; ``timeout_s`` applies to each page.
 
         On Kafka they include a sink's positions in its consumer group, unless
         ``without_positions``. The default of ``consumer_group`` is the connector's default group.
+        ``with_marks`` adds marks of missing sink offsets, without an offset (see ``OutputMark``).
         """
 
         async def fetch(token: str) -> pb.FetchOffsetsResponse:
@@ -371,6 +373,7 @@ class CoordinatorClient:
                 page_token=token,
                 without_positions=without_positions,
                 consumer_group=consumer_group,
+                with_marks=with_marks,
             )
             return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
 

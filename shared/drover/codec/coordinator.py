@@ -327,6 +327,7 @@ def encode_task_offsets(offsets: TaskOffsets) -> pb.TaskOffsets:
         number=offsets.number,
         consumer_group=offsets.consumer_group,
         own_producer=offsets.own_producer,
+        refresh_marks=offsets.refreshes_marks,
     )
 
 
@@ -339,6 +340,7 @@ def decode_task_offsets(message: pb.TaskOffsets) -> TaskOffsets:
         message.number,
         message.consumer_group,
         message.own_producer,
+        message.refresh_marks,
     )
 
 

@@ -68,6 +68,11 @@ CREATE TABLE IF NOT EXISTS offsets (
     offset_json TEXT NOT NULL, metadata TEXT NOT NULL, committed_ms INTEGER NOT NULL,
     PRIMARY KEY (connector, partition_key)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS offset_marks (
+    connector TEXT NOT NULL, partition_key TEXT NOT NULL, partition_json TEXT NOT NULL,
+    mark TEXT NOT NULL,
+    PRIMARY KEY (connector, partition_key)
+) WITHOUT ROWID;
 """
 
 FORMAT = FileFormat(

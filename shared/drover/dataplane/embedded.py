@@ -220,7 +220,10 @@ class EmbeddedPlane:
 
     def fetch_offsets(self, connector: str) -> Sequence[CommittedOffset]:
         """See DataPlane."""
-        return self.store.fetch_offsets(connector)
+        return self.store.fetch_offsets(connector, with_marks=True)
+
+    def offsets_retention_ms(self) -> None:
+        """See DataPlane: offsets do not expire."""
 
     def warm_up(self, spark: "SparkSession") -> None:
         """See DataPlane."""

@@ -250,6 +250,9 @@ class DataPlane(Protocol):
     def fetch_offsets(self, connector: str) -> Sequence[CommittedOffset] | None:
         """The connector's committed offsets; None if only the coordinator has them."""
 
+    def offsets_retention_ms(self) -> int | None:
+        """How long a sink's offsets are kept after their last commit; None for ever. Cheap."""
+
     def warm_up(self, spark: "SparkSession") -> None:
         """Run every kind of job once on every core, without records."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from drover.clock import Clock, SystemClock
-from drover.dataplane import claims, offsets, planning, publishing, retention, topics
+from drover.dataplane import claims, marks, offsets, planning, publishing, retention, topics
 from drover.dataplane.database import LOCK_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
@@ -142,6 +142,7 @@ class EmbeddedStore:
                 else:
                     if not claims.comes_late(connection, commit.task, commit.claim, commit.number):
                         offsets.write(connection, commit.task.connector, commit.offsets, now_ms)
+                        marks.remove(connection, commit.task.connector, commit.offsets)
                     results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
 
@@ -159,14 +160,26 @@ class EmbeddedStore:
             claims.fence(connection, change.connector, change.task_set, what, now_ms)
             publishing.discard_stale(connection, change.connector)
             if change.offsets is None:
+                if not change.without_positions:
+                    marks.reset_all(connection, change.connector)
                 offsets.remove_all(connection, change.connector)
             else:
-                offsets.write(connection, change.connector, change.offsets, now_ms)
+                changed = marks.change(connection, change.connector, change.offsets)
+                offsets.write(connection, change.connector, changed, now_ms)
 
-    def fetch_offsets(self, connector: str) -> list[CommittedOffset]:
-        """A connector's committed offsets, including all that were durable before the call."""
+    def fetch_offsets(self, connector: str, *, with_marks: bool = False) -> list[CommittedOffset]:
+        """A connector's committed offsets, including all that were durable before the call.
+
+        ``with_marks`` adds the marks of sink partitions without an offset, as offsets of None.
+        """
         with self._database.read() as connection:
-            return offsets.fetch(connection, connector)
+            found = offsets.fetch(connection, connector)
+            return [*found, *marks.fetch(connection, connector)] if with_marks else found
+
+    def marks(self, connector: str) -> list[CommittedOffset]:
+        """The marks of a sink's partitions without an offset, as offsets of None."""
+        with self._database.read() as connection:
+            return marks.fetch(connection, connector)
 
     def fetch_offsets_page(
         self, connector: str, *, after_partition_json: str = "", max_bytes: int

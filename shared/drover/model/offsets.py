@@ -39,6 +39,7 @@ class TaskOffsets:
             default group with the connector's name.
         own_producer: Whether the task commits source offsets itself, in transactions of its own
             producer.
+        refreshes_marks: Whether the offsets are also stored in the marks, see ``OutputMark``.
     """
 
     task: TaskId
@@ -47,6 +48,7 @@ class TaskOffsets:
     number: int = 0
     consumer_group: str = ""
     own_producer: bool = False
+    refreshes_marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

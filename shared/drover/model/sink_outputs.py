@@ -39,6 +39,12 @@ class SinkOutput:
         """The output of the topic that was created under the same name."""
         return SinkOutput(topic_id, _output_id(topic_id))
 
+    def in_topic(self, topic_id: str) -> "SinkOutput":
+        """The output in the topic that exists now."""
+        if not self.is_of(topic_id):
+            return self.after_recreation(topic_id)
+        return SinkOutput(topic_id or self.topic_id, self.output_id)
+
     def after_reset(self) -> "SinkOutput":
         """The output after the offsets were reset."""
         return SinkOutput(self.topic_id, _output_id(f"{self.topic_id}:{self.output_id}"))

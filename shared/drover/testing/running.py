@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ class _Waiting(TopicWatcher):
         wake: Callable[[], None],
         starts: Mapping[PartitionKey, int],
         partition_counts: Mapping[str, int],
-        topic_ids: Mapping[str, str],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """See TopicWatcher."""
         self.waiting = True
@@ -317,5 +318,5 @@ def claimed_spec(
         connector_class=connector_class,
         connector_config=config,
         own_config=own,
-        committed=store.fetch_offsets(task.connector),
+        committed=store.fetch_offsets(task.connector, with_marks=True),
     )

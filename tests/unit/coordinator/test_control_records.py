@@ -1,12 +1,15 @@
 """The coordinator's JSON in the control topic: its form, and values that cannot be read."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeGuard
 
 import pytest
 
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.claims import NOBODY, TaskClaim
 from drover.model.ids import TaskId, Term
+from drover.model.offsets import TopicPartition
+from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover_coordinator.backends.kafka.control_records import (
     OwnerRecord,
     decode_claims_record,
@@ -14,7 +17,12 @@ from drover_coordinator.backends.kafka.control_records import (
     encode_changes,
     encode_claims_record,
 )
-from drover_coordinator.core.claims.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from drover_coordinator.core.claims.task_claims import (
+    ClaimRecord,
+    ClaimsRecord,
+    CommitRecord,
+    MarkRecord,
+)
 from drover_coordinator.core.ownership.lease_table import LeaseTable, apply_writes
 from drover_coordinator.core.ownership.machine import Lease, Peer
 from tests.support.lease_courses import COURSES
@@ -38,6 +46,23 @@ GOLDEN: dict[bytes, tuple[bytes, ClaimsRecord | OwnerRecord]] = {
         b'"own_producer":true}',
         ClaimRecord(TaskId("own", 0), TaskClaim(Term(1, 2), "m", 3, own_producer=True)),
     ),
+    b'["mark","c","connect-c","t",4]': (
+        b'{"topic_id":"3Db5QLSqSZieL3rJBUUegA","output_id":"0a1b2c3d","offset":7,"is_reset":false,'
+        b'"marked_ms":99}',
+        MarkRecord(
+            "c",
+            "connect-c",
+            TopicPartition("t", 4),
+            OutputMark(SinkOutput("3Db5QLSqSZieL3rJBUUegA", "0a1b2c3d"), 7),
+            99,
+        ),
+    ),
+    b'["mark","c","g","t",0]': (
+        b'{"topic_id":"","output_id":"0a1b2c3d","offset":0,"is_reset":true,"marked_ms":0}',
+        MarkRecord(
+            "c", "g", TopicPartition("t", 0), OutputMark(SinkOutput("", "0a1b2c3d"), 0, True)
+        ),
+    ),
     '["claim","é",0]'.encode(): (
         b'{"generation":1,"sequence":2,"owner":"","task_config_generation":-1,"requests":{}}',
         ClaimRecord(TaskId("é", 0), TaskClaim(Term(1, 2), NOBODY, -1)),
@@ -50,7 +75,19 @@ def test_a_record_of_claims_is_these_bytes(key: bytes) -> None:
     value, record = GOLDEN[key]
     assert encode_claims_record(record) == (key, value)
     assert decode_claims_record(key, value) == record
-    assert decode_claims_record(key, None) is None
+    gone = decode_claims_record(key, None)
+    assert gone == (replace(record, mark=None, marked_ms=0) if is_mark(record) else None)
+
+
+def is_mark(record: object) -> TypeGuard[MarkRecord]:
+    return isinstance(record, MarkRecord)
+
+
+def test_a_mark_that_is_forgotten_is_a_tombstone() -> None:
+    forgotten = MarkRecord("c", "g", TopicPartition("t", 0), None, 5)
+    key, value = encode_claims_record(forgotten)
+    assert (key, value) == (b'["mark","c","g","t",0]', None)
+    assert decode_claims_record(key, value) == replace(forgotten, marked_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +101,8 @@ def test_a_record_of_claims_is_these_bytes(key: bytes) -> None:
         (b'["owner"]', b'{"owner":1,"epoch":1}'),
         (b'["owner"]', b'{"owner":"a","epoch":true}'),
         (b'["commit","c",0]', b'{"generation":1,"sequence":1}'),
+        (b'["mark","c","g","t",0]', b'{"topic_id":"a","output_id":"","offset":"1"}'),
+        (b'["mark","c","g","t",0]', b'{"topic_id":"a","offset":1,"marked_ms":1}'),
         (b'["claim","c",0]', b'{"generation":1,"sequence":1,"owner":"m"}'),
         (
             b'["claim","c",0]',

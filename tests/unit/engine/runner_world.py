@@ -319,7 +319,7 @@ class World:
             connector_class=connector,
             connector_config=common,
             own_config={},
-            committed=self.store.fetch_offsets(task.connector),
+            committed=self.store.fetch_offsets(task.connector, with_marks=True),
         )
         runner = kind(spec, self.tools, paused=paused)
         if isinstance(runner, StartedSink):

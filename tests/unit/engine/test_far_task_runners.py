@@ -162,6 +162,8 @@ class GrowingPlane:
     def topic_ids(self, topics: Iterable[str], **_: object) -> Mapping[str, str]:
         return dict.fromkeys(topics, "id")
 
+    def offsets_retention_ms(self) -> None: ...
+
     def plan_read(self, starts: Mapping[tuple[str, int], int], **_: object) -> ReadPlan:
         return ReadPlan((), starts)
 

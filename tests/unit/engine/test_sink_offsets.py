@@ -1,15 +1,20 @@
 """Sinks whose topics are deleted and created again, and whose committed offsets are missing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from drover.connector import SinkBatch, SinkTaskContext, TopicPartition
-from drover.connector.offsets import parse_sink_offsets
-from drover.model.sink_outputs import SinkMetadata
+from drover.connector.offsets import parse_sink_offsets, sink_offset
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.model.claims import TaskSet
+from drover.model.offsets import CommittedOffset, OffsetsChange
+from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, encode_mark
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from tests.support.stored_topics import delete_topic, store_records
+from tests.support.waiting import wait_until
 from tests.unit.engine.runner_world import World, Writer, WriterSink
 
 T0 = TopicPartition("t", 0)
@@ -200,6 +205,95 @@ def test_a_position_in_the_output_itself_needs_no_committed_offset(
     run(world, sink(world))
     assert Keeper.outputs == [("t", 1, "")]
     assert stored(world) == {T0: (3, "")}
+
+
+class ExpiringPlane(EmbeddedPlane):
+    """As on Kafka: offsets expire, and only the coordinator has them."""
+
+    def fetch_offsets(self, connector: str) -> Any:
+        del connector
+
+    def offsets_retention_ms(self) -> Any:
+        return 4
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_offsets_are_committed_again_at_the_start_and_before_they_expire(
+    world: World, paused: bool
+) -> None:
+    fill(world)
+    fill(world, 2, "u")
+    run(world, sink(world, topics="t,u"))
+    world.tools = replace(world.tools, plane=ExpiringPlane(world.store))
+    runner = world.runner(SinkRunner, KeeperSink, {"topics": "t,u"}, paused=paused)
+    before = stored(world)
+    for restored in (False, True, True):
+        if restored:
+            wait_until(lambda: runner._recommit_in_s() == 0)
+            with world.store._database.write() as connection:
+                connection.execute("DELETE FROM offsets WHERE connector = 'KeeperSink'")
+        sent = len(world.sent_offsets)
+        assert runner.run_once() is None, "it waits for the answer"
+        assert len(world.sent_offsets) == sent + 2
+        assert world.reports[-1].commit_offsets.refresh_marks
+        world.commit()
+        assert stored(world) == before
+    assert runner._figures.values()["restored_offset_count"] == 4
+    assert len(Keeper.outputs) == 2
+
+
+def test_an_offset_of_kafka_connect_gets_the_id_of_its_topic(world: World) -> None:
+    fill(world)
+    runner = sink(world)
+    run(world, runner)
+    with world.store._database.write() as connection:
+        connection.execute("UPDATE offsets SET metadata = '' WHERE connector = 'KeeperSink'")
+    world.tools = replace(world.tools, plane=ExpiringPlane(world.store))
+    run(world, sink(world), 1)
+    (offset,) = world.store.fetch_offsets("KeeperSink")
+    assert SinkMetadata.parsed(offset.metadata).output.topic_id == world.store.topic_ids()["t"]
+
+
+def test_a_lost_offset_that_a_mark_shows_stops_the_sink(world: World) -> None:
+    fill(world)
+    run(world, sink(world))
+    key = '{"kafka_topic":"t","kafka_partition":0}'
+    mark = OutputMark(SinkOutput(world.store.topic_ids()["t"]), 2)
+    runner = sink(world)
+    runner.spec = replace(runner.spec, committed=[CommittedOffset(key, None, encode_mark(mark))])
+    runner.prepare()
+    run(world, runner)
+    assert world.kinds[-1] == "task_failed"
+    trace = world.reports[-1].task_failed.trace
+    assert "t-0: no committed offset, the last known one is 2 or higher" in trace
+    assert len(Keeper.outputs) == 1
+
+
+def test_after_a_reset_another_output_begins_with_the_first_record(world: World) -> None:
+    fill(world)
+    run(world, sink(world))
+    for _ in range(2):  # the second one changes nothing
+        world.store.change_offsets(OffsetsChange("KeeperSink", TaskSet(1, -1), None))
+    run(world, sink(world), 1)  # killed before the first commit
+    run(world, sink(world))
+    assert len({output_id for _, _, output_id in Keeper.outputs}) == 2
+    assert stored(world) == {T0: (3, Keeper.outputs[1][2])}
+    assert world.store.marks("KeeperSink") == []
+    run(world, sink(world))
+    assert len(Keeper.outputs) == 2
+
+
+def test_altered_offsets_keep_their_output(world: World) -> None:
+    fill(world)
+    run(world, sink(world))
+    delete_topic(world.store, "t")
+    fill(world)
+    run(world, sink(world))
+    output_id = Keeper.outputs[-1][2]
+    altered = sink_offset("t", 0, 1)
+    world.store.change_offsets(OffsetsChange("KeeperSink", TaskSet(1, -1), [altered]))
+    run(world, sink(world))
+    assert Keeper.outputs[-1] == ("t", 2, output_id)
 
 
 def test_an_offset_of_an_earlier_version_is_taken_over(world: World) -> None:

@@ -371,6 +371,7 @@ class InstructionRunner:
             connector=call.task.connector,
             without_positions=not call.reads_topics,
             consumer_group=call.consumer_group,
+            with_marks=call.reads_topics,
         )
         return events.OffsetsFetched(call.task, call.run_id, offsets)
 

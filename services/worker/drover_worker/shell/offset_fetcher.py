@@ -1,7 +1,8 @@
-"""Fetches committed offsets for tasks that commit with their own producer, with retries."""
+"""Fetches committed offsets for running tasks, with retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -21,11 +22,20 @@ _log = structlog.get_logger("drover.worker")
 Answer = Callable[[int, Sequence[CommittedOffset]], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The offsets of a connector; those of a sink are positions of its consumer group."""
+
+    connector: str
+    with_positions: bool = False
+    consumer_group: str = ""
+
+
 class FetchOffsets(Protocol):
     """The part of the coordinator's client that the fetcher uses."""
 
     async def fetch_offsets(
-        self, *, group_id: str, connector: str, without_positions: bool
+        self, *, group_id: str, connector: str, without_positions: bool, consumer_group: str
     ) -> Sequence[CommittedOffset]:
         """A connector's committed offsets."""
 
@@ -37,18 +47,18 @@ class OffsetFetcher:
         self._coordinator = coordinator
         self._group_id = group_id
         self._answer = answer
-        #: Calls by connector that wait for the next fetch.
-        self._waiting: dict[str, list[int]] = {}
-        self._fetching: dict[str, asyncio.Task[None]] = {}
+        #: Calls that wait for the next fetch.
+        self._waiting: dict[Wanted, list[int]] = {}
+        self._fetching: dict[Wanted, asyncio.Task[None]] = {}
 
-    def fetch(self, call_id: int, connector: str) -> None:
+    def fetch(self, call_id: int, wanted: Wanted) -> None:
         """Fetch the connector's committed offsets and answer ``call_id`` with them."""
-        waiting = self._waiting.setdefault(connector, [])
+        waiting = self._waiting.setdefault(wanted, [])
         waiting.append(call_id)
         del waiting[:-_WAITING_MAX]
-        if connector not in self._fetching:
-            task = asyncio.create_task(self._run(connector), name=f"offsets of {connector}")
-            self._fetching[connector] = task
+        if wanted not in self._fetching:
+            name = f"offsets of {wanted.connector}"
+            self._fetching[wanted] = asyncio.create_task(self._run(wanted), name=name)
 
     def forget(self) -> None:
         """The engine ended: drop its calls."""
@@ -62,25 +72,28 @@ class OffsetFetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, connector: str) -> None:
+    async def _run(self, wanted: Wanted) -> None:
         backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         try:
-            while self._waiting.get(connector):
-                waiting = self._waiting.pop(connector)
+            while self._waiting.get(wanted):
+                waiting = self._waiting.pop(wanted)
                 try:
                     offsets = await self._coordinator.fetch_offsets(
-                        group_id=self._group_id, connector=connector, without_positions=True
+                        group_id=self._group_id,
+                        connector=wanted.connector,
+                        without_positions=not wanted.with_positions,
+                        consumer_group=wanted.consumer_group,
                     )
                 except DroverError as error:
                     _log.warning(
                         "the offsets could not be fetched; the fetch is retried",
-                        connector=connector,
+                        connector=wanted.connector,
                         why=error.message,
                     )
-                    self._waiting.setdefault(connector, [])[:0] = waiting
+                    self._waiting.setdefault(wanted, [])[:0] = waiting
                     await asyncio.sleep(backoff.next_pause_s())
                     continue
                 for call_id in waiting:
                     await self._answer(call_id, offsets)
         finally:
-            self._fetching.pop(connector, None)
+            self._fetching.pop(wanted, None)

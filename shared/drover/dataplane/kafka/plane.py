@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 
@@ -38,6 +39,7 @@ from drover.log.kafka.client import TopicState
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.model.times import DAY_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,14 +48,18 @@ if TYPE_CHECKING:
 _MISSING_TOPIC_S = 1.0
 #: How old a topic's id may be while nothing depends on it.
 _TOPIC_ID_S = 2.0
-#: The id of a topic from before Kafka had ids (KIP-516): zeros.
-_NO_TOPIC_ID = "A" * 22
 #: The client's default, and the approximate overhead of a record's batch.
 _MESSAGE_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 512
 _TOPIC_BYTES_MAX = "max.message.bytes"
+_OFFSETS_RETENTION = "offsets.retention.minutes"
+_DEFAULT_OFFSETS_RETENTION_MS = 7 * DAY_MS
+_OFFSETS_RETENTION_KNOWN_S = 3_600.0
 #: How long the list of all topics is cached.
 _TOPIC_NAMES_S = 5.0
+
+
+log = structlog.get_logger(__name__)
 
 
 class KafkaWriter:
@@ -141,6 +147,8 @@ class KafkaPlane:
         self._record_limits: dict[str, tuple[int, float]] = {}
         #: Topics (None: no such topic), and when the brokers described them.
         self._topics: dict[str, tuple[TopicState | None, float]] = {}
+        #: How long brokers keep offsets, and the end of its validity.
+        self._offsets_retention = (_DEFAULT_OFFSETS_RETENTION_MS, 0.0)
         #: The names of all topics, and the end of their validity.
         self._names: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
@@ -152,8 +160,7 @@ class KafkaPlane:
     def topic_ids(self, topics: Collection[str], *, fresh: bool = False) -> Mapping[str, str]:
         """See DataPlane."""
         states = self._states(topics, 0.0 if fresh else _TOPIC_ID_S)
-        known = {topic: state.topic_id for topic, state in states.items()}
-        return {topic: "" if id_ == _NO_TOPIC_ID else id_ for topic, id_ in known.items()}
+        return {topic: state.topic_id for topic, state in states.items()}
 
     def _states(self, topics: Collection[str], age_max_s: float) -> dict[str, TopicState]:
         """The existing ones of ``topics``, as described at most ``age_max_s`` ago."""
@@ -311,6 +318,27 @@ class KafkaPlane:
 
     def fetch_offsets(self, connector: str) -> None:
         """See DataPlane: a task tracks its offsets since its start."""
+
+    def offsets_retention_ms(self) -> int:
+        """See DataPlane: brokers expire the offsets of groups without members (KIP-211)."""
+        now_s = time.monotonic()
+        with self._lock:
+            retention_ms, until_s = self._offsets_retention
+        if until_s > now_s:
+            return retention_ms
+        try:
+            minutes = self._client.broker_setting_now(_OFFSETS_RETENTION)
+            retention_ms = int(minutes or "") * 60_000
+        except (KafkaException, TimeoutError, ValueError) as error:
+            log.warning(
+                "the brokers' retention of offsets cannot be read; Kafka's default is assumed",
+                setting=_OFFSETS_RETENTION,
+                why=str(error),
+            )
+            retention_ms = _DEFAULT_OFFSETS_RETENTION_MS
+        with self._lock:
+            self._offsets_retention = retention_ms, now_s + _OFFSETS_RETENTION_KNOWN_S
+        return retention_ms
 
     def warm_up(self, spark: "SparkSession") -> None:
         """See DataPlane."""

@@ -63,6 +63,7 @@ OWN_SETTINGS = frozenset(
 )
 _SETTING = "DROVER_KAFKA_CONFIG"
 #: Kafka's alphabet of topic ids
+_NO_TOPIC_ID = "A" * 22
 _URL_SAFE = str.maketrans("+/", "-_")
 
 StorageKey = tuple[int, str, tuple[tuple[str, str], ...]]
@@ -75,7 +76,9 @@ def storage_key(storage: KafkaStorage) -> StorageKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """An existing topic. A topic that was deleted and recreated has another ``topic_id``."""
+    """An existing topic. A topic that was deleted and recreated has another ``topic_id``; it is
+    empty for a topic from before Kafka had ids (KIP-516).
+    """
 
     name: str
     topic_id: str
@@ -217,6 +220,7 @@ class KafkaClient:
                     raise
             else:
                 topic_id = str(described.topic_id).translate(_URL_SAFE)
+                topic_id = "" if topic_id == _NO_TOPIC_ID else topic_id
                 states[topic] = TopicState(topic, topic_id, len(described.partitions))
         return states
 
@@ -247,6 +251,18 @@ class KafkaClient:
             for each in entries
             if each.value is not None and not each.is_sensitive
         }
+
+    def broker_setting_now(self, name: str) -> str | None:
+        """A setting of one of the brokers, for threads; None if it has none.
+
+        Raises KafkaException and TimeoutError.
+        """
+        brokers = self._admin.list_topics(timeout=self.timeout_s).brokers
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+        futures = self._admin.describe_configs([resource], request_timeout=self.timeout_s)
+        (future,) = futures.values()
+        found = self.waited(future).get(name)
+        return None if found is None else found.value
 
     def make_topic_now(self, topic: NewTopic) -> None:
         """Create a topic unless it exists, for threads; raises KafkaException and TimeoutError.

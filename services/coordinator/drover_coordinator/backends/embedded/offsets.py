@@ -58,6 +58,7 @@ class EmbeddedOffsets:
         *,
         without_positions: bool = False,
         consumer_group: str = "",
+        with_marks: bool = False,
     ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
         del without_positions, consumer_group  # there are no consumer groups
@@ -68,7 +69,10 @@ class EmbeddedOffsets:
                 connector, after_partition_json=after, max_bytes=pages.PAGE_BYTES_MAX
             ),
         )
-        return page, page[-1].partition_json if more else ""
+        token = page[-1].partition_json if more else ""
+        if with_marks and not more:  # few, so that they are part of the last page
+            page += await self._run(self._reads, lambda: self._store.marks(connector))
+        return page, token
 
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None

@@ -1,7 +1,8 @@
 """The coordinator's records in the control topic, as compact JSON. Pure.
 
 Partition 0: ``lease:<shard>`` and ``coordinator:<address>``. A partition of task claims:
-``["claim",connector,task]``, ``["commit",connector,task]`` and ``["owner"]``, its last writer.
+``["claim",connector,task]``, ``["commit",connector,task]``,
+``["mark",connector,group,topic,partition]`` and ``["owner"]``, its last writer.
 """
 
 import json
@@ -12,7 +13,14 @@ from typing import Any
 from drover.log.connect_json import UnreadableRecordError, dump, parse_object
 from drover.model.claims import TaskClaim
 from drover.model.ids import TaskId, Term
-from drover_coordinator.core.claims.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from drover.model.offsets import TopicPartition
+from drover.model.sink_outputs import OutputMark, SinkOutput
+from drover_coordinator.core.claims.task_claims import (
+    ClaimRecord,
+    ClaimsRecord,
+    CommitRecord,
+    MarkRecord,
+)
 from drover_coordinator.core.ownership.lease_table import LeaseTable
 from drover_coordinator.core.ownership.machine import Lease, Peer
 
@@ -106,9 +114,12 @@ def _decode_peer(value: bytes) -> Peer:
 # --- task claims -------------------------------------------------------------------------------
 
 
-def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> tuple[bytes, bytes]:
+def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> KeyValue:
     """The key and the value of a record."""
     match record:
+        case MarkRecord(connector, group_id, (topic, partition), mark, marked_ms):
+            key = _key("mark", connector, group_id, topic, partition)
+            return key, None if mark is None else _encode_mark(mark, marked_ms)
         case OwnerRecord(owner, epoch):
             return _key("owner"), dump({"owner": owner, "epoch": epoch})
         case CommitRecord(task, claim, number):
@@ -127,16 +138,23 @@ def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> tuple[bytes, byt
 
 
 def decode_claims_record(key: bytes, value: bytes | None) -> ClaimsRecord | OwnerRecord | None:
-    """Decode a record; None for a tombstone, and for a kind that a later version added.
+    """Decode a record; None for other tombstones, and for a kind that a later version added.
 
     Raises:
         UnreadableRecordError: Not a record of task claims.
     """
     parts = _parse_key(key)
     if value is None:
+        match parts:
+            case ["mark", str(connector), str(group_id), str(topic), int(number)]:
+                return MarkRecord(connector, group_id, TopicPartition(topic, number), None)
         return None
     fields = parse_object(value)
     match parts:
+        case ["mark", str(connector), str(group_id), str(topic), int(number)]:
+            partition = TopicPartition(topic, number)
+            marked_ms = _number(fields, "marked_ms")
+            return MarkRecord(connector, group_id, partition, _decode_mark(fields), marked_ms)
         case ["owner"]:
             return OwnerRecord(_text(fields, "owner"), _number(fields, "epoch"))
         case ["commit", str(connector), int(number)]:
@@ -165,6 +183,23 @@ def _parse_key(key: bytes) -> list[object]:
     if not (isinstance(parsed, list) and parsed and isinstance(parsed[0], str)):
         raise UnreadableRecordError("the key is not a JSON array whose first element is a string")
     return parsed
+
+
+def _encode_mark(mark: OutputMark, marked_ms: int) -> bytes:
+    return dump(
+        {
+            "topic_id": mark.output.topic_id,
+            "output_id": mark.output.output_id,
+            "offset": mark.offset,
+            "is_reset": mark.is_reset,
+            "marked_ms": marked_ms,
+        }
+    )
+
+
+def _decode_mark(fields: Mapping[str, Any]) -> OutputMark:
+    output = SinkOutput(_text(fields, "topic_id"), _text(fields, "output_id"))
+    return OutputMark(output, _number(fields, "offset"), fields.get("is_reset") is True)
 
 
 def _encode_term(term: Term) -> dict[str, object]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from drover.clock import Clock, SystemClock
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
@@ -42,16 +43,21 @@ from drover.model.sink_offsets import (
     parse_partition,
     parse_position,
     parse_sink_offset,
+    sink_offset,
 )
+from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, encode_mark
+from drover.model.times import DAY_MS
 from drover_coordinator.backends.kafka.claims_log import ClaimsLog
 from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
 from drover_coordinator.backends.kafka.sink_groups import SinkGroupCheck, SinkGroups
-from drover_coordinator.core.claims.task_claims import Draft, grant_or_reject
+from drover_coordinator.core.claims.task_claims import Draft, MarkRecord, grant_or_reject
 from drover_coordinator.offset_store import OffsetQueue, canonical_token
 from drover_coordinator.sharding.shards import Fencing
 
 FENCED_AT_ONCE = 8
+#: Marks that were not refreshed for this long are forgotten; running sinks refresh them every day.
+MARKS_KEPT_MS = 365 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +123,9 @@ class _Parsed:
 class KafkaOffsets:
     """An ``OffsetStore``, and a ``ShardResource`` of the workers' group's shard."""
 
-    def __init__(self, control: LazyControlTopic) -> None:
+    def __init__(self, control: LazyControlTopic, clock: Clock | None = None) -> None:
         self._control = control
+        self._clock = clock or SystemClock()
         self._client = control.client
         self._shard = shard_of(control.client.storage.group_id, control.group_shards)
         self._groups = SinkGroups(control.client)
@@ -146,10 +153,17 @@ class KafkaOffsets:
         try:
             await loaded.log.take(fencing.owner, fencing.epoch)
             await loaded.topic.load()
+            await self._forget_marks(loaded.log)
         except BaseException:
             await loaded.close()
             raise
         self._loaded = loaded
+
+    async def _forget_marks(self, log: ClaimsLog) -> None:
+        draft = log.claims.draft()
+        draft.forget_marks(self._clock.now_ms() - MARKS_KEPT_MS)
+        if draft.records:
+            await log.write(draft.records, (), ())
 
     async def unload(self, shard: int, why: DroverError | None) -> None:
         """See ``ShardResource``."""
@@ -182,6 +196,7 @@ class KafkaOffsets:
         *,
         without_positions: bool = False,
         consumer_group: str = "",
+        with_marks: bool = False,
     ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
         after = canonical_token(page_token)
@@ -189,7 +204,11 @@ class KafkaOffsets:
         await loaded.topic.refresh()
         offsets = dict(loaded.topic.of(connector))
         if not without_positions:
-            for position in await self._groups.positions(consumer_group or group_of(connector)):
+            group_id = consumer_group or group_of(connector)
+            marks = loaded.log.claims.marks(connector, group_id) if with_marks else {}
+            found = [sink_offset(key, None, encode_mark(mark)) for key, mark in marks.items()]
+            # a position replaces the mark of its partition
+            for position in (*found, *await self._groups.positions(group_id)):
                 offsets[canonical_token(position.partition_json)] = position
         return page_of(offsets, after)
 
@@ -297,30 +316,45 @@ class KafkaOffsets:
             deletes_group = not change.without_positions
         else:
             sources, positions = parse_change(change.offsets)
-            deletes_group = await self._removes_all(group_id, positions)
+            deletes_group = False
+        outputs: dict[TopicPartition, OutputMark] = {}
         if positions or deletes_group:
+            committed = await self._groups.positions(group_id)
+            outputs = loaded.log.claims.marks(change.connector, group_id) | outputs_of(committed)
+            kept = outputs_of(committed).keys() - positions.keys()
+            removes_all = all(position is None for position in positions.values())
+            deletes_group = deletes_group or (removes_all and not kept)
             await self._check_positions(group_id, () if deletes_group else positions)
+            topics = {each.topic for each in positions}
+            topic_ids = {topic: await self._topic_id(topic) for topic in topics}
+        if deletes_group:
+            for place, mark in outputs.items():
+                if not mark.is_reset:
+                    reset = replace(mark, output=mark.output.after_reset(), is_reset=True)
+                    transaction.draft.note_offset(
+                        MarkRecord(change.connector, group_id, place, reset, self._clock.now_ms()),
+                        refreshes=True,
+                    )
         for offset in sources:
             records = loaded.topic.produced(change.connector, offset)
             transaction.add(records)
             if change.offsets_topic:
                 transaction.add([replace(each, topic=change.offsets_topic) for each in records])
         for place, position in positions.items() if not deletes_group else ():
-            transaction.positions[group_id, place] = GroupPosition(
-                group_id, place.topic, place.partition, position or 0, ""
-            )
+            known = outputs.get(place, OutputMark(SinkOutput(), 0)).output
+            metadata = SinkMetadata(output=known.in_topic(topic_ids[place.topic]))
+            if position is None:
+                metadata = SinkMetadata(output=metadata.output.after_reset(), is_start=True)
+            moved = GroupPosition(group_id, *place, position or 0, metadata.text)
+            transaction.positions[group_id, place] = moved
+            self._note_offset(transaction.draft, change.connector, moved, refreshes=True)
         await self._write(loaded, transaction)
         if deletes_group:
             await self._groups.delete(group_id)
 
-    async def _removes_all(
-        self, group_id: str, positions: Mapping[TopicPartition, int | None]
-    ) -> bool:
-        """Whether a change removes every position of a group."""
-        if not positions or any(position is not None for position in positions.values()):
-            return False
-        present = await self._groups.positions(group_id)
-        return {parse_partition(each.partition_json) for each in present} <= positions.keys()
+    async def _topic_id(self, topic: str) -> str:
+        state = await self._client.describe_topic(topic)
+        return "" if state is None else state.topic_id
 
     async def _check_positions(self, group_id: str, places: Collection[TopicPartition]) -> None:
         """Reject positions of missing partitions, and groups with members, which commit too."""
@@ -363,7 +397,19 @@ class KafkaOffsets:
                 transaction.add(loaded.topic.produced(task.connector, offset))
             for place, position in parsed.positions.items():
                 transaction.positions[parsed.group_id, place] = position
+                self._note_offset(draft, task.connector, position, refreshes=commit.refreshes_marks)
         return CommitResult(task, CommitOutcome.COMMITTED)
+
+    def _note_offset(
+        self, draft: Draft, connector: str, position: GroupPosition, *, refreshes: bool
+    ) -> None:
+        output = SinkMetadata.parsed(position.metadata).output
+        if output.topic_id:
+            place = TopicPartition(position.topic, position.partition)
+            mark = OutputMark(output, position.offset)
+            now_ms = self._clock.now_ms()
+            record = MarkRecord(connector, position.group_id, place, mark, now_ms)
+            draft.note_offset(record, refreshes=refreshes)
 
     async def _write(self, loaded: _Loaded, transaction: _Transaction) -> None:
         """Write the transaction unless it is empty; an unknown outcome loses the shard."""
@@ -417,6 +463,16 @@ def parse_change(
     if faults:
         raise InvalidArgumentError.listing(faults)
     return sources, positions
+
+
+def outputs_of(positions: Sequence[CommittedOffset]) -> dict[TopicPartition, OutputMark]:
+    """The outputs of a group's positions."""
+    return {
+        parse_partition(each.partition_json): OutputMark(
+            SinkMetadata.parsed(each.metadata).output, parse_position(each.offset_json or "")
+        )
+        for each in positions
+    }
 
 
 def _is_of_one_task(error: DroverError) -> bool:

@@ -1,5 +1,8 @@
 """Claims of tasks as a fold of records: the owner of each task and its last commit. Pure.
 
+Beside them are the marks: which topic partitions of sinks had a committed offset. Brokers may lose
+such an offset, and a sink must not take that for a new start.
+
 The rules are in ``drover.model.claims``. Only ``replay`` changes state: a draft makes decisions on
 top of it and yields the records to append.
 """
@@ -11,6 +14,8 @@ from drover.errors import FailedPreconditionError
 from drover.model import claims as rules
 from drover.model.claims import ClaimRequest, TaskClaim, TaskSet
 from drover.model.ids import TaskId, Term
+from drover.model.offsets import TopicPartition
+from drover.model.sink_outputs import OutputMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,27 @@ class CommitRecord:
     number: int
 
 
-ClaimsRecord = ClaimRecord | CommitRecord
+@dataclass(frozen=True, slots=True)
+class MarkRecord:
+    """A topic partition of a sink had a committed offset in a group; ``mark`` None forgets it.
+
+    ``marked_ms`` is the time of the record, since the epoch.
+    """
+
+    connector: str
+    group_id: str
+    partition: TopicPartition
+    mark: OutputMark | None
+    marked_ms: int = 0
+
+    @property
+    def key(self) -> "MarkKey":
+        """What a later record of the same key replaces."""
+        return self.connector, self.group_id, self.partition
+
+
+MarkKey = tuple[str, str, TopicPartition]
+ClaimsRecord = ClaimRecord | CommitRecord | MarkRecord
 
 
 class TaskClaims:
@@ -41,6 +66,8 @@ class TaskClaims:
         self._claims: dict[TaskId, ClaimRecord] = {}
         self._commits: dict[TaskId, CommitRecord] = {}
         self._tasks: dict[str, set[TaskId]] = {}  # by connector
+        self._marks: dict[MarkKey, MarkRecord] = {}
+        self._marked: dict[str, set[MarkKey]] = {}  # by connector
 
     def replay(self, record: ClaimsRecord) -> None:
         """Apply a record; it replaces the task's earlier record of its kind."""
@@ -50,6 +77,38 @@ class TaskClaims:
                 self._tasks.setdefault(task.connector, set()).add(task)
             case CommitRecord(task):
                 self._commits[task] = record
+            case MarkRecord(connector, mark=None):
+                if self._marks.pop(record.key, None) is not None:
+                    keys = self._marked[connector]
+                    keys.remove(record.key)
+                    if not keys:
+                        del self._marked[connector]
+            case MarkRecord(connector):
+                self._marks[record.key] = record
+                self._marked.setdefault(connector, set()).add(record.key)
+
+    def mark_record(self, key: MarkKey) -> MarkRecord | None:
+        """The mark of a topic partition."""
+        return self._marks.get(key)
+
+    def marks(self, connector: str, group_id: str) -> dict[TopicPartition, OutputMark]:
+        """The marks of a sink's group."""
+        records = [self._marks[key] for key in self._marked.get(connector, ())]
+        return {
+            each.partition: each.mark
+            for each in records
+            if each.group_id == group_id and each.mark is not None
+        }
+
+    def marks_before(self, marked_ms: int) -> list[MarkRecord]:
+        """The marks that were last refreshed before a time."""
+        return [each for each in self._marks.values() if each.marked_ms < marked_ms]
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        marked = {key for keys in self._marked.values() for key in keys}
+        assert marked == self._marks.keys(), "the index of marks by connector is wrong"
+        assert all(each.mark is not None for each in self._marks.values()), "a mark without content"
 
     def current(self, task: TaskId) -> Term | None:
         """The current claim, or None if the task was never claimed."""
@@ -98,11 +157,12 @@ class Draft:
         self._claims: dict[TaskId, ClaimRecord] = {}
         self._commits: dict[TaskId, CommitRecord] = {}
         self._tasks: dict[str, set[TaskId]] = {}  # by connector, of those in ``_claims``
+        self._marks: dict[MarkKey, MarkRecord] = {}
 
     @property
     def records(self) -> Sequence[ClaimsRecord]:
         """The records of the decisions, to append together and then replay."""
-        return (*self._claims.values(), *self._commits.values())
+        return (*self._claims.values(), *self._commits.values(), *self._marks.values())
 
     def grant(self, request: ClaimRequest) -> Term:
         """Grant the owner the task, with a sequence above every earlier one.
@@ -169,6 +229,21 @@ class Draft:
         if number:
             self._commits[task] = CommitRecord(task, claim, number)
         return False
+
+    def note_offset(self, found: MarkRecord, *, refreshes: bool = False) -> None:
+        """Record a committed offset in its mark: the first one of an output, or any one if it
+        ``refreshes`` the mark.
+        """
+        earlier = self._marks.get(found.key) or self._base.mark_record(found.key)
+        mark = earlier.mark if earlier is not None else None
+        assert found.mark is not None
+        if refreshes or mark is None or mark.is_reset or mark.output != found.mark.output:
+            self._marks[found.key] = found
+
+    def forget_marks(self, before_ms: int) -> None:
+        """Forget the marks that were last refreshed before a time."""
+        for each in self._base.marks_before(before_ms):
+            self._marks[each.key] = replace(each, mark=None)
 
     def enter_set(self, request: ClaimRequest) -> None:
         """Make the request's set of task configs the current one; revoke claims of earlier sets.

@@ -40,6 +40,7 @@ class _Commit:
 
     offsets: Sequence[CommittedOffset]
     on_committed: Callable[[], None]
+    refreshes_marks: bool = False
     result: engine_pb2.CommitResult | None = None
 
 
@@ -104,9 +105,15 @@ class TaskCommits:
         """
         return time.monotonic() - self._confirmed_s < _CONFIRMED_FOR_S
 
-    def send(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+    def send(
+        self,
+        offsets: Sequence[CommittedOffset],
+        on_committed: Callable[[], None],
+        *,
+        refreshes_marks: bool = False,
+    ) -> None:
         """Commit the offsets after the queued ones; each answer wakes the task."""
-        commit = _Commit(offsets, on_committed)
+        commit = _Commit(offsets, on_committed, refreshes_marks)
         with self._lock:
             before = [each.result for each in self._open]
             self._open.append(commit)
@@ -160,13 +167,17 @@ class TaskCommits:
         """
         self._check(TaskOffsets(self._task, self._claim, (), own_producer=True), limit_s)
 
-    def fetch(self, limit_s: float) -> Sequence[CommittedOffset]:
-        """Fetch the connector's committed offsets; blocks.
+    def fetch(self, limit_s: float, *, with_positions: bool = False) -> Sequence[CommittedOffset]:
+        """Fetch the connector's committed offsets, a sink's ``with_positions``; blocks.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, no answer within ``limit_s``.
         """
-        wanted = engine_pb2.FetchOffsets(connector=self._task.connector)
+        wanted = engine_pb2.FetchOffsets(
+            connector=self._task.connector,
+            with_positions=with_positions,
+            consumer_group=self._consumer_group if with_positions else "",
+        )
         answer = self._call(engine_pb2.EngineReport(fetch_offsets=wanted), limit_s)
         return tuple(decode_offset(each) for each in answer.offsets)
 
@@ -200,7 +211,11 @@ class TaskCommits:
         self._answers[call_id] = lambda result: self._take(commit, result)
         message = encode_task_offsets(
             TaskOffsets(
-                self._task, self._claim, commit.offsets, consumer_group=self._consumer_group
+                self._task,
+                self._claim,
+                commit.offsets,
+                consumer_group=self._consumer_group,
+                refreshes_marks=commit.refreshes_marks,
             )
         )
         self._send(engine_pb2.EngineReport(call_id=call_id, commit_offsets=message))

@@ -22,7 +22,7 @@ from drover.connector.sink_control import SinkControl
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
-from drover.errors import DataLossError
+from drover.errors import DataLossError, UnavailableError
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover.pipeline import PassReport
@@ -41,10 +41,12 @@ from drover_worker.engine.tasks.sink_starts import (
     fetched_partitions,
     knows_starts,
     lost_offsets,
+    missing_offsets,
+    recommitted,
     starts_of,
     with_outputs,
 )
-from drover_worker.engine.tasks.task_runner import TaskRunner, TaskSpec, TaskTools
+from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
 
 #: How often an idle sink with topics.regex checks for new topics.
@@ -55,6 +57,12 @@ _WAITING_S = 1.0
 _LAG = "lag_count"
 #: How often the lag is measured.
 _LAG_EVERY_S = 1.0
+#: The longest time between two commits of an unchanged offset, and the share of the time after
+#: which the brokers remove it.
+_RECOMMIT_MAX_S = 3_600.0
+_RECOMMIT_SHARE = 0.25
+#: A figure of sink tasks: the number of committed offsets that were lost and committed again.
+_RESTORED = "restored_offset_count"
 #: Topic partitions listed in one warning.
 _NAMED_MAX = 20
 
@@ -98,6 +106,9 @@ class SinkRunner(TaskRunner):
         self._waits_since_s: float | None = None
         #: When the lag is measured next.
         self._next_lag_s = 0.0
+        #: When all offsets are committed again, so that the brokers keep them; 0 for at once.
+        self._next_recommit_s: float | None = 0.0
+        self._restored_count = 0
         #: Dead letters to replay before all other records.
         self._replaying: Replaying | None = None
         #: Replay positions in the dead letter topic.
@@ -147,12 +158,18 @@ class SinkRunner(TaskRunner):
         self._own_positions = checked_positions(instance.positions())
 
     def _run_batch(self) -> float | None:
+        recommit_in_s = self._recommit_in_s()
         if self._paused:
             self._tools.watcher.forget(self._wake)
-            return None
+            if recommit_in_s != 0:
+                return recommit_in_s
         self._find_partitions()
         if self._restarts_for_topics(self._topic_ids):
             return 0
+        if recommit_in_s == 0 and self._recommit():
+            return None
+        if self._paused:
+            return self._recommit_in_s()
         self._rewind()
         idle_in_s = self._control.idle_in_s()
         if idle_in_s == 0 and self._retry_plan is None:
@@ -197,6 +214,7 @@ class SinkRunner(TaskRunner):
         return (
             self._writes_ahead
             and self._is_behind
+            and self._recommit_in_s() != 0
             and self._commits.open_count == 1
             and self._commits.claim_is_confirmed
         )
@@ -216,7 +234,8 @@ class SinkRunner(TaskRunner):
             self._wake, plan.next_offsets, self._partition_counts, self._topic_ids
         )
         new_topics_s = _NEW_TOPICS_S if self._pattern is not None else None
-        return min((s for s in (new_topics_s, idle_in_s) if s is not None), default=None)
+        waits = (new_topics_s, idle_in_s, self._recommit_in_s())
+        return min((s for s in waits if s is not None), default=None)
 
     def _rewind(self) -> None:
         """Apply the task's rewinds."""
@@ -332,6 +351,56 @@ class SinkRunner(TaskRunner):
             on_committed()
 
         self._commit(with_outputs(sent, outputs, are_starts=are_starts), committed)
+
+    def _recommit_in_s(self) -> float | None:
+        """In how many seconds the offsets are committed again; None for never."""
+        if self._next_recommit_s is None:
+            return None
+        return max(0.0, self._next_recommit_s - time.monotonic())
+
+    def _recommit(self) -> bool:
+        """Commit the offsets of the task's partitions again, so that the brokers keep them; whether
+        there is such a commit to wait for.
+        """
+        is_first, retention_ms = not self._next_recommit_s, self._tools.plane.offsets_retention_ms()
+        if retention_ms is None:
+            self._next_recommit_s = None
+            return False
+        pause_s = min(_RECOMMIT_MAX_S, _RECOMMIT_SHARE * retention_ms / 1000)
+        self._next_recommit_s = time.monotonic() + pause_s
+        own = [TopicPartition(*key) for key in self._present() if key in self._committed]
+        letters = () if self._replaying is None else self._replaying.positions.keys()
+        offsets = recommitted(
+            self._commits.committed, {key: self._output(key) for key in own}, letters
+        )
+        if not offsets:
+            return False
+        if not is_first:
+            self._report_lost(offsets)
+        self._commit(offsets, lambda: None, refreshes_marks=True)
+        return True
+
+    def _present(self) -> list[PartitionKey]:
+        """The task's partitions whose topics exist now."""
+        plane = self._tools.plane
+        counts = plane.partition_counts(plane.topic_ids(self._topic_ids, fresh=True))
+        return [key for key in self._positions if key[1] < counts.get(key[0], 0)]
+
+    def _report_lost(self, offsets: Sequence[CommittedOffset]) -> None:
+        """Report offsets that the coordinator no longer has; the task has them."""
+        try:
+            fetched = self._commits.fetch(CLAIM_CHECK_S, with_positions=True)
+        except UnavailableError:
+            return
+        lost = missing_offsets(offsets, fetched)
+        if lost:
+            self._restored_count += len(lost)
+            self._figures.report(_RESTORED, self._restored_count)
+            log.warning(
+                "committed offsets were lost and are committed again",
+                count=len(lost),
+                partitions=[f"{topic}-{number}" for topic, number in lost[:_NAMED_MAX]],
+            )
 
     def _output(self, key: TopicPartition) -> SinkOutput:
         return SinkOutput(self._topic_ids.get(key.topic, ""), self._output_ids.get(key, ""))

@@ -5,11 +5,13 @@ its records are read from the configured start, into another output. A missing o
 start if the coordinator's mark or the output shows that records were written.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from drover.connector import SinkConnector, SinkTask
 from drover.connector.offsets import SinkOffset, parse_sink_offsets, sink_offset
+from drover.dataplane.plane import PartitionKey
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import SinkOffsetError, parse_partition
@@ -122,14 +124,45 @@ def with_outputs(
     ]
 
 
+def recommitted(
+    committed: Sequence[CommittedOffset],
+    outputs: Mapping[TopicPartition, SinkOutput],
+    others: Collection[PartitionKey],
+) -> list[CommittedOffset]:
+    """The same offsets of the partitions in ``outputs`` and ``others``, to commit them again.
+
+    An offset without an output, as of Kafka Connect, gets the one in ``outputs``.
+    """
+    again = []
+    for each in committed:
+        if each.offset_json is None:
+            continue
+        key = parse_partition(each.partition_json)
+        if key in outputs:
+            metadata = SinkMetadata.parsed(each.metadata)
+            again.append(replace(each, metadata=replace(metadata, output=outputs[key]).text))
+        elif key in others:
+            again.append(each)
+    return again
+
+
+def missing_offsets(
+    expected: Sequence[CommittedOffset], fetched: Sequence[CommittedOffset]
+) -> list[TopicPartition]:
+    """The partitions of ``expected`` offsets that the coordinator no longer has."""
+    return sorted(parse_sink_offsets(expected).keys() - parse_sink_offsets(fetched).keys())
+
+
 def knows_starts(kind: type[SinkConnector]) -> bool:
     """Whether a sink expects committed offsets of partitions without output.
 
     Others see a partition's committed offset once they have written to it, with the metadata that
     their ``write`` returned.
     """
-    traces = kind.traced_offsets.__func__ is not SinkConnector.traced_offsets.__func__
-    return traces or kind.task_class.first_metadata is not SinkTask.first_metadata
+    traces: Any = kind.traced_offsets
+    default: Any = SinkConnector.traced_offsets
+    has_traces = traces.__func__ is not default.__func__
+    return has_traces or kind.task_class.first_metadata is not SinkTask.first_metadata
 
 
 def changed_topics(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:

@@ -352,7 +352,13 @@ class TaskRunner(ABC):
     def _wake(self) -> None:
         self._tools.scheduler.wake(self)
 
-    def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+    def _commit(
+        self,
+        offsets: Sequence[CommittedOffset],
+        on_committed: Callable[[], None],
+        *,
+        refreshes_marks: bool = False,
+    ) -> None:
         """Commit offsets; the next batch waits for it unless ``_may_run_ahead``."""
         began_s = time.monotonic()
 
@@ -362,7 +368,7 @@ class TaskRunner(ABC):
 
         with self._lock:
             if not self._over:  # otherwise the batch was abandoned
-                self._commits.send(offsets, committed)
+                self._commits.send(offsets, committed, refreshes_marks=refreshes_marks)
 
     @property
     def _job_group(self) -> str:
