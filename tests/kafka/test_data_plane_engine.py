@@ -373,6 +373,7 @@ async def test_a_bad_record_near_the_limit_stops_no_sink(flow: Flow, kafka: Kafk
     topic, tolerant = dead_letters(
         kafka, flow, errors_deadletterqueue_context_headers_enable="true"
     )
+    create_topic(kafka.bootstrap, flow.topic)
     bad = b"{" + b"y" * 750_000  # fits its own topic
     produce(kafka.bootstrap, flow.topic, [(b"k", b"0"), (b"k" * 200_000, bad), (b"k", b"2")])
     await flow.start(

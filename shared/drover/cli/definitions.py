@@ -200,7 +200,8 @@ def _strings(values: Mapping[str, _Value], label: str, prefix: str) -> dict[str,
     for key, value in values.items():
         if value is None:
             raise DefinitionError(
-                f'{label}: "{prefix}{key}" has no value (null); write "" or leave it out'
+                f'{label}: "{prefix}{key}" has no value (null); leave it out, or write "" if the '
+                "setting may be empty"
             )
         if isinstance(value, list):
             raise DefinitionError(

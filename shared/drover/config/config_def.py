@@ -25,6 +25,7 @@ from typing import Any, Final
 from drover.config.recommender import Recommender
 from drover.config.validators import Validator
 from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.config import JAVA_SPACE
 from drover.model.secrets import MASK
 
 _QUOTED_MAX_LENGTH = 80
@@ -37,9 +38,9 @@ _LONG_BOUND = 2**63
 class ConfigType(StrEnum):
     """The type of a setting; the Python type of its value is in parentheses."""
 
-    #: Any text (str).
+    #: Any text without surrounding white space (str).
     STRING = "STRING"
-    #: Text that is never shown (Password).
+    #: Text without surrounding white space that is never shown (Password).
     PASSWORD = "PASSWORD"
     #: 32 bits (int).
     INT = "INT"
@@ -122,6 +123,8 @@ class ConfigKey:
         recommender: Recommends values, given the other settings.
         display_name: The name that user interfaces show; by default ``name``.
         width: The width of its input field.
+        trimmed: Whether white space around the text is removed first, as Kafka's
+            ``ConfigDef.parseType`` does; False where it may be data, such as a delimiter.
     """
 
     name: str
@@ -134,6 +137,7 @@ class ConfigKey:
     recommender: Recommender | None = None
     display_name: str = ""
     width: Width = Width.NONE
+    trimmed: bool = True
 
     @property
     def required(self) -> bool:
@@ -158,7 +162,7 @@ class ConfigKey:
         Raises:
             ValueError: The text is not valid; the message states what is valid.
         """
-        return _PARSERS[self.type](text)
+        return _PARSERS[self.type](text.strip(JAVA_SPACE) if self.trimmed else text)
 
 
 @dataclass(frozen=True, slots=True)

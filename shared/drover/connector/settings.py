@@ -207,6 +207,7 @@ _SINK = ConfigDef(
         documentation="A regular expression (Java syntax) that matches the whole names of the "
         "topics to read, including topics that are created later.",
         validator=All(NonEmpty(), Check(pattern_fault)),
+        trimmed=False,  # as in Kafka Connect, which subscribes to the text as it is
     ),
 )
 

@@ -8,10 +8,17 @@ from drover.model.ids import TaskId
 
 ConfigMap = Mapping[str, str]
 
+#: The characters that Java's String.trim() removes.
+JAVA_SPACE = "".join(map(chr, range(0x21)))
 #: The setting with a sink's consumer group on Kafka.
 CONSUMER_GROUP_SETTING = "consumer.override.group.id"
 #: The setting with a second topic on Kafka that also stores a source's offsets.
 OFFSETS_TOPIC_SETTING = "offsets.storage.topic"
+
+
+def setting_text(config: ConfigMap, name: str) -> str:
+    """A setting's text, trimmed as its definition does; empty if it is not set."""
+    return config.get(name, "").strip(JAVA_SPACE)
 
 
 class TargetState(StrEnum):

@@ -1,6 +1,7 @@
 """Rules for the names of connectors and topics.
 
-A connector's name becomes a part of log keys, file names and group ids.
+A connector's name becomes a part of log keys, file names and group ids. Every service accepts each
+name that ``connector_name_violations`` accepts, and those that Kafka Connect gave to a connector.
 """
 
 import re
@@ -16,6 +17,23 @@ TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}")
 _FORBIDDEN = frozenset("/\\")
 #: Control characters, format characters, surrogates, line and paragraph separators.
 _CONTROL_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+#: Control characters and surrogates.
+_UNREADABLE_CATEGORIES = frozenset({"Cc", "Cs"})
+
+
+def existing_name_violations(name: str, field: str = "name") -> list[Violation]:
+    """All violations by the name of a connector that may exist: it is not empty, has at most 255
+    characters and no control characters. Kafka Connect allows more names than
+    ``connector_name_violations``, and Drover runs connectors that it created.
+    """
+    if not 1 <= len(name) <= CONNECTOR_NAME_MAX_CHARS:
+        fault = f"must have 1 to {CONNECTOR_NAME_MAX_CHARS} characters, not {len(name)}"
+        return [Violation(field, fault)]
+    if any(unicodedata.category(char) in _UNREADABLE_CATEGORIES for char in name):
+        return [Violation(field, "must not contain control characters")]
+    return []
 
 
 def connector_name_violations(name: str, field: str = "name") -> list[Violation]:

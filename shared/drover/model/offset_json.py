@@ -11,6 +11,8 @@ from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
 JSON_MAX_BYTES = 64 * 1024
 #: The header of a record in the offsets topic with the metadata of the offset.
 METADATA_HEADER = "drover-metadata"
+_LONG_BOUND = 2**63
+_LONG_MAX_CHARS = 20
 #: The maximum overhead of an offset in a message, besides its texts.
 _OVERHEAD_BYTES = 32
 
@@ -52,6 +54,35 @@ def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
                 )
             )
     return violations
+
+
+def large_numbers(offsets: Sequence[CommittedOffset]) -> list[Violation]:
+    """Violations by whole numbers beyond 64 bits, which Kafka Connect cannot read."""
+    return [
+        Violation(f"offsets[{index}].{field}", "must have whole numbers of at most 64 bits")
+        for index, offset in enumerate(offsets)
+        for field, text in (
+            ("partition_json", offset.partition_json),
+            ("offset_json", offset.offset_json),
+        )
+        if text is not None and _has_large_number(text)
+    ]
+
+
+def _has_large_number(text: str) -> bool:
+    found: list[int] = []
+
+    def note(digits: str) -> int:
+        # not int(): it refuses numbers of thousands of digits
+        whole = int(digits) if len(digits) <= _LONG_MAX_CHARS else _LONG_BOUND
+        found.append(whole)
+        return whole
+
+    try:
+        json.loads(text, parse_int=note)
+    except (ValueError, RecursionError):
+        return False  # ``validate`` reports it
+    return any(not -_LONG_BOUND <= each < _LONG_BOUND for each in found)
 
 
 def compact_json(text: str) -> str:

@@ -59,9 +59,9 @@ def parse_literal(text: str, *, any_decimal: bool = False) -> Parsed:
     """
     if not text:
         return Parsed(STRING, text)
-    if any_decimal and _NUMBER.fullmatch(text.strip()):
-        return _number(text.strip(), any_decimal=True)
     try:
+        if any_decimal and _NUMBER.fullmatch(text.strip()):
+            return _number(text.strip(), any_decimal=True)
         tokens = _Tokens(text)
         found = _parse(tokens, 0)
         if tokens.rest().strip():
@@ -247,17 +247,26 @@ def _plain(item: Parsed) -> Any:
     return item.value
 
 
+#: Numbers with lower exponents are not whole: no text has so many zeros at its end.
+_EXPONENT_MIN = -100_000
+
+
 def _number(text: str, *, any_decimal: bool = False) -> Parsed:
-    number = decimal.Decimal(text)
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise _MalformedError from None  # an exponent beyond 64 bits
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    # comparisons and arithmetic raise Overflow for exponents beyond those of the context
     if not number or (
-        number == number.to_integral_value() and number.adjusted() < DECIMAL256_DIGITS
+        number.adjusted() < DECIMAL256_DIGITS
+        and (exponent >= 0 or (exponent > _EXPONENT_MIN and number == number.to_integral_value()))
     ):
         whole = int(number) if number else 0  # int(0e999999999) would make all the zeros
         for kind, bits in _INTEGERS:
             if -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
                 return Parsed(Schema(kind), whole)
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
     if exponent:
         # Kafka Connect uses a 32-bit float whenever the number is in range, and so loses digits
         # not abs(): it raises Overflow for exponents that the context does not have

@@ -210,6 +210,67 @@ async def test_an_initial_state_is_honoured(cluster: WorkerCluster, worker: Runn
     await cluster.state(worker, "a", "RUNNING", "RUNNING", 2)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "n" * 255,
+        "n" * 200,
+        "\U0001f4a5" * 255,
+        "no\u00a0break",
+        "wide\u3000space",
+        "private\ue000use",
+        "a%2Fb",
+        "--help",
+        "'quoted' \"*\"",
+    ],
+)
+async def test_a_connector_with_any_valid_name_runs(
+    cluster: WorkerCluster, worker: RunningWorker, name: str
+) -> None:
+    await worker.stub.CreateConnector(create(name), timeout=20)
+    await cluster.state(worker, name, "RUNNING", "RUNNING", 1)
+    request = pb.GetConnectorOffsetsRequest(name=name)
+    assert not (await worker.stub.GetConnectorOffsets(request, timeout=20)).offsets
+    await worker.stub.StopConnector(pb.StopConnectorRequest(name=name), timeout=20)
+    await cluster.state(worker, name, "STOPPED", "", 0)
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "a\x00b", "a\u200bb", "a\u2028b", "\ud800"])
+async def test_a_name_that_cannot_run_is_refused_at_once(worker: RunningWorker, name: str) -> None:
+    with pytest.raises((grpc.aio.AioRpcError, ValueError)) as caught:
+        await worker.stub.CreateConnector(create(name), timeout=20)
+    if isinstance(caught.value, grpc.aio.AioRpcError):
+        assert fields(caught.value) == ["name"]
+
+
+async def test_only_the_name_of_a_new_connector_is_trimmed(
+    cluster: WorkerCluster, worker: RunningWorker
+) -> None:
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+    stub, named = worker.stub, {"name": " a"}
+    calls: list[Awaitable[object]] = [
+        stub.StopConnector(pb.StopConnectorRequest(**named), timeout=20),
+        stub.PauseConnector(pb.PauseConnectorRequest(**named), timeout=20),
+        stub.RestartConnector(pb.RestartConnectorRequest(**named), timeout=20),
+        stub.RestartTask(pb.RestartTaskRequest(**named), timeout=20),
+        stub.DeleteConnector(pb.DeleteConnectorRequest(**named), timeout=20),
+        stub.GetConnector(pb.GetConnectorRequest(**named), timeout=20),
+        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(**named), timeout=20),
+        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(**named), timeout=20),
+        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(**named), timeout=20),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    put = pb.PutConnectorConfigRequest(name=" a", config={"connector.class": SOURCE})
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.PutConnectorConfig(put, timeout=20)
+    assert fields(caught.value) == ["name"]
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+
+
 async def test_a_task_that_cannot_start_shows_its_trace(
     cluster: WorkerCluster, worker: RunningWorker
 ) -> None:

@@ -24,7 +24,7 @@ def faults(definition: ConfigDef, raw: dict[str, str | None]) -> list[tuple[str,
 @pytest.mark.parametrize(
     ("type_", "text", "value"),
     [
-        (ConfigType.STRING, " as it is ", " as it is "),
+        (ConfigType.STRING, " as it  is ", "as it  is"),
         (ConfigType.PASSWORD, "secret", Password("secret")),
         (ConfigType.INT, " -7 ", -7),
         (ConfigType.INT, "2147483647", 2**31 - 1),
@@ -185,3 +185,38 @@ def test_a_later_definition_replaces_an_earlier_one() -> None:
 def test_a_setting_is_defined_once() -> None:
     with pytest.raises(ValueError, match="more than once: a"):
         ConfigDef(ConfigKey("a", ConfigType.INT), ConfigKey("a", ConfigType.INT))
+
+
+def test_texts_are_trimmed_as_javas_configs_are() -> None:
+    definition = ConfigDef(
+        ConfigKey("text", ConfigType.STRING, validator=OneOf("json", "csv")),
+        ConfigKey("secret", ConfigType.PASSWORD),
+        ConfigKey("list", ConfigType.LIST),
+        ConfigKey("number", ConfigType.DOUBLE),
+        ConfigKey("switch", ConfigType.BOOLEAN),
+        ConfigKey("class", ConfigType.CLASS),
+        ConfigKey("delimiter", ConfigType.STRING, trimmed=False),
+    )
+    found = definition.parse(
+        {
+            "text": " json\n",
+            "secret": "a b \r\n",
+            "list": "\n a , b\t",
+            "number": " 1.5 ",
+            "switch": " TRUE\n",
+            "class": " a.B\n",
+            "delimiter": "\t",
+        }
+    )
+    assert found.require_valid() == {
+        "text": "json",
+        "secret": Password("a b"),
+        "list": ["a", "b"],
+        "number": 1.5,
+        "switch": True,
+        "class": "a.B",
+        "delimiter": "\t",
+    }
+    # Java trims no other white space
+    violations = definition.parse({"text": "json\u00a0"}).violations
+    assert "text" in {each.field for each in violations}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover.model.offset_json import offset_record_key
+from drover.model.offset_json import large_numbers, offset_record_key
 from drover.model.offsets import CommittedOffset
 from drover.model.source_offsets import (
     SourceOffsets,
@@ -129,3 +129,19 @@ def test_what_is_none_of_kafka_connects_offsets_changes_nothing(
     with pytest.raises(UnreadableOffsetError):
         offsets.replay(key, value, timestamp_ms=2)
     assert of(offsets, "c")["{}"].offset_json == '{"n":1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_large"),
+    [
+        ('{"position": 9223372036854775807}', False),
+        ('{"position": -9223372036854775808}', False),
+        ('{"position": 9223372036854775808}', True),
+        ('{"a": [{"b": -1180591620717411303424}]}', True),
+        ('{"a": 1.5e300, "b": "99999999999999999999"}', False),
+        ('{"a": 1%s}' % ("0" * 5_000), True),
+    ],
+)
+def test_numbers_that_kafka_connect_cannot_read_are_found(text: str, is_large: bool) -> None:
+    assert bool(large_numbers([CommittedOffset("{}", text)])) is is_large
+    assert bool(large_numbers([CommittedOffset(text, "{}")])) is is_large

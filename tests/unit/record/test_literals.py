@@ -38,3 +38,20 @@ def test_numbers_of_any_exponent(text: str, kind: Type, value: object) -> None:
     parsed = parse_literal(text)
     assert parsed.schema is not None
     assert (parsed.schema.type, parsed.value) == (kind, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "407127e212797209",
+        "1e1000000",
+        "-1E1000000000",
+        "1e-1000000000",
+        "1e99999999999999999999",
+        "-9e999999999999999999",
+    ],
+)
+@pytest.mark.parametrize("padding", ["", " "])
+def test_a_text_like_a_number_with_a_huge_exponent_stays_text(text: str, padding: str) -> None:
+    found = parse_literal(padding + text)
+    assert (found.schema.type, found.value) == (Type.STRING, padding + text)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import ConfigMap
-from drover.model.names import connector_name_violations
+from drover.model.names import connector_name_violations, existing_name_violations
 from drover_worker.admin.masking import mask_violations
 from drover_worker.core.config.checks import (
     CONFIG_MAX_BYTES,
@@ -20,15 +20,14 @@ FindFaults = Callable[[ConfigMap, str], Awaitable[list[Violation]]]
 
 
 def checked_name(name: str) -> str:
-    """The trimmed name of a connector that may exist.
+    """The name of a connector that may exist; only the name of a new connector is trimmed.
 
     Raises:
         NotFoundError: CONNECTOR_NOT_FOUND, the name is invalid, so no connector can have it.
     """
-    trimmed = name.strip()
-    if connector_name_violations(trimmed):
-        raise connector_not_found(trimmed)
-    return trimmed
+    if existing_name_violations(name):
+        raise connector_not_found(name)
+    return name
 
 
 def check_config_size(config: ConfigMap) -> None:

@@ -109,7 +109,6 @@ class ConnectorChanges:
     ) -> pb.PutConnectorConfigResponse:
         """Create a connector or replace its config."""
         message = _copy(request)
-        message.name = request.name.strip()
         await self._prepare_config(message, call)
         message.request_id = request.request_id or new_request_id()
         if message.plan_hash:
@@ -301,7 +300,7 @@ class ConnectorChanges:
     ) -> pb.RestartConnectorResponse:
         """Restart a connector, and its tasks if requested."""
         message = _copy(request)
-        message.name = await self._reads.existing(request.name.strip(), call.deadline)
+        message.name = await self._reads.existing(checked_name(request.name), call.deadline)
         ask = requests.RestartConnector(
             message.name, message.include_tasks, message.only_failed, new_request_id()
         )
@@ -320,7 +319,7 @@ class ConnectorChanges:
     ) -> pb.RestartTaskResponse:
         """Restart a task."""
         message = _copy(request)
-        message.name = await self._reads.existing(request.name.strip(), call.deadline)
+        message.name = await self._reads.existing(checked_name(request.name), call.deadline)
         ask = requests.RestartTask(TaskId(message.name, message.task))
         respond = _accomplished(pb.RestartTaskResponse)
         return await self._forwarder.answer(RESTART_TASK, message, ask, respond, call)

@@ -73,7 +73,7 @@ class ConnectorReads:
         self, request: pb.GetConnectorHistoryRequest, call: AdminCall
     ) -> pb.GetConnectorHistoryResponse:
         """Return a page of a connector's history, newest first."""
-        name = request.name.strip()
+        name = request.name
         await self._reads.prepare(call.deadline)
         entries = await self._config_store.connector_history(
             name, timeout_s=call.deadline.remaining_s()

@@ -6,7 +6,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.coordinator import CoordinatorClient
 from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Violation
-from drover.model.config import CONSUMER_GROUP_SETTING, ConfigMap, TargetState
+from drover.model.config import CONSUMER_GROUP_SETTING, ConfigMap, TargetState, setting_text
 from drover.model.dead_letters import (
     CONNECTOR_HEADER,
     DEAD_LETTER_TOPIC,
@@ -149,7 +149,7 @@ class DeadLetters:
         offsets = await self._coordinator.fetch_offsets(
             group_id=self._group_id,
             connector=name,
-            consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
+            consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
             timeout_s=call.deadline.remaining_s(),
         )
         parsed = [place for each in offsets if (place := parse_sink_offset(each)) is not None]

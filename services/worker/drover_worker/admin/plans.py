@@ -47,7 +47,7 @@ class ConnectorPlans:
             InvalidArgumentError: INVALID_CONFIG with every violation; TOO_LARGE.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        name = request.name.strip() or request.config.get("name", "").strip()
+        name = request.name or request.config.get("name", "").strip()
         config = dict(request.config)
         await check_config(name, config, self._engine.find_faults, call.principal.name)
         config["name"] = name

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
-from drover.model.config import CONSUMER_GROUP_SETTING
+from drover.model.config import CONSUMER_GROUP_SETTING, setting_text
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.lags import Lags
 from drover_worker.admin.paging import take_page
@@ -86,7 +86,7 @@ class ConnectorStatuses:
         offsets = await self._coordinator.fetch_offsets(
             group_id=self._group_id,
             connector=name,
-            consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
+            consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
             timeout_s=call.deadline.remaining_s(),
         )
         page, token = take_page(

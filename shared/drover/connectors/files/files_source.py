@@ -402,6 +402,7 @@ _CSV_KEYS = (
         documentation="The character between two fields, or \\t; by default a comma, or a tab in "
         "files that end in .tsv.",
         validator=Check(_character_fault),
+        trimmed=False,
     ),
     ConfigKey(
         HEADER,
@@ -419,6 +420,7 @@ _CSV_KEYS = (
         documentation="The character around fields that contain delimiters; it is doubled inside "
         "them. none for no quoting.",
         validator=Check(_character_fault),
+        trimmed=False,
     ),
     ConfigKey(
         NULL,
@@ -426,6 +428,7 @@ _CSV_KEYS = (
         default="",
         group="csv",
         documentation="The text that, unquoted, means null; by default the empty text.",
+        trimmed=False,
     ),
     ConfigKey(
         MULTILINE,

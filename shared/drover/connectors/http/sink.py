@@ -384,13 +384,21 @@ _SETTINGS = ConfigDef(
         "Text before the records of a request, such as [.",
         default="",
         importance=Importance.LOW,
+        trimmed=False,
     ),
-    _key(SUFFIX, "Text after them, such as ].", default="", importance=Importance.LOW),
+    _key(
+        SUFFIX,
+        "Text after them, such as ].",
+        default="",
+        importance=Importance.LOW,
+        trimmed=False,
+    ),
     _key(
         SEPARATOR,
         r"Text between two of them, such as a comma; \n is a line end.",
         default=r"\n",
         importance=Importance.LOW,
+        trimmed=False,
     ),
     _key(
         NULLS,

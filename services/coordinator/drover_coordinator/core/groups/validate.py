@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
-from drover.model.names import TOPIC_NAME
-from drover.model.offset_json import validate
+from drover.model.names import TOPIC_NAME, existing_name_violations
+from drover.model.offset_json import large_numbers, validate
 from drover.model.offsets import CommittedOffset, TaskOffsets, TopicPartition
 from drover.model.pages import PAGE_SIZE_MAX
 from drover.model.times import TIME_MAX_MS
@@ -153,7 +153,7 @@ def check_commit(group_id: str, tasks: Sequence[TaskOffsets]) -> InvalidArgument
 def check_fetch(group_id: str, connector: str, consumer_group: str) -> InvalidArgumentError | None:
     """Check the group, connector and consumer group of a fetch."""
     faults = _group_id_faults(group_id, may_be_empty=True)
-    faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    faults += _connector_faults("connector", connector)
     faults += _consumer_group_faults("consumer_group", consumer_group)
     return _error("FetchOffsets", faults)
 
@@ -175,13 +175,16 @@ def check_offsets_change(
     group_id, member_id, connector, consumer_group = ids
     faults = _group_id_faults(group_id)
     faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
-    faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    faults += _connector_faults("connector", connector)
     faults += _consumer_group_faults("consumer_group", consumer_group)
     if offsets is not None and not offsets:
         faults.append(_invalid("offsets", "must have at least one"))
     if offsets_topic and not TOPIC_NAME.fullmatch(offsets_topic):
         faults.append(_invalid("offsets_topic", "must be empty or a valid topic name"))
-    for each in validate(offsets or ()):
+    found = validate(offsets or ())
+    if call == "AlterOffsets":
+        found += large_numbers(offsets or ())
+    for each in found:
         field = each.field if call == "AlterOffsets" else _DELETED.sub(r"\2\1", each.field)
         faults.append(_invalid(field, each.description))
     return _error(call, faults)
@@ -323,7 +326,7 @@ def _consumer_group_faults(field: str, group_id: str) -> Faults:
 
 
 def _task_faults(field: str, task: TaskId) -> Faults:
-    faults = _text_faults(f"{field}.connector", task.connector, ID_MAX_CHARS)
+    faults = _connector_faults(f"{field}.connector", task.connector)
     if task.task < 0:
         faults.append(_invalid(f"{field}.task", f"must be 0 or more, not {task.task}"))
     return faults
@@ -332,6 +335,11 @@ def _task_faults(field: str, task: TaskId) -> Faults:
 def _group_id_faults(group_id: str, *, may_be_empty: bool = False) -> Faults:
     faults = _text_faults("group_id", group_id, ID_MAX_CHARS, may_be_empty=may_be_empty)
     return [(Reason.INVALID_GROUP_ID, violation) for _, violation in faults]
+
+
+def _connector_faults(field: str, connector: str) -> Faults:
+    found = existing_name_violations(connector, field)
+    return [(Reason.INVALID_REQUEST, violation) for violation in found]
 
 
 def _text_faults(field: str, text: str, max_chars: int, *, may_be_empty: bool = False) -> Faults:

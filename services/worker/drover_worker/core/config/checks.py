@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
-from drover.model.config import CONSUMER_GROUP_SETTING, ConfigMap
+from drover.model.config import CONSUMER_GROUP_SETTING, JAVA_SPACE, ConfigMap
 from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 
 CONFIG_MAX_BYTES = 1024 * 1024
@@ -36,7 +36,7 @@ def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> li
     override = config.get(CONSUMER_GROUP_SETTING)
     own = f"connect-{name}"
     if override is not None:
-        field, group = f'config["{CONSUMER_GROUP_SETTING}"]', override.strip()
+        field, group = f'config["{CONSUMER_GROUP_SETTING}"]', override.strip(JAVA_SPACE)
         if group.startswith("connect-") and group not in (own, worker_group):
             text = (
                 f"the group {group[:_SHOWN_CHARS]!r} is that of another connector's sink: choose "

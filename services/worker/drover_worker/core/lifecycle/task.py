@@ -1,5 +1,6 @@
 """The lifecycle of a task on its owner: claim, fetch offsets, start; repeated after fencing."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from drover.errors import (
@@ -9,7 +10,7 @@ from drover.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from drover.model.config import CONSUMER_GROUP_SETTING, TargetState
+from drover.model.config import CONSUMER_GROUP_SETTING, TargetState, setting_text
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts, RunState
@@ -153,6 +154,8 @@ class TaskLifecycle(Lifecycle):
         self._emit_claim(context)
 
     def _emit_claim(self, context: Context) -> None:
+        # a connector's name may be as long as a request id, and have characters that ids lack
+        attempt = f"{context.member_id}/{context.claim_generation}/{self.task}/{self.run_id}"
         entry = context.view.connectors.get(self.task.connector)
         context.emit(
             ClaimTask(
@@ -161,14 +164,14 @@ class TaskLifecycle(Lifecycle):
                 member_id=context.member_id,
                 generation=context.claim_generation,
                 task_config_generation=entry.task_config_generation if entry else -1,
-                request_id=f"{context.member_id}/{context.claim_generation}/{self.task}/{self.run_id}",
+                request_id=hashlib.sha256(attempt.encode("utf-8", "surrogatepass")).hexdigest(),
             )
         )
 
     def _emit_fetch(self, context: Context) -> None:
         config = context.view.config(self.task.connector) or {}
         reads_topics = not TOPICS_KEYS.isdisjoint(config)
-        group = config.get(CONSUMER_GROUP_SETTING, "") if reads_topics else ""
+        group = setting_text(config, CONSUMER_GROUP_SETTING) if reads_topics else ""
         context.emit(FetchOffsets(self.task, self.run_id, reads_topics, group))
 
     def _adjust(self, context: Context) -> None:

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 from drover.errors import DroverError, FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.claims import TaskSet
-from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING, TargetState
+from drover.model.config import (
+    CONSUMER_GROUP_SETTING,
+    OFFSETS_TOPIC_SETTING,
+    TargetState,
+    setting_text,
+)
 from drover.model.offsets import OffsetsChange
 from drover_worker.core.config.offset_checks import as_sink_offsets
 from drover_worker.core.context import Context
@@ -46,9 +51,9 @@ class OffsetRequests:
                 connector=name,
                 task_set=TaskSet(self._context.generation, entry.task_config_generation),
                 offsets=request.offsets,
-                consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
+                consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
                 without_positions=is_source,
-                offsets_topic=config.get(OFFSETS_TOPIC_SETTING, "") if is_source else "",
+                offsets_topic=setting_text(config, OFFSETS_TOPIC_SETTING) if is_source else "",
             )
             self._context.emit(
                 AlterOffsetsInstruction(pending.cause_id, self._context.member_id, config, change)
