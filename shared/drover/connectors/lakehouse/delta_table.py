@@ -107,8 +107,8 @@ class DeltaWriter:
 
     connector: str
     settings: DeltaSettings
-    tolerates: bool = False
     output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
+    tolerates: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the number of records written, which are durable then, and the refused records.
