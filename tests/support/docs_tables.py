@@ -218,6 +218,9 @@ def _lacking(name: str) -> str:
     for other, instead in others.without_effect.items():
         text = f"no effect{f': {_as_code(instead)}' if instead else ''}"
         told.setdefault(text, []).append(other)
+    for class_name, settings in others.defaults.items():
+        for other, value in settings.items():
+            told.setdefault(f"`{value}` by default with the class `{class_name}`", []).append(other)
     rows = [
         f"| {', '.join(f'`{each}`' for each in names)} | {text} |\n" for text, names in told.items()
     ]

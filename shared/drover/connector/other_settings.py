@@ -34,6 +34,8 @@ class OtherSettings:
             replacement (empty for none). They cause a warning.
         passed_on: Settings that are passed to a library unchanged: neither an error nor a warning.
         faults: Returns further violations of a raw config.
+        defaults: The other connector's defaults that decide values, by its class name, where they
+            differ from Drover's.
     """
 
     renamed: Mapping[str, str | Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class OtherSettings:
     without_effect: Mapping[str, str] = field(default_factory=dict)
     passed_on: Collection[str] = ()
     faults: Callable[[RawConfig], Iterable[Violation]] = _no_faults
+    defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def faults_of(self, raw: RawConfig, own: Collection[str]) -> Iterator[Violation]:
         """All violations of settings that are not in ``own``."""
@@ -87,6 +90,10 @@ class OtherSettings:
                 if raw.get(each) is None:
                     config[each] = value
                     given[each] = name
+        class_name = (raw.get("connector.class") or "").strip()
+        for name, value in self.defaults.get(class_name, {}).items():
+            if config.get(name) is None:
+                config[name] = value
         return Translation(config, given)
 
     def _faults_of_renamed(self, name: str, text: str, raw: RawConfig) -> Iterator[Violation]:

@@ -153,6 +153,27 @@ JDBC_SINK = OtherSettings(
 
 #: io.debezium.connector.postgresql.PostgresConnector
 POSTGRES_CDC = OtherSettings(
+    defaults={
+        "io.debezium.connector.postgresql.PostgresConnector": {
+            "time.precision.mode": "adaptive",
+            "interval.handling.mode": "numeric",
+            "hstore.handling.mode": "json",
+        }
+    },
+    renamed={
+        **{
+            f"{kind}.{former}": f"{kind}.{name}.list"
+            for kind in ("table", "schema", "column")
+            for former, name in (("whitelist", "include"), ("blacklist", "exclude"))
+        },
+        "database.server.name": "topic.prefix",
+        "heartbeat.topics.prefix": "topic.heartbeat.prefix",
+        "toasted.value.placeholder": "unavailable.value.placeholder",
+        "truncate.handling.mode": {
+            "skip": {"skipped.operations": "t"},
+            "include": {"skipped.operations": "none"},
+        },
+    },
     refused={
         **_whatever(
             "column.mask.*",
@@ -160,8 +181,6 @@ POSTGRES_CDC = OtherSettings(
             "column.propagate.source.type",
             "datatype.propagate.source.type",
             "converters",
-            "hstore.handling.mode",
-            "interval.handling.mode",
             "message.prefix.include.list",
             "post.processors",
             "replica.identity.autoset.values",
@@ -174,6 +193,10 @@ POSTGRES_CDC = OtherSettings(
             "sourceinfo.struct.maker",
         ),
         "binary.handling.mode": ("bytes",),
+        "event.deserialization.failure.handling.mode": ("fail",),
+        "sanitize.field.names": _OFF,
+        "source.struct.version": ("v2",),
+        "slot.drop_on_stop": _OFF,
         "event.converting.failure.handling.mode": ("fail",),
         "event.processing.failure.handling.mode": ("fail",),
         "field.name.adjustment.mode": ("none",),

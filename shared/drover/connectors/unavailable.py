@@ -8,7 +8,7 @@ Debezium itself, are recognized by the placeholder alone.
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,15 @@ def text_forms(placeholder: str) -> set[str]:
     return {placeholder, base64.b64encode(placeholder.encode()).decode()}
 
 
-def header_column(names: Sequence[Names | None]) -> pa.Array:
-    """The headers of records, without one for None."""
-    rows = [
-        None if each is None else [{"key": HEADER, "value": json.dumps(sorted(each)).encode()}]
-        for each in names
-    ]
-    return pa.array(rows, _HEADERS_TYPE)
+def header_column(names: Mapping[int, Names], count: int) -> pa.Array:
+    """The headers of ``count`` records; null for those without ``names``."""
+    if not names:
+        return pa.nulls(count, _HEADERS_TYPE)
+    headers = {
+        row: [{"key": HEADER, "value": json.dumps(sorted(each)).encode()}]
+        for row, each in names.items()
+    }
+    return pa.array([headers.get(row) for row in range(count)], _HEADERS_TYPE)
 
 
 def unavailable_names(batch: pa.RecordBatch, placeholder: str) -> list[Names] | None:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
 from drover.config.validators import OneOf
 from drover.record.arrow import Array, Mask, Texts
 from drover.record.batch import VALUE, with_column
@@ -26,6 +26,26 @@ _OF_NO_ROW = ("t", "m")
 _DELETED = "__deleted"
 _MODE = "delete.tombstone.handling.mode"
 _FIELDS, _PREFIX = "add.fields", "add.fields.prefix"
+#: Settings of Debezium before 2.5, and the modes that they mean together.
+_OLD_MODE, _DROPS = "delete.handling.mode", "drop.tombstones"
+_NONE = "none"
+_MEANT = {
+    (_DROP, True): _DROP,
+    (_DROP, False): _TOMBSTONE,
+    (_REWRITE, True): _REWRITE,
+    (_REWRITE, False): _REWRITE_TOMBSTONE,
+    (_NONE, True): _TO_TOMBSTONE,
+}
+#: Settings that would change records and are not supported, with the value that changes nothing.
+_OTHERS = {
+    "add.headers": "",
+    "add.source.fields": "",
+    "drop.fields.from.key": "false",
+    "drop.fields.header.name": "",
+    "operation.header": "false",
+    "replace.null.with.default": "true",
+    "route.by.field": "",
+}
 
 
 class ExtractNewRecordState(Transform):
@@ -58,11 +78,34 @@ class ExtractNewRecordState(Transform):
                 "source) or source.lsn.",
             ),
             text_key(_PREFIX, default="__", documentation="Prefix of the names of added fields."),
+            ConfigKey(
+                _OLD_MODE,
+                ConfigType.STRING,
+                default=None,
+                documentation=f"With drop.tombstones, the former form of {_MODE}.",
+                validator=OneOf(_DROP, _REWRITE, _NONE),
+            ),
+            ConfigKey(
+                _DROPS,
+                ConfigType.BOOLEAN,
+                default=None,
+                documentation=f"Whether tombstones are dropped; see {_OLD_MODE}.",
+            ),
+            *(
+                ConfigKey(
+                    name,
+                    ConfigType.STRING,
+                    default=None,
+                    documentation="Not supported.",
+                    validator=OneOf(value),
+                )
+                for name, value in _OTHERS.items()
+            ),
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
-        mode = config[_MODE]
+        mode = _mode_of(config)
         self._rewrites = mode in (_REWRITE, _REWRITE_TOMBSTONE)
         self._keeps_tombstones = mode in (_TOMBSTONE, _REWRITE_TOMBSTONE)
         self._keeps_deletions = self._rewrites or mode == _TO_TOMBSTONE
@@ -148,3 +191,23 @@ class ExtractNewRecordState(Transform):
             if value is not None:
                 more[self._name(text)] = value
         return {**row, **more}
+
+
+def _mode_of(config: Mapping[str, Any]) -> str:
+    """The mode, also from the settings of Debezium before 2.5.
+
+    Raises:
+        SettingError: The settings contradict each other, or mean two tombstones.
+    """
+    old, drops = config.get(_OLD_MODE), config.get(_DROPS)
+    if old is None and drops is None:
+        return str(config[_MODE])
+    named = _OLD_MODE if old is not None else _DROPS
+    if config[_MODE] != _TOMBSTONE:
+        raise SettingError(named, f"must not be set together with {_MODE}, which replaces it")
+    mode = _MEANT.get((old or _DROP, drops is not False))
+    if mode is None:
+        raise SettingError(
+            _DROPS, f"must be true with {_OLD_MODE}={_NONE}, or a deletion has two tombstones"
+        )
+    return mode

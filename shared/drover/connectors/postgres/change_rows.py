@@ -49,10 +49,11 @@ from drover.connectors.postgres.settings import (
     ENVELOPE,
     FLAT,
     FLAT_WITHOUT_KEY,
+    TEXT,
     is_column_wanted,
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
-from drover.connectors.postgres.values import ColumnReader, column_type
+from drover.connectors.postgres.values import ColumnReader, DatabaseTypes, ValueForms, type_of
 from drover.connectors.unavailable import header_column
 
 READ, CREATED, UPDATED, DELETED, TRUNCATED = "r", "c", "u", "d", "t"
@@ -88,8 +89,10 @@ class RecordShape:
         placeholder: Replaces text that was not sent because it is unchanged.
         tombstones: Whether a record without a value follows each deletion.
         skipped: Operations without records.
-        domains: The base types of domains.
+        types: The types of the database.
         times: One of TIME_MODES.
+        intervals: One of INTERVAL_MODES.
+        hstores: One of HSTORE_MODES.
         columns_include: Regular expressions for the columns of values; None for all.
         columns_exclude: Regular expressions for columns that values do not have.
         nullable_keys: Whether key columns may be null, because they are not the primary key.
@@ -104,8 +107,10 @@ class RecordShape:
     placeholder: str
     tombstones: bool
     skipped: frozenset[str]
-    domains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    types: DatabaseTypes = field(default_factory=DatabaseTypes)
     times: str = CONNECT
+    intervals: str = TEXT
+    hstores: str = TEXT
     columns_include: tuple[str, ...] = ()
     columns_exclude: tuple[str, ...] = ()
     nullable_keys: bool = False
@@ -154,10 +159,8 @@ class TableRecords:
         self._shape = shape
         self._readers = []
         for column in relation.columns:
-            oid, modifier = shape.domains.get(
-                column.type_oid, (column.type_oid, column.type_modifier)
-            )
-            kind = column_type(oid, modifier, shape.decimals, shape.times)
+            forms = ValueForms(shape.decimals, shape.times, shape.intervals, shape.hstores)
+            kind = type_of(column.type_oid, column.type_modifier, forms, shape.types)
             self._readers.append(ColumnReader(column, kind, shape.placeholder))
         fields = [reader.type.field(reader.column.name) for reader in self._readers]
         #: The columns of values; keys are not affected.
@@ -220,9 +223,9 @@ class TableRecords:
                 found |= dict.fromkeys(np.flatnonzero(unchanged).tolist(), why)
         return found
 
-    def _headers(self, columns: Sequence[TextColumn], rows: Any) -> pa.Array | None:
+    def _headers(self, columns: Sequence[TextColumn], rows: Any) -> pa.Array:
         """The headers of records with the columns that were not sent in their new rows, and of
-        records in which a value equals the placeholder; None if there are none.
+        records in which a value equals the placeholder; null for the others.
         """
         names: dict[int, set[str]] = {}
         there = rows != NO_ROW
@@ -235,10 +238,7 @@ class TableRecords:
                     found[there] = np.asarray(chosen, np.bool_)[rows[there]]
                     for event in np.flatnonzero(found).tolist():
                         names.setdefault(event, set()).update(added)
-        if not names:
-            return None
-        told = (names.get(event) for event in range(len(rows)))
-        return header_column([None if each is None else frozenset(each) for each in told])
+        return header_column({event: frozenset(each) for event, each in names.items()}, len(rows))
 
     def _inexpressible(self, ops: pa.Array) -> dict[int, str]:
         """The events that the layout cannot express, with the reason."""
@@ -279,7 +279,7 @@ class TableRecords:
         value: pa.Array,
         lsns: Any,
         faults: Mapping[int, str],
-        headers: pa.Array | None,
+        headers: pa.Array,
     ) -> pa.RecordBatch:
         count = len(lsns)
         kind = "Value" if self._shape.layout == FLAT else "Envelope"
@@ -295,9 +295,8 @@ class TableRecords:
             identity = pa.field(KEY, key.type, nullable=False)
             fields.append(with_identity(identity, name=f"{self.topic}.Key"))
             arrays.append(key)
-        if headers is not None:
-            fields.append(pa.field(HEADERS, headers.type))
-            arrays.append(headers)
+        fields.append(pa.field(HEADERS, headers.type))
+        arrays.append(headers)
         if faults:
             fields.append(pa.field(ERROR_COLUMN, pa.string()))
             arrays.append(pa.array([faults.get(n) for n in range(count)], pa.string()))

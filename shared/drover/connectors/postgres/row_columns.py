@@ -31,11 +31,17 @@ class TextColumn:
     unchanged: Any = None
 
     def merged(self, sources: Any) -> "TextColumn":
-        """Replace each value that was not sent by the value of the row ``sources[row]``."""
+        """Replace each value that was not sent by the value of the row ``sources[row]``.
+
+        A large value is never null: old rows of a partition with another replica identity than its
+        table lack values although they are marked as complete.
+        """
         if self.unchanged is None:
             return self
         rows = np.where(self.unchanged, sources, np.arange(len(sources)))
-        return TextColumn(self.texts.take(pa.array(rows)), self.unchanged[rows])
+        texts = self.texts.take(pa.array(rows))
+        lacking = self.unchanged & texts.is_null().to_numpy(zero_copy_only=False)
+        return TextColumn(texts, self.unchanged[rows] | lacking)
 
 
 @dataclass(frozen=True, slots=True)

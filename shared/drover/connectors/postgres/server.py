@@ -12,6 +12,8 @@ from drover.policy.checked_databases import libpq_parameters
 if TYPE_CHECKING:
     import psycopg
 
+    from drover.connectors.postgres.values import DatabaseTypes
+
 CONNECT_TIMEOUT_S = 10
 #: A longer wait for a locked table is retried, so that other sessions go first.
 LOCK_TIMEOUT_MS = 10_000
@@ -41,7 +43,12 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
            ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
            WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
               AND a.attgenerated NOT IN ('', %s) ORDER BY a.attnum),
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
+       c.relkind = 'p' AND EXISTS (
+           SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+           WHERE t.isleaf AND l.relreplident <> 'f' AND (c.relreplident = 'f' OR NOT EXISTS (
+              SELECT FROM pg_index i WHERE i.indrelid = l.oid AND i.indisvalid AND
+              CASE l.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
@@ -79,6 +86,12 @@ WHERE i.indrelid = %s AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k
 _DOMAINS: LiteralString = (
     "SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd' AND typbasetype <> 0"
 )
+#: The elements of an array are separated by a comma, except for boxes.
+_ARRAYS: LiteralString = (
+    "SELECT a.oid, a.typelem FROM pg_type a JOIN pg_type e ON e.typarray = a.oid"
+    " WHERE e.typdelim = ','"
+)
+_HSTORES: LiteralString = "SELECT oid FROM pg_type WHERE typname = 'hstore' AND typtype = 'b'"
 
 
 class ServerError(Exception):
@@ -183,6 +196,7 @@ class Table:
         readable: Whether the user may read all of its rows.
         generated_keys: The generated columns of its primary key and replica identity.
         has_primary_key: Whether it has a primary key.
+        partitions_differ: Whether a partition sends less of old rows than its table tells.
     """
 
     oid: int
@@ -195,6 +209,7 @@ class Table:
     readable: bool = True
     generated_keys: Sequence[str] = ()
     has_primary_key: bool = True
+    partitions_differ: bool = False
 
     @property
     def id(self) -> str:
@@ -319,10 +334,10 @@ def key_of(
     return list(asked_for)
 
 
-def domains_of(
-    connection: "psycopg.Connection[tuple[Any, ...]]",
-) -> dict[int, tuple[int, int]]:
-    """The base type and modifier of each domain, through nested domains."""
+def types_of(connection: "psycopg.Connection[tuple[Any, ...]]") -> "DatabaseTypes":
+    """The types of the database; nested domains are resolved."""
+    from drover.connectors.postgres.values import DatabaseTypes
+
     found = {oid: (base, modifier) for oid, base, modifier in connection.execute(_DOMAINS)}
     for oid, (base, modifier) in found.items():
         seen = {oid}
@@ -330,7 +345,9 @@ def domains_of(
             seen.add(base)
             base, modifier = found[base]
         found[oid] = (base, modifier)
-    return found
+    arrays = dict(connection.execute(_ARRAYS).fetchall())
+    hstores = frozenset(oid for (oid,) in connection.execute(_HSTORES))
+    return DatabaseTypes(found, arrays, hstores)
 
 
 def slot_of(connection: "psycopg.Connection[tuple[Any, ...]]", name: str) -> Slot | None:

@@ -45,6 +45,7 @@ TOMBSTONES = "tombstones.on.delete"
 SKIPPED = "skipped.operations"
 DECIMALS = "decimal.handling.mode"
 TIMES = "time.precision.mode"
+INTERVALS, HSTORES = "interval.handling.mode", "hstore.handling.mode"
 PLACEHOLDER = "unavailable.value.placeholder"
 COLUMN_INCLUDE, COLUMN_EXCLUDE = "column.include.list", "column.exclude.list"
 KEY_COLUMNS = "message.key.columns"
@@ -67,6 +68,9 @@ PRECISE, DOUBLE, STRING = "precise", "double", "string"
 DECIMAL_MODES = (PRECISE, DOUBLE, STRING)
 #: Representations of times: Kafka Connect's types, or Debezium's, with the column's precision.
 CONNECT, ADAPTIVE, ADAPTIVE_TIME = "connect", "adaptive", "adaptive_time_microseconds"
+#: Representations of INTERVAL and hstore columns: the database's text, or Debezium's.
+TEXT, NUMERIC, JSON, MAP = "text", "numeric", "json", "map"
+INTERVAL_MODES, HSTORE_MODES = (TEXT, NUMERIC, STRING), (TEXT, JSON, MAP)
 TIME_MODES = (CONNECT, ADAPTIVE, ADAPTIVE_TIME)
 
 
@@ -300,13 +304,33 @@ DEFINITION = ConfigDef(
         validator=OneOf(*TIME_MODES),
     ),
     ConfigKey(
+        INTERVALS,
+        ConfigType.STRING,
+        default=TEXT,
+        importance=Importance.LOW,
+        group="Records",
+        documentation="INTERVAL as the database's text; or as Debezium's: numeric (its default), "
+        "in microseconds with months of 30.4375 days, or string, such as P1Y2M3DT4H5M6S.",
+        validator=OneOf(*INTERVAL_MODES),
+    ),
+    ConfigKey(
+        HSTORES,
+        ConfigType.STRING,
+        default=TEXT,
+        importance=Importance.LOW,
+        group="Records",
+        documentation="hstore as the database's text, as a JSON object (Debezium's default), or as "
+        "a map.",
+        validator=OneOf(*HSTORE_MODES),
+    ),
+    ConfigKey(
         PLACEHOLDER,
         ConfigType.STRING,
         default="__debezium_unavailable_value",
         importance=Importance.LOW,
         group="Records",
-        documentation="Replaces text and bytes that the server did not send because they are "
-        "stored out of line and unchanged.",
+        documentation="Replaces large values that the server did not send because they are "
+        "unchanged; sinks that upsert leave such columns unchanged.",
     ),
     ConfigKey(
         HEARTBEAT_MS,
@@ -411,6 +435,11 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
         return (
             "has no primary key: when published, the server refuses its updates and deletes: "
             f"ALTER TABLE … REPLICA IDENTITY FULL, or exclude it with {TABLE_EXCLUDE}"
+        )
+    if table.partitions_differ:
+        return (
+            "has partitions with another replica identity than its own: ALTER TABLE … REPLICA "
+            "IDENTITY of each partition, as it is not inherited"
         )
     if config.get(LAYOUT) != FLAT or key_is_set or table.has_primary_key or not table.full_identity:
         return None

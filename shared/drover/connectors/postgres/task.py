@@ -31,7 +31,9 @@ from drover.connectors.postgres.settings import (
     DATABASE,
     DECIMALS,
     FILTERED,
+    HSTORES,
     INITIAL_ONLY,
+    INTERVALS,
     KEY_COLUMNS,
     LAYOUT,
     NEVER,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.pgoutput import Relation, Transaction
     from drover.connectors.postgres.snapshot import PagesReader, Snapshot
     from drover.connectors.postgres.stream import ChangeStream, StreamLostError
+    from drover.connectors.postgres.values import DatabaseTypes
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +100,7 @@ class PostgresCdcSourceTask(SourceTask):
     # the slot is acknowledged up to the committed, not the polled position
     reads_ahead: ClassVar[bool] = True
     _stream: "ChangeStream | None" = None
-    _domains: "dict[int, tuple[int, int]] | None" = None
+    _types: "DatabaseTypes | None" = None
     _snapshot: "Snapshot | None" = None
 
     def start(self, context: SourceTaskContext) -> None:
@@ -567,7 +570,7 @@ class PostgresCdcSourceTask(SourceTask):
 
         config = self._context.config
         relation = parse_relation(payload)
-        self._domains = None  # its types may be new as well
+        self._types = None  # its types may be new as well
         former = self._former_name(relation)
         if former is None and not is_wanted(relation.schema, relation.name, config):
             return payload
@@ -657,15 +660,15 @@ class PostgresCdcSourceTask(SourceTask):
 
     def _shape(self) -> "RecordShape":
         from drover.connectors.postgres.change_rows import RecordShape
-        from drover.connectors.postgres.server import domains_of
+        from drover.connectors.postgres.server import types_of
 
         config = self._context.config
-        if self._domains is None:
+        if self._types is None:
             with (
                 translated_errors(self._address, "looking at types"),
                 self._address.connected() as connection,
             ):
-                self._domains = domains_of(connection)
+                self._types = types_of(connection)
         return RecordShape(
             version=VERSION,
             prefix=config[TOPIC_PREFIX],
@@ -676,8 +679,10 @@ class PostgresCdcSourceTask(SourceTask):
             placeholder=config[PLACEHOLDER],
             tombstones=config[TOMBSTONES],
             skipped=frozenset(config[SKIPPED]),
-            domains=self._domains,
+            types=self._types,
             times=config[TIMES],
+            intervals=config[INTERVALS],
+            hstores=config[HSTORES],
             columns_include=tuple(config[COLUMN_INCLUDE] or ()),
             columns_exclude=tuple(config[COLUMN_EXCLUDE] or ()),
             nullable_keys=config[KEY_COLUMNS] is not None,
