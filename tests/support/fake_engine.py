@@ -12,14 +12,14 @@ from drover.api.common.v1.preview_pb2 import (
 )
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
-from drover.codec.coordinator import decode_offset
+from drover.codec.coordinator import decode_offset, encode_offset
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
 from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
 from drover.model.ids import TaskId
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.status import RecordCounts
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
@@ -59,6 +59,9 @@ class FakeEngine:
         self.logger_levels: list[tuple[str, str]] = []
         #: The arguments of calls to plugins.
         self.altered_offsets: list[list[CommittedOffset]] = []
+        #: What the output of every sink shows.
+        self.traced_offsets: list[CommittedOffset] = []
+        self.untraced: list[TopicPartition] = []
         #: Classes missing from its list of plugins.
         self.lacking: set[str] = set()
         #: End offsets of topic partitions; None while unavailable.
@@ -100,6 +103,22 @@ class FakeEngine:
         if any("refuse" in each.partition_json for each in command.offsets):
             return pb.EngineReport(failure=pb.Failure(message="the plugin refuses"))
         return pb.EngineReport(offsets_altered=pb.OffsetsAltered(complete=False))
+
+    def _trace_offsets(self, command: pb.TraceOffsets) -> pb.EngineReport:
+        offsets = [each for each in command.offsets if each.HasField("offset_json")]
+        committed = {each.partition_json for each in offsets}
+        traced = pb.TracedOffsets(
+            offsets=[
+                encode_offset(each)
+                for each in self.traced_offsets
+                if each.partition_json not in committed
+            ],
+            untraced_partitions=[
+                pb.TopicPartition(topic=each.topic, partition=each.partition)
+                for each in self.untraced
+            ],
+        )
+        return pb.EngineReport(traced_offsets=traced)
 
     def _look_at_topics(self, command: pb.EngineCommand) -> pb.EngineReport:
         """As the real engine does."""
@@ -146,6 +165,8 @@ class FakeEngine:
                 return _preview(command.preview_connector)
             case "alter_offsets":
                 return self._alter_offsets(command.alter_offsets)
+            case "trace_offsets":
+                return self._trace_offsets(command.trace_offsets)
             case "list_end_offsets":
                 return self._list_end_offsets(command.list_end_offsets)
             case "list_topics" | "describe_topic" | "read_topic":

@@ -36,10 +36,11 @@ from drover.codec.group_offsets import (
     encode_group_offset_deleted,
     encode_group_offset_page,
 )
-from drover.errors import DroverError
+from drover.errors import DroverError, InvalidArgumentError, Violation
 from drover.model.claims import ClaimRequest, TaskSet
 from drover.model.group import GroupPage
-from drover.model.offsets import CommittedOffset, OffsetsChange
+from drover.model.offsets import CommittedOffset, OffsetsChange, TopicPartition
+from drover.model.sink_offsets import parse_partition
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from drover.rpc.log_servicer import LogServicer
 from drover_coordinator.bounds import check_counts, fit_in_message
@@ -330,8 +331,13 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         """Delete a connector's offsets, of the given partitions or of all."""
         check_counts(request)
         offsets = [CommittedOffset(each, None) for each in request.partition_json] or None
+        written = _written(request.written_partitions)
         await self._change(
-            "DeleteOffsets", request, offsets, without_positions=request.without_positions
+            "DeleteOffsets",
+            request,
+            offsets,
+            without_positions=request.without_positions,
+            written=written,
         )
         return pb.DeleteOffsetsResponse()
 
@@ -342,6 +348,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         offsets: Sequence[CommittedOffset] | None,
         *,
         without_positions: bool = False,
+        written: Sequence[TopicPartition] = (),
     ) -> None:
         """Check membership in the machine; let the store revoke the claims and write."""
         self._shards.runtime(request.group_id)
@@ -358,6 +365,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
                 consumer_group=request.consumer_group,
                 without_positions=without_positions,
                 offsets_topic=request.offsets_topic,
+                written=written,
             )
         )
 
@@ -409,6 +417,23 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         """Submit a group's event to the runtime of its shard."""
         runtime = self._shards.runtime(event.group_id)
         return await self.submit_to(runtime, event, on_cancel=on_cancel)
+
+
+def _written(partition_json: Sequence[str]) -> list[TopicPartition]:
+    """The topic partitions in ``written_partitions``.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every violation.
+    """
+    written, violations = [], []
+    for index, each in enumerate(partition_json):
+        try:
+            written.append(parse_partition(each))
+        except ValueError as error:
+            violations.append(Violation(f"written_partitions[{index}]", str(error)))
+    if violations:
+        raise InvalidArgumentError.listing(violations)
+    return written
 
 
 async def _list(shards: Shards, event: ListGroups) -> GroupPage:

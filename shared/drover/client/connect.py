@@ -384,6 +384,14 @@ class ConnectClient:
         response = await self._call(self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s)
         return response.message
 
+    async def adopt_connector_offsets(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> str:
+        """Commit the offsets behind a stopped sink's output; returns a message about them."""
+        request = pb.AlterConnectorOffsetsRequest(name=name, adopt=True)
+        response = await self._call(self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s)
+        return response.message
+
     async def reset_connector_offsets(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> str:

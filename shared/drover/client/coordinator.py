@@ -61,6 +61,7 @@ from drover.model.offsets import (
     TaskOffsets,
     TopicPartition,
 )
+from drover.model.sink_offsets import sink_offset
 
 _PAGE_SIZE = 1000
 #: The maximum wait for further coordinators' groups after the first response.
@@ -399,6 +400,9 @@ class CoordinatorClient:
                 consumer_group=change.consumer_group,
                 without_positions=change.without_positions,
                 offsets_topic=change.offsets_topic,
+                written_partitions=[
+                    sink_offset(each, None).partition_json for each in change.written
+                ],
             )
             await unary(self._stub.DeleteOffsets, deletion, timeout_s=timeout_s, retry=True)
             return

@@ -10,8 +10,13 @@ from dataclasses import replace
 
 from drover.dataplane import topics
 from drover.model.offset_json import canonical_json
-from drover.model.offsets import CommittedOffset
-from drover.model.sink_offsets import is_sink_partition, parse_partition, parse_position
+from drover.model.offsets import CommittedOffset, TopicPartition
+from drover.model.sink_offsets import (
+    is_sink_partition,
+    parse_partition,
+    parse_position,
+    sink_offset,
+)
 from drover.model.sink_outputs import (
     OutputMark,
     SinkMetadata,
@@ -40,13 +45,23 @@ def remove(
     )
 
 
-def reset_all(connection: sqlite3.Connection, connector: str) -> None:
-    """Mark all offsets of a sink as reset; they are removed by the caller."""
+def reset_all(
+    connection: sqlite3.Connection, connector: str, written: Sequence[TopicPartition]
+) -> None:
+    """Mark all offsets of a sink as reset, and partitions that were ``written`` without an offset;
+    the offsets are removed by the caller.
+    """
     rows = connection.execute(
         "SELECT partition_json FROM offsets WHERE connector = ?", (connector,)
     ).fetchall()
     changes = [CommittedOffset(partition_json, None) for (partition_json,) in rows]
     change(connection, connector, changes)
+    ids = topics.ids(connection)
+    for place in written:
+        offset = sink_offset(place, None)
+        if _find(connection, connector, offset) is None:
+            first = SinkOutput(ids.get(place.topic, ""))
+            _write(connection, connector, offset, OutputMark(first.after_reset(), 0, is_reset=True))
 
 
 def change(
@@ -62,7 +77,7 @@ def change(
         if not is_sink_partition(json.loads(each.partition_json)):
             changed.append(each)
             continue
-        known = _known(connection, connector, each)
+        known = _find(connection, connector, each) or OutputMark(SinkOutput(), 0, is_reset=True)
         if each.offset_json is None:
             if not known.is_reset:
                 reset = replace(known, output=known.output.after_reset(), is_reset=True)
@@ -75,7 +90,9 @@ def change(
     return changed
 
 
-def _known(connection: sqlite3.Connection, connector: str, offset: CommittedOffset) -> OutputMark:
+def _find(
+    connection: sqlite3.Connection, connector: str, offset: CommittedOffset
+) -> OutputMark | None:
     """The output of a partition and its last known offset."""
     key = (connector, canonical_json(offset.partition_json))
     where = "WHERE connector = ? AND partition_key = ?"
@@ -83,7 +100,7 @@ def _known(connection: sqlite3.Connection, connector: str, offset: CommittedOffs
     if row is not None:
         return OutputMark(SinkMetadata.parsed(row[1]).output, parse_position(row[0]))
     row = connection.execute(f"SELECT mark FROM offset_marks {where}", key).fetchone()
-    return OutputMark(SinkOutput(), 0, is_reset=True) if row is None else decode_mark(row[0])
+    return None if row is None else decode_mark(row[0])
 
 
 def _write(

@@ -161,7 +161,7 @@ class EmbeddedStore:
             publishing.discard_stale(connection, change.connector)
             if change.offsets is None:
                 if not change.without_positions:
-                    marks.reset_all(connection, change.connector)
+                    marks.reset_all(connection, change.connector, change.written)
                 offsets.remove_all(connection, change.connector)
             else:
                 changed = marks.change(connection, change.connector, change.offsets)

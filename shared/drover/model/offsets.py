@@ -16,6 +16,13 @@ SourceOffset = Mapping[str, object]
 METADATA_MAX_BYTES = 4096
 
 
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """One offset of a connector, as JSON texts; ``offset_json`` None removes the offset."""
@@ -64,6 +71,9 @@ class OffsetsChange:
         without_positions: Do not change the consumer group: the connector is a source.
         offsets_topic: A second topic on Kafka that also stores the source's offsets; empty for
             none.
+        adopts: Commit, for each topic partition of a sink without an offset, the offset behind its
+            output; ``offsets`` is None.
+        written: Partitions of a sink with output, whose next output begins after a reset.
     """
 
     connector: str
@@ -72,6 +82,8 @@ class OffsetsChange:
     consumer_group: str = ""
     without_positions: bool = False
     offsets_topic: str = ""
+    adopts: bool = False
+    written: Sequence[TopicPartition] = ()
 
 
 class CommitOutcome(StrEnum):
@@ -89,13 +101,6 @@ class CommitResult:
     task: TaskId
     outcome: CommitOutcome
     message: str = ""
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
 
 
 #: In a response: the partition has no committed offset.

@@ -9,8 +9,9 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.ids import TaskId
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.secrets import MASK
+from drover.model.sink_outputs import decode_mark
 from tests.support.fake_engine import SINK, SOURCE, FakeEngine
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster, tasks_are_there
@@ -238,3 +239,78 @@ async def test_a_sources_offsets_have_no_lag(
     assert not await committed(owner, FILE, '{"position":1}')
     assert await offsets_of(follower) == {FILE: '{"position":1}'}
     assert await lags_of(follower) == {}
+
+
+async def test_offsets_behind_a_sinks_output_are_adopted(
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    await follower.create_connector("c", {"connector.class": SINK, "topic": "t"})
+    engine = await owner_of(cluster, workers)
+    assert not await committed(engine, PLACE, '{"kafka_offset":9}')
+    second = PLACE.replace("0", "1")
+    leader = workers[0].engine
+    assert leader is not None
+    leader.traced_offsets = [
+        CommittedOffset(each, '{"kafka_offset":5}') for each in (PLACE, second)
+    ]
+    with pytest.raises(FailedPreconditionError) as caught:
+        await follower.adopt_connector_offsets("c")
+    assert caught.value.reason is Reason.CONNECTOR_NOT_STOPPED
+    await follower.stop_connector("c")
+    message = await follower.adopt_connector_offsets("c")
+    assert message == "1 offset adopted from the output: t-1 at 5"
+    assert await offsets_of(follower) == {
+        PLACE: '{"kafka_offset":9}',
+        second: '{"kafka_offset":5}',
+    }
+    assert [CommittedOffset(second, '{"kafka_offset":5}')] in leader.altered_offsets
+
+
+async def test_what_the_output_does_not_show_is_not_adopted(
+    workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    await follower.create_connector("c", {"connector.class": SINK, "topic": "t"})
+    await follower.create_connector("d", CONFIG)
+    for name in ("c", "d"):
+        await follower.stop_connector(name)
+    leader = workers[0].engine
+    assert leader is not None
+    with pytest.raises(FailedPreconditionError) as caught:
+        await follower.adopt_connector_offsets("c")
+    assert caught.value.reason is Reason.OFFSETS_REFUSED
+    assert "there is nothing to adopt" in caught.value.message
+    leader.traced_offsets = [CommittedOffset(PLACE, '{"kafka_offset":5}')]
+    leader.untraced = [TopicPartition("t", 1)]
+    with pytest.raises(FailedPreconditionError) as caught:
+        await follower.adopt_connector_offsets("c")
+    assert caught.value.reason is Reason.OFFSETS_LOST
+    assert "does not show how far it was written from t-1; nothing was changed" in (
+        caught.value.message
+    )
+    assert await offsets_of(follower) == {}
+    with pytest.raises(FailedPreconditionError) as caught:
+        await follower.adopt_connector_offsets("d")
+    assert caught.value.reason is Reason.OFFSETS_REFUSED
+    assert "only a sink's output can be adopted" in caught.value.message
+
+
+async def test_after_a_reset_a_sink_begins_another_output(
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    await follower.create_connector("c", {"connector.class": SINK, "topic": "t", "topics": "t"})
+    engine = await owner_of(cluster, workers)
+    assert not await committed(engine, PLACE, '{"kafka_offset":9}')
+    await follower.stop_connector("c")
+    second = PLACE.replace("0", "1")
+    leader = workers[0].engine
+    assert leader is not None
+    leader.traced_offsets = [CommittedOffset(second, '{"kafka_offset":5}')]
+    await follower.reset_connector_offsets("c")
+    assert await offsets_of(follower) == {}
+    await follower.resume_connector("c")
+    engine = await owner_of(cluster, workers)
+    found = engine.started[TASK].offsets
+    marks = {each.partition_json: decode_mark(each.metadata) for each in found}
+    assert marks.keys() == {PLACE, second}
+    assert {each.is_reset for each in marks.values()} == {True}
+    assert all(each.output.output_id for each in marks.values())

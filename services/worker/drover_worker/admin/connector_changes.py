@@ -10,6 +10,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.calls import new_request_id
 from drover.codec.common import invalid_field
 from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
+from drover.connector.offsets import parse_sink_offsets
 from drover.errors import AbortedError, InvalidArgumentError, Reason
 from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
@@ -48,6 +49,9 @@ RESTART = ForwardedMethod(
     "RestartConnector", pb.RestartConnectorRequest, pb.RestartConnectorResponse
 )
 RESTART_TASK = ForwardedMethod("RestartTask", pb.RestartTaskRequest, pb.RestartTaskResponse)
+
+#: Topic partitions that are listed in one message.
+_NAMED_MAX = 20
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -226,6 +230,11 @@ class ConnectorChanges:
             )
             for each in request.offsets
         ]
+        if request.adopt:
+            if offsets:
+                raise invalid_field("offsets", "must be empty with adopt")
+            ask = requests.AlterOffsets(message.name, None, adopts=True)
+            return await self._forwarder.answer(ALTER_OFFSETS, message, ask, _adopted, call)
         faults = offset_violations(offsets)
         if faults:
             raise InvalidArgumentError.listing(faults)
@@ -407,6 +416,19 @@ def _offsets_changed(
         return response_type(message=text)
 
     return respond
+
+
+def _adopted(answer: requests.Response) -> pb.AlterConnectorOffsetsResponse:
+    """The response with the adopted offsets."""
+    adopted = answer_of(requests.OffsetsChanged, answer).adopted
+    named = [
+        f"{key.topic}-{key.partition} at {each.offset}"
+        for key, each in sorted(parse_sink_offsets(adopted).items())
+    ]
+    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    what = f"{len(named)} offset{'s' if len(named) > 1 else ''}"
+    text = f"{what} adopted from the output: {', '.join(named[:_NAMED_MAX])}{more}"
+    return pb.AlterConnectorOffsetsResponse(message=text)
 
 
 def _planned(status: pb.ConnectorStatus, plan: RestartPlan) -> pb.ConnectorStatus:

@@ -189,10 +189,12 @@ class OffsetsAltered:
     """A connector's offsets were changed.
 
     ``complete`` is true if the plugin also changed offsets in external systems, or keeps none.
+    ``adopted`` are the offsets that were found in a sink's output.
     """
 
     cause_id: str
     complete: bool
+    adopted: Sequence[CommittedOffset] = ()
 
 
 @dataclass(frozen=True, slots=True)

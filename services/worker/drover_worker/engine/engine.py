@@ -15,7 +15,7 @@ from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
-from drover.codec.coordinator import decode_offset
+from drover.codec.coordinator import decode_offset, encode_offset
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import SharedJobs, core_count
@@ -28,6 +28,7 @@ from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.offset_changes import alter_offsets
+from drover_worker.engine.plugins.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
 from drover_worker.engine.plugins.validation import encode_plugins
 from drover_worker.engine.preview import PreviewRefusedError, preview
@@ -193,6 +194,8 @@ class Engine:
             self._preview(call_id, command.preview_connector)
         elif kind == "alter_offsets":
             self._alter_offsets(call_id, command.alter_offsets)
+        elif kind == "trace_offsets":
+            self._trace_offsets(call_id, command.trace_offsets)
         elif kind == "list_end_offsets":
             self._list_end_offsets(call_id, command.list_end_offsets)
         elif kind in ("list_topics", "describe_topic", "read_topic"):
@@ -254,6 +257,33 @@ class Engine:
         self._threads.run(
             f"alter-offsets:{config.get('name', '')[:80]}",
             lambda: alter_offsets(self._plugins, self._resolved(config), changes),
+            limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _trace_offsets(self, call_id: int, command: engine_pb2.TraceOffsets) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, TracedOffsets)
+                traced = engine_pb2.TracedOffsets(
+                    offsets=[encode_offset(each) for each in outcome.value.offsets],
+                    untraced_partitions=[
+                        engine_pb2.TopicPartition(topic=each.topic, partition=each.partition)
+                        for each in outcome.value.untraced
+                    ],
+                )
+                self._send(engine_pb2.EngineReport(call_id=call_id, traced_offsets=traced))
+            else:
+                self._send(answers.failure_of(call_id, "the plugin's traced_offsets", outcome))
+
+        if self._tools is None:
+            self._send(answers.failed(call_id, "Spark is not up yet"))
+            return
+        plane, config = self._tools.plane, dict(command.config)
+        committed = [decode_offset(each) for each in command.offsets]
+        self._threads.run(
+            f"trace-offsets:{config.get('name', '')[:80]}",
+            lambda: trace_offsets(self._plugins, plane, self._resolved(config), committed),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

@@ -14,7 +14,12 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.clock import SystemClock
 from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
-from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
+from drover.codec.coordinator import (
+    COMMIT_OUTCOMES,
+    decode_offset,
+    decode_task_offsets,
+    encode_offset,
+)
 from drover.codec.failures import decode_cause
 from drover.errors import (
     DeadlineExceededError,
@@ -180,8 +185,8 @@ class EngineLink:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "fetch_offsets" if self._fetch is not None:
                 fetch = report.fetch_offsets
-                wanted = Wanted(fetch.connector, fetch.with_positions, fetch.consumer_group)
-                self._fetch(report.call_id, wanted)
+                group = Wanted(fetch.connector, fetch.with_positions, fetch.consumer_group)
+                self._fetch(report.call_id, group)
             case "replacement_requested":
                 _log.warning(
                     "the engine requests its replacement", reason=report.replacement_requested
@@ -373,6 +378,34 @@ class EngineLink:
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
         return report.offsets_altered.complete
+
+    async def trace_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[CommittedOffset]
+    ) -> tuple[list[CommittedOffset], list[TopicPartition]]:
+        """How far a sink's output was written, for topic partitions without a committed offset.
+
+        Args:
+            config: The connector's config.
+            offsets: Its committed offsets and marks.
+
+        Returns:
+            The offsets behind the last records in the output, and the partitions whose lost
+            offsets the output does not show.
+
+        Raises:
+            FailedPreconditionError: OFFSETS_REFUSED, the plugin failed.
+            DeadlineExceededError: The engine did not answer in time.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        wanted = pb.TraceOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
+        report = await self._call(pb.EngineCommand(trace_offsets=wanted), self._limits.validate_ms)
+        if report.WhichOneof("report") == "failure":
+            raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
+        traced = report.traced_offsets
+        return (
+            [decode_offset(each) for each in traced.offsets],
+            [TopicPartition(each.topic, each.partition) for each in traced.untraced_partitions],
+        )
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float

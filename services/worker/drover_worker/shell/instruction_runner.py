@@ -3,8 +3,9 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
@@ -16,13 +17,15 @@ from drover.client.worker import WorkerClient
 from drover.errors import (
     DeadlineExceededError,
     DroverError,
+    FailedPreconditionError,
     InternalError,
     NotFoundError,
     Reason,
     UnavailableError,
 )
 from drover.model.group import LeavingMember, MemberAssignment
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommittedOffset, OffsetsChange, TopicPartition
+from drover.model.sink_offsets import parse_partition
 from drover_worker.core import events, instructions
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE
@@ -30,6 +33,9 @@ from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink, Handler, engine_handlers
 from drover_worker.shell.herder_loop import HerderLoop
 from drover_worker.shell.status_writer import StatusWriter
+
+#: Topic partitions that are listed in one message.
+_NAMED_MAX = 20
 
 #: How long reading the config log to its end may take; after that the worker leaves the group.
 SYNC_TIMEOUT_S = 3.0
@@ -377,6 +383,8 @@ class InstructionRunner:
 
     async def _alter_offsets(self, call: instructions.AlterOffsets) -> events.HerderEvent | None:
         change, group_id = call.change, self._settings.group_id
+        if change.offsets is None and not change.without_positions:
+            change = await self._traced(call)
         changing = change.offsets
         if changing is None:
             present = await self._coordinator.fetch_offsets(
@@ -390,7 +398,49 @@ class InstructionRunner:
         await self._coordinator.change_offsets(
             group_id=group_id, member_id=call.member_id, change=change
         )
-        return events.OffsetsAltered(call.cause_id, complete)
+        adopted = (changing or ()) if change.adopts else ()
+        return events.OffsetsAltered(call.cause_id, complete, adopted)
+
+    async def _traced(self, call: instructions.AlterOffsets) -> OffsetsChange:
+        """A change of all offsets of a sink, with what its output shows.
+
+        Raises:
+            FailedPreconditionError: OFFSETS_LOST or OFFSETS_REFUSED, the output shows nothing to
+                adopt.
+        """
+        change = call.change
+        present = await self._coordinator.fetch_offsets(
+            group_id=self._settings.group_id,
+            connector=change.connector,
+            consumer_group=change.consumer_group,
+            with_marks=True,
+        )
+        traced, untraced = await self._engine.trace_offsets(call.config, present)
+        if not change.adopts:
+            written = [parse_partition(each.partition_json) for each in traced]
+            return replace(change, written=written)
+        if untraced or not traced:
+            raise _nothing_to_adopt(change.connector, untraced)
+        return replace(change, offsets=traced)
+
+
+def _nothing_to_adopt(
+    connector: str, untraced: Sequence[TopicPartition]
+) -> FailedPreconditionError:
+    if not untraced:
+        text = (
+            f"there is nothing to adopt: each topic partition of {connector} has a committed "
+            "offset, or its output shows no records of it"
+        )
+        return FailedPreconditionError(Reason.OFFSETS_REFUSED, text)
+    named = ", ".join(f"{each.topic}-{each.partition}" for each in untraced[:_NAMED_MAX])
+    more = f" and {len(untraced) - _NAMED_MAX} more" if len(untraced) > _NAMED_MAX else ""
+    text = (
+        f"the output of {connector} does not show how far it was written from {named}{more}; "
+        "nothing was changed. Find the next offsets to write, and commit them (drover connector "
+        f"offsets {connector} -f FILE), or start as configured (--reset)"
+    )
+    return FailedPreconditionError(Reason.OFFSETS_LOST, text)
 
 
 def _failure(instruction: HerderInstruction, error: DroverError) -> events.HerderEvent | None:

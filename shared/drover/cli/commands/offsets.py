@@ -42,19 +42,33 @@ def offsets(
             show_default=False,
         ),
     ] = "",
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Commit the offsets behind the records in the output of a sink whose offsets were "
+            "lost. The connector must be STOPPED.",
+        ),
+    ] = False,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Remove all offsets. The connector must be STOPPED.")
+        bool,
+        typer.Option(
+            "--reset",
+            help="Remove all offsets; the output stays. The connector must be STOPPED.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a connector's committed offsets (a sink's with lag), or alter a STOPPED connector's."""
-    if file and reset:
-        raise CliError("give --file or --reset, not both")
+    if bool(file) + adopt + reset > 1:
+        raise CliError("give --file, --adopt or --reset, not both")
     if file:
         changes = parse_offsets(read_text(file), file_label(file))
         message = call_worker(address, lambda c: c.alter_connector_offsets(name, changes))
+    elif adopt:
+        message = call_worker(address, lambda c: c.adopt_connector_offsets(name))
     elif reset:
         if not yes:
             typer.confirm(f"Remove all offsets of {plain(name)}?", abort=True, err=True)

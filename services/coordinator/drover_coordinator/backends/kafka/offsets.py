@@ -325,9 +325,12 @@ class KafkaOffsets:
             removes_all = all(position is None for position in positions.values())
             deletes_group = deletes_group or (removes_all and not kept)
             await self._check_positions(group_id, () if deletes_group else positions)
-            topics = {each.topic for each in positions}
+            topics = {each.topic for each in (*positions, *change.written)}
             topic_ids = {topic: await self._topic_id(topic) for topic in topics}
         if deletes_group:
+            for place in change.written:
+                first = OutputMark(SinkOutput(topic_ids[place.topic]), 0)
+                outputs.setdefault(place, first)
             for place, mark in outputs.items():
                 if not mark.is_reset:
                     reset = replace(mark, output=mark.output.after_reset(), is_reset=True)

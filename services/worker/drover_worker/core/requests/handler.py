@@ -135,7 +135,7 @@ class RequestHandler:
         """Complete a request after its offsets were changed."""
         pending = self._pending.end_call(event.cause_id)
         if pending is not None:
-            self._pending.complete(pending, requests.OffsetsChanged(event.complete))
+            self._pending.complete(pending, requests.OffsetsChanged(event.complete, event.adopted))
 
     def config_written(self, event: ConfigWritten) -> None:
         """Advance a request after its write has become durable."""

@@ -102,12 +102,14 @@ class AlterOffsets:
     """Write offsets of a stopped connector, or remove them all: OffsetsChanged. Leader.
 
     ``offsets`` are valid JSON with unique partitions; None removes all. ``connector_type`` is
-    "source" or "sink", and empty until the engine has returned it.
+    "source" or "sink", and empty until the engine has returned it. ``adopts``: write the offsets
+    behind the output of a sink instead.
     """
 
     name: str
     offsets: Sequence[CommittedOffset] | None
     connector_type: str = ""
+    adopts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,11 @@ class OffsetsChanged:
     """The offsets are durable.
 
     ``complete`` is true if the plugin also changed offsets in external systems, or keeps none.
+    ``adopted`` are the offsets that were found in the output.
     """
 
     complete: bool
+    adopted: Sequence[CommittedOffset] = ()
 
 
 Response = ConfigStored | Accomplished | OffsetsChanged | RestartPlanned | ForwardTo

@@ -54,6 +54,7 @@ class OffsetRequests:
                 consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
                 without_positions=is_source,
                 offsets_topic=setting_text(config, OFFSETS_TOPIC_SETTING) if is_source else "",
+                adopts=request.adopts,
             )
             self._context.emit(
                 AlterOffsetsInstruction(pending.cause_id, self._context.member_id, config, change)
@@ -67,6 +68,10 @@ class OffsetRequests:
         if not event.connector_type:
             why = event.violations[0].description if event.violations else "its class is unknown"
             text = f"the offsets of connector {request.name!r} cannot be changed: {why}"
+            self._pending.fail(pending, FailedPreconditionError(Reason.OFFSETS_REFUSED, text))
+            return
+        if request.adopts and event.connector_type != "sink":
+            text = f"connector {request.name!r} is a source: only a sink's output can be adopted"
             self._pending.fail(pending, FailedPreconditionError(Reason.OFFSETS_REFUSED, text))
             return
         offsets = request.offsets
