@@ -249,15 +249,18 @@ class SinkTask(ABC):
         idempotent by offset, or use the metadata to undo uncommitted writes.
 
         Returns:
-            Text of at most 4,096 bytes, committed as metadata with every offset of the batch; empty
+            Text of at most 4,048 bytes, committed as metadata with every offset of the batch; empty
             for none. ``Written(up_to=…)`` commits fewer records, or records of earlier batches that
             were not committed yet. Uncommitted records are redelivered when the task restarts.
         """
 
     def first_metadata(self) -> str:
         """The metadata of the offset that is committed before the first record of a topic partition
-        is written. With it a committed offset exists whenever there is output, so a missing one
-        always means that the offset was lost.
+        is written, at most 4,048 bytes. With it a committed offset exists whenever there is output,
+        so a missing one always means that the offset was lost.
+
+        ``context.committed`` has such an offset only for sinks that define this method or
+        ``SinkConnector.traced_offsets``; others see offsets of records that they wrote.
         """
         return ""
 

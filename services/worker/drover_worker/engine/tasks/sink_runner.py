@@ -188,8 +188,8 @@ class SinkRunner(TaskRunner):
             topics = {each.topic for each in plan.ranges}
             if self._restarts_for_topics(topics, fresh=True):
                 return 0
-            if self._commit_starts(plan):
-                return None
+        if self._commit_starts(plan):
+            return None
         self._waits_since_s = None
         self._report_lag()
         self._check_claim()  # a fenced task should not write what it cannot commit
@@ -319,7 +319,9 @@ class SinkRunner(TaskRunner):
         task, kind = self._instance, self.spec.connector_class
         assert isinstance(task, SinkTask)
         assert issubclass(kind, SinkConnector)
-        starts = {TopicPartition(*key): self._positions[key] for key in sorted(keys)}
+        letters = {} if self._replaying is None else self._replaying.positions
+        positions = {**letters, **self._positions}
+        starts = {TopicPartition(*key): positions[key] for key in sorted(keys)}
         # a position in the output itself is exact
         unknown = {key: at for key, at in starts.items() if key not in self._own_positions}
         if unknown:
