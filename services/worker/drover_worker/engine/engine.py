@@ -28,13 +28,13 @@ from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.offset_changes import alter_offsets
-from drover_worker.engine.plugins.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
 from drover_worker.engine.plugins.validation import encode_plugins
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.commits import Answer
+from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.tasks.scheduler import Scheduler
 from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.tasks.task_table import TaskRegistry
