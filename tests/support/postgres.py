@@ -107,13 +107,20 @@ def binaries() -> Path | None:
 
 @contextmanager
 def running_postgres(
-    *, wal_level: str = "logical", log_directory: Path | None = None
+    *,
+    wal_level: str = "logical",
+    log_directory: Path | None = None,
+    bin_path: Path | None = None,
 ) -> Iterator[Postgres]:
     """A server for the block; it leaves nothing behind.
 
-    ``log_directory`` is the folder of its WAL, in small segments, if not beside its data.
+    ``log_directory`` is the folder of its WAL, in small segments, if not beside its data;
+    ``bin_path`` the folder of its programs, if not the installed ones.
     """
-    bin_path = binaries()
+    environment = dict(os.environ)
+    if bin_path is not None:
+        environment["LD_LIBRARY_PATH"] = str(bin_path.with_name("lib"))
+    bin_path = bin_path or binaries()
     assert bin_path is not None, "install PostgreSQL (postgres and initdb)"
     user = unprivileged_user()
     directory = Path(tempfile.mkdtemp(prefix="drover-postgres-"))
@@ -134,6 +141,7 @@ def running_postgres(
             stdout=subprocess.DEVNULL,
             user=user,
             cwd=directory,
+            env=environment,
         )
         port = int(free_address().rpartition(":")[2])
         command = [
@@ -144,7 +152,13 @@ def running_postgres(
         ]
         with (directory / "log").open("ab") as log:
             start = partial(
-                subprocess.Popen, command, stdout=log, stderr=log, user=user, cwd=directory
+                subprocess.Popen,
+                command,
+                stdout=log,
+                stderr=log,
+                user=user,
+                cwd=directory,
+                env=environment,
             )
             processes = [start()]
 
