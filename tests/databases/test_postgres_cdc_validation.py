@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover.connector.settings import validate_config
+from drover.connector.settings import parse_config, validate_config
 from drover.connectors.postgres.source import PostgresCdcSource
 from tests.support.postgres import Postgres
 
@@ -182,3 +182,30 @@ def test_one_fault_is_blamed_on_its_setting(
     base: dict[str, str], changes: dict[str, str], blamed: str
 ) -> None:
     assert faults({**base, **changes}).keys() == {blamed}
+
+
+def test_former_names_of_settings_work(base: dict[str, str], postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE keyless (id INTEGER)")
+    former = {name: text for name, text in base.items() if name != "topic.prefix"}
+    former |= {"database.server.name": "db", "table.whitelist": r"public\.orders"}
+    assert faults(former) == {}
+    assert "public.none" in faults({**former, "table.whitelist": "public.none"})["table.whitelist"]
+    both = {**former, "table.include.list": "public.orders"}
+    assert faults(both).keys() == {"table.whitelist"}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "times", "intervals"),
+    [
+        ("PostgresCdcSource", "connect", "text"),
+        ("io.debezium.connector.postgresql.PostgresConnector", "adaptive", "numeric"),
+    ],
+)
+def test_the_class_name_decides_the_defaults(
+    base: dict[str, str], class_name: str, times: str, intervals: str
+) -> None:
+    parsed = parse_config(PostgresCdcSource, {**base, "connector.class": class_name})
+    assert parsed.values["time.precision.mode"] == times
+    assert parsed.values["interval.handling.mode"] == intervals
+    given = {**base, "connector.class": class_name, "time.precision.mode": "connect"}
+    assert parse_config(PostgresCdcSource, given).values["time.precision.mode"] == "connect"

@@ -128,7 +128,7 @@ async def test_a_transaction_that_brokers_never_heard_of_costs_the_claim_and_a_n
         async def costs_the_claim() -> bool:
             with pytest.raises(DroverError) as caught:
                 await log.append([LogRecord(b"refused", b"v")], epoch)
-            return "w still has the claim, and can claim again" in caught.value.message
+            return "w still owns the claim: claim again with the same term" in caught.value.message
 
         await wait_until_async(costs_the_claim)
         assert await log.claim("w", Term(1, 1)) == epoch

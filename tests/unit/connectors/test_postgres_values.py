@@ -17,7 +17,16 @@ from drover.connectors.postgres.pgoutput import (
 from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import key_rules
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
-from drover.connectors.postgres.values import ColumnReader, column_type
+from drover.connectors.postgres.values import (
+    ColumnReader,
+    DatabaseTypes,
+    ValueForms,
+    column_type,
+    hstore_json,
+    interval_iso,
+    interval_us,
+    type_of,
+)
 from drover.record.schema import schema_of
 
 
@@ -177,3 +186,53 @@ def test_messages_are_parsed() -> None:
     )  # fmt: skip
     assert relation.name == "public.a b"
     assert relation.columns == (RelationColumn("id", 23, -1, in_identity=True),)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros", "iso"),
+    [
+        ("00:00:00", 0, "P0Y0M0DT0H0M0S"),
+        ("1 year 2 mons 3 days 04:05:06.7", 37_091_106_700_000, "P1Y2M3DT4H5M6.7S"),
+        ("-1 days +02:03:00", -79_020_000_000, "P0Y0M-1DT2H3M0S"),
+        ("-04:05:06", -14_706_000_000, "P0Y0M0DT-4H-5M-6S"),
+        ("178000000 years", 178_000_000 * 12 * 2_629_800_000_000, None),
+    ],
+)
+def test_intervals_as_in_debezium(text: str, micros: int, iso: str | None) -> None:
+    assert interval_us(text) == micros
+    assert iso is None or interval_iso(text) == iso
+
+
+def test_intervals_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="infinity"):
+        interval_us("infinity")
+
+
+def test_hstore_as_json() -> None:
+    assert hstore_json(r'"a"=>"1", "b \"c\\"=>NULL, ""=>"x=>y, z"') == (
+        '{"a":"1","b \\"c\\\\":null,"":"x=>y, z"}'
+    )
+    assert hstore_json("") == "{}"
+
+
+def test_arrays_have_the_types_of_their_elements() -> None:
+    modifier = (8 << 16 | 2) + 4
+    types = DatabaseTypes({9_000: (1700, modifier)}, {9_001: 9_000, 9_002: 9_003})
+    forms = ValueForms("precise")
+    prices = type_of(1231, modifier, forms, types)
+    assert prices.arrow_type == pa.list_(pa.field("item", pa.decimal128(8, 2)))
+    assert prices.array(pa.array(["{1.5,NULL}"])).to_pylist() == [[Decimal("1.50"), None]]
+    assert type_of(9_001, -1, forms, types).arrow_type == prices.arrow_type
+    assert type_of(9_002, -1, forms, types).arrow_type == pa.list_(pa.field("item", pa.string()))
+    assert type_of(1231, -1, forms, types).arrow_type == pa.list_(pa.field("item", pa.string()))
+
+
+def test_texts_that_equal_the_placeholder_are_noticed() -> None:
+    texts = pa.array(["x", None, "?"])
+    found = reader(25).resembling(texts)
+    assert found is not None
+    assert found.to_pylist() == [False, False, True]
+    assert reader(25).resembling(pa.array(["x"])) is None
+    assert reader(23).resembling(pa.array(["1"])) is None
+    for oid, text in ((17, "\\x3f"), (1009, "{?}"), (1009, '{"?"}'), (1007, "{63}")):
+        assert reader(oid).resembling(pa.array([text])) is not None, text

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from drover.connector.settings import validate_config
+from drover.connectors.datagen.source import DatagenSource
 from drover.record import Schema, Type
 from tests.support.records import (
     optional,
@@ -100,3 +102,42 @@ def test_what_is_no_change_event_stays_as_it_is() -> None:
     assert side_of(run(transform(KIND), with_schema(plain, {"op": "d"}))) == [{"op": "d"}]
     assert side_of(run(transform(KIND), schemaless(["d"], {"op": "d"}))) == [["d"], {"op": "d"}]
     assert side_of(run(transform(KIND), with_schema(Schema(Type.STRING), "d"))) == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "drops", "meant"),
+    [
+        ("drop", "true", "drop"),
+        ("drop", "false", "tombstone"),
+        ("rewrite", None, "rewrite"),
+        ("rewrite", "false", "rewrite-with-tombstone"),
+        ("none", "true", "delete-to-tombstone"),
+        (None, "false", "tombstone"),
+    ],
+)
+def test_settings_of_earlier_releases_mean_the_same(
+    mode: str | None, drops: str | None, meant: str
+) -> None:
+    given = {"delete.handling.mode": mode, "drop.tombstones": drops}
+    settings = {name: text for name, text in given.items() if text is not None}
+    assert rows(**settings) == rows(**{MODE: meant})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"delete.handling.mode": "none", "drop.tombstones": "false"},
+        {"delete.handling.mode": "rewrite", MODE: "drop"},
+        {"add.headers": "op"},
+        {"route.by.field": "city"},
+        {"operation.header": "true"},
+    ],
+)
+def test_settings_that_would_change_records_are_refused(settings: dict[str, str]) -> None:
+    raw = {"transforms": "t", "transforms.t.type": KIND}
+    raw |= {f"transforms.t.{name}": text for name, text in settings.items()}
+    config = {"name": "c", "connector.class": "DatagenSource", "topic": "t", "schema": "id int"}
+    values = validate_config(DatagenSource, {**config, **raw})
+    blamed = [each.key.name for each in values if each.errors]
+    assert len(blamed) == 1
+    assert blamed[0].startswith("transforms.t.")
