@@ -5,6 +5,7 @@ import re
 import pytest
 
 from drover.connector import ConfigType, Connector, SourceConnector
+from drover.connector.settings import OF_ALL_CONNECTORS
 from tests.support.docs_tables import connectors, marks, pages, shown_groups
 from tests.support.repository import REPOSITORY
 
@@ -12,6 +13,13 @@ _SECRET = re.compile(
     r"(password|secret|secret-access-key|token|credential|credentials\.json|authorization"
     r"|jaas\.config|oauthbearer\.config|headers\.additional|\.pem|\.key|account-key|connection-string)$"
 )
+#: Words in names of settings that decide which data is read, or what is written.
+_DECIDES_DATA = re.compile(
+    r"include|exclude|filter|serializer|isolation|servers|reset|format|charset|encoding|time.?zone"
+    r"|precision|case|mask|truncate|regex|mapping|policy|statement"
+)
+#: Settings with such words that decide no data, as their reasons explain.
+REVIEWED = frozenset(("message.prefix.exclude.list", "snapshot.isolation.mode"))
 _ROW = re.compile(
     r"^\| (?P<names>\[`.*?) \| .* \| (?P<embedded>[^|]*) \| (?P<kafka>[^|]*) \|$", re.M
 )
@@ -35,6 +43,18 @@ def test_its_settings_are_told_and_its_secrets_are_not(kind: type[Connector]) ->
         assert key.documentation.endswith("."), key.name
         sounds = _SECRET.search(key.name) is not None
         assert (key.type is ConfigType.PASSWORD) == sounds, key.name
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_each_setting_without_effect_has_the_reason_why_no_data_depends_on_it(
+    kind: type[Connector] | None,
+) -> None:
+    table = OF_ALL_CONNECTORS if kind is None else kind.other_settings
+    for name, reason in table.without_effect.items():
+        assert len(reason) > 10, f"{name}: why does the data not depend on it?"
+        assert name not in table.refused, name
+        if _DECIDES_DATA.search(name):
+            assert name in REVIEWED, f"{name} sounds like a setting that decides the data"
 
 
 @pytest.mark.parametrize("kind", KINDS)

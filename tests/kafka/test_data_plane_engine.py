@@ -394,6 +394,30 @@ async def test_a_bad_record_near_the_limit_stops_no_sink(flow: Flow, kafka: Kafk
     assert flow.failures() == []
 
 
+async def test_a_sink_starts_where_its_config_says(flow: Flow, kafka: Kafka) -> None:
+    create_topic(kafka.bootstrap, flow.topic)
+    produce(kafka.bootstrap, flow.topic, [(b"k", b"old%d" % each) for each in range(10)])
+    latest = {"consumer_override_auto_offset_reset": "latest"}
+    await flow.start("sink", **latest)
+    await wait_until_async(
+        lambda: flow.offset("sink") != {}, timeout_s=CALL_TIMEOUT_S, describe=flow.failures
+    )
+    await flow.stop()
+    # the start was committed, so a restart chooses no later one
+    produce(kafka.bootstrap, flow.topic, [(b"k", b"new0")])
+    await flow.start("sink", **latest)
+    await flow.wait_until_last(b"new0")
+    await flow.stop()
+    assert flow.lines() == [b"new0"]
+    assert flow.failures() == []
+    strict = Flow(flow.engine, kafka.bootstrap, flow.source.parent, f"{flow.topic}-strict-")
+    strict.topic = flow.topic
+    await strict.start("sink", consumer_override_auto_offset_reset="none")
+    await wait_until_async(lambda: strict.failures() != [], timeout_s=CALL_TIMEOUT_S)
+    await strict.stop()
+    assert "-0 has no committed offset" in strict.failures()[0]
+
+
 async def test_a_topic_that_the_cluster_keeps_itself_in_is_refused(flow: Flow) -> None:
     flow.topic = flow.storage.topics.config
     flow.grow(1)

@@ -272,10 +272,16 @@ class ConnectClient:
         return await self._call(self._stub.GetPlugin, request, timeout_s=timeout_s)
 
     async def validate_config(
-        self, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
+        self,
+        config: ConfigMap,
+        *,
+        skip_systems: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.ValidateConfigResponse:
-        """Validate a config and return all violations; nothing is written."""
-        request = pb.ValidateConfigRequest(config=config)
+        """Validate a config and return all violations; nothing is written. With ``skip_systems``
+        the systems that the config names are not called.
+        """
+        request = pb.ValidateConfigRequest(config=config, skip_systems=skip_systems)
         return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
 
     async def preview_connector(

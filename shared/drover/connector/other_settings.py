@@ -19,6 +19,20 @@ def _no_faults(raw: RawConfig) -> Iterable[Violation]:
     return ()
 
 
+class Refused(tuple[str, ...]):
+    """The values of a refused setting that match Drover's behaviour, with the ``remedy`` for other
+    values.
+    """
+
+    remedy: str
+
+    def __new__(cls, *accepted: str, remedy: str) -> "Refused":
+        """Accept these values."""
+        made = super().__new__(cls, accepted)
+        made.remedy = remedy
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSettings:
     """Settings of other connectors, by name; ``*`` in a name matches any characters.
@@ -56,8 +70,9 @@ class OtherSettings:
             if accepted is not None and not _says(text, accepted):
                 instead = next((each for each in accepted if each), None)
                 advice = f", or set it to {instead}" if instead else ""
+                reason = f"; {accepted.remedy}" if isinstance(accepted, Refused) else ""
                 yield Violation(
-                    name, f"is not supported and would change the data: remove it{advice}"
+                    name, f"is not supported and would change the data: remove it{advice}{reason}"
                 )
         yield from self.faults(raw)
 

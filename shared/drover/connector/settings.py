@@ -24,7 +24,7 @@ from drover.connector.exactly_once_settings import (
     TRANSACTION_BOUNDARY_INTERVAL_MS,
     exactly_once_faults,
 )
-from drover.connector.other_settings import OtherSettings, RawConfig, Translation
+from drover.connector.other_settings import OtherSettings, RawConfig, Refused, Translation
 from drover.connector.record_settings import CONVERTER_SETTINGS, record_config_def
 from drover.connector.replay_settings import REPLAY_SETTINGS, replay_faults
 from drover.connector.restart_settings import RESTART_SETTINGS
@@ -50,6 +50,8 @@ POLL_INTERVAL_MS = "poll.interval.ms"
 RATE_MAX_RECORDS = "rate.max.records"
 RATE_MAX_BYTES = "rate.max.bytes"
 PARTITIONER_KEYLESS = "partitioner.keyless"
+AUTO_OFFSET_RESET = "consumer.override.auto.offset.reset"
+EARLIEST, LATEST, NONE = "earliest", "latest", "none"
 
 _MIB = 1024 * 1024
 
@@ -190,6 +192,16 @@ _SINK = ConfigDef(
         validator=All(NonEmpty(), Matches(r"[^\x00-\x1f\x7f]{1,255}", "a group's id")),
     ),
     ConfigKey(
+        AUTO_OFFSET_RESET,
+        ConfigType.STRING,
+        default=EARLIEST,
+        group="Topic",
+        documentation="Where to start to read a topic without committed offsets: at its earliest "
+        "record, or after its latest one; none fails the task. Partitions that appear later are "
+        "read from their earliest record.",
+        validator=OneOf(EARLIEST, LATEST, NONE),
+    ),
+    ConfigKey(
         TOPICS,
         ConfigType.LIST,
         default=None,
@@ -211,15 +223,47 @@ _SINK = ConfigDef(
     ),
 )
 
-_ON_KAFKA = "set it on the worker (DROVER_KAFKA_CONFIG)"
+_ON_KAFKA = "if it is a setting of connections, set it on the worker (DROVER_KAFKA_CONFIG)"
+_SERVERS = "the topics are those of Drover's own cluster: copy with KafkaSource or KafkaSink"
+_AS_BYTES = "converters make the bytes of records (key.converter, value.converter)"
+_INTERCEPTORS = "use a transform"
 _FOR_SOURCES = "it applies to sources only"
+_BYTES_READER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_BYTES_WRITER = "org.apache.kafka.common.serialization.ByteArraySerializer"
 #: Settings that every connector of Kafka Connect has and Drover does not.
-_OTHERS = OtherSettings(
+OF_ALL_CONNECTORS = OtherSettings(
+    refused={
+        **dict.fromkeys(
+            (f"{each}.override.bootstrap.servers" for each in ("admin", "consumer", "producer")),
+            Refused(remedy=_SERVERS),
+        ),
+        **dict.fromkeys(
+            (f"{each}.override.interceptor.classes" for each in ("consumer", "producer")),
+            Refused("", remedy=_INTERCEPTORS),
+        ),
+        "consumer.override.key.deserializer": Refused(_BYTES_READER, remedy=_AS_BYTES),
+        "consumer.override.value.deserializer": Refused(_BYTES_READER, remedy=_AS_BYTES),
+        "producer.override.key.serializer": Refused(_BYTES_WRITER, remedy=_AS_BYTES),
+        "producer.override.value.serializer": Refused(_BYTES_WRITER, remedy=_AS_BYTES),
+        "consumer.override.isolation.level": Refused(
+            "read_committed", remedy="records of open and aborted transactions are never read"
+        ),
+        "consumer.override.exclude.internal.topics": ("true",),
+        "producer.override.transactional.id": Refused(
+            remedy="each task has its own, which fences the task's earlier processes"
+        ),
+        "producer.override.partitioner.class": Refused(
+            "",
+            "org.apache.kafka.clients.producer.internals.DefaultPartitioner",
+            remedy="keys choose partitions as in Kafka; for other records use partitioner.keyless",
+        ),
+        "producer.override.partitioner.ignore.keys": ("false",),
+    },
     without_effect={
         "producer.override.*": _ON_KAFKA,
         "consumer.override.*": _ON_KAFKA,
         "admin.override.*": _ON_KAFKA,
-        "tasks.max.enforce": "",
+        "tasks.max.enforce": "more tasks than tasks.max are always an error",
         EXACTLY_ONCE_SUPPORT: _FOR_SOURCES,
         TRANSACTION_BOUNDARY: _FOR_SOURCES,
         TRANSACTION_BOUNDARY_INTERVAL_MS: _FOR_SOURCES,
@@ -303,7 +347,7 @@ def _faults_together(
         faults.append(Violation(named, str(error)))
     reported = {each.field for each in faults}
     others = (
-        _OTHERS.faults_of(raw, own),
+        OF_ALL_CONNECTORS.faults_of(raw, own),
         connector_class.other_settings.faults_of(raw, own),
         of_urls,
     )
@@ -420,7 +464,7 @@ def _as_named(
 
 def _with_warning(value: ConfigValue, connector_class: type[Connector]) -> ConfigValue:
     """A value with the warning about a setting that the connector does not have."""
-    for others in (connector_class.other_settings, _OTHERS):
+    for others in (connector_class.other_settings, OF_ALL_CONNECTORS):
         warning = others.warning_of(value.key.name)
         if warning is not None:
             return replace(value, warnings=(warning,) if warning else ())

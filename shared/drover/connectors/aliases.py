@@ -26,8 +26,17 @@ _BATCHES = "batch.max.records and batch.max.bytes bound a batch"
 _OFF = ("false",)
 
 
-def _nothing(*names: str, instead: str = "") -> dict[str, str]:
-    return dict.fromkeys(names, instead)
+_SPEED = "it changes the speed, not the data"
+_CONNECTION = "it changes how connections are made, not the data"
+_MONITORING = "it changes metrics, logs and messages, not the data"
+_PLACE = "it changes where state is stored or work is coordinated, not the data"
+_UNUSED = "it belongs to a feature that is off, or that no connector here has"
+_SMALL = "it changes when and how large outputs are, not their records"
+
+
+def _nothing(*names: str, why: str) -> dict[str, str]:
+    """Settings without effect, with the reason why no data depends on them, or a replacement."""
+    return dict.fromkeys(names, why)
 
 
 def _whatever(*names: str) -> dict[str, tuple[str, ...]]:
@@ -53,14 +62,15 @@ JDBC_SOURCE = OtherSettings(
         "numeric.precision.mapping": _OFF,
         "quote.sql.identifiers": ("always",),
         "date.calendar.system": ("PROLEPTIC_GREGORIAN",),
+        "transaction.isolation.mode": ("DEFAULT", "READ_COMMITTED"),
     },
     without_effect={
-        **_nothing("connection.attempts", "connection.backoff.ms", instead=_CALLS),
-        **_nothing("query.retry.attempts", instead=_CALLS),
-        **_nothing("max.buffer.size", "poll.linger.ms", instead=_BATCHES),
-        **_nothing("dialect.name", instead="connection.url names the database"),
-        **_nothing("jdbc.credentials.provider.*", instead="connection.user, connection.password"),
-        **_nothing("transaction.isolation.mode", "table.monitoring.startup.polling.limit.ms"),
+        **_nothing("connection.attempts", "connection.backoff.ms", why=_CALLS),
+        **_nothing("query.retry.attempts", why=_CALLS),
+        **_nothing("max.buffer.size", "poll.linger.ms", why=_BATCHES),
+        **_nothing("dialect.name", why="connection.url names the database"),
+        **_nothing("jdbc.credentials.provider.*", why="connection.user, connection.password"),
+        **_nothing("table.monitoring.startup.polling.limit.ms", why=_SPEED),
     },
 )
 
@@ -110,6 +120,7 @@ JDBC_SINK = OtherSettings(
             "column.naming.strategy",
             "cloud.events.schema.name.pattern",
             "data.type.mapping",
+            "string.output.value.column.name",
         ),
         "date.timezone": ("DB_TIMEZONE", "UTC"),
         "table.types": ("TABLE",),
@@ -129,24 +140,23 @@ JDBC_SINK = OtherSettings(
         "table.naming.strategy": ("io.debezium.connector.jdbc.naming.DefaultTableNamingStrategy",),
     },
     without_effect={
-        **_nothing("batch.size", instead=_BATCHES),
-        **_nothing("max.retries", "retry.backoff.ms", instead=_CALLS),
-        **_nothing("flush.max.retries", "flush.retry.delay.ms", instead=_CALLS),
-        **_nothing("connection.attempts", "connection.backoff.ms", instead=_CALLS),
-        **_nothing("connection.restart.on.errors", instead=_CALLS),
-        **_nothing("dialect.name", instead="connection.url names the database"),
-        **_nothing("use.reduction.buffer", instead="the last record of a key in a batch wins"),
+        **_nothing("batch.size", why=_BATCHES),
+        **_nothing("max.retries", "retry.backoff.ms", why=_CALLS),
+        **_nothing("flush.max.retries", "flush.retry.delay.ms", why=_CALLS),
+        **_nothing("connection.attempts", "connection.backoff.ms", why=_CALLS),
+        **_nothing("connection.restart.on.errors", why=_CALLS),
+        **_nothing("dialect.name", why="connection.url names the database"),
+        **_nothing("use.reduction.buffer", why="the last record of a key in a batch wins"),
         **_nothing(
             "connection.provider",
             "connection.pool.*",
-            "dialect.*.*",
-            "jdbc.credentials.provider.*",
-            "keyed.message.batch.mode",
-            "mssql.use.merge.holdlock",
-            "string.output.value.column.name",
-            "trim.sensitive.log",
             "hibernate.*",
+            "jdbc.credentials.provider.*",
+            why=_CONNECTION,
         ),
+        **_nothing("dialect.*.*", "mssql.use.merge.holdlock", why=_UNUSED),
+        **_nothing("keyed.message.batch.mode", why="the last record of a key in a batch wins"),
+        **_nothing("trim.sensitive.log", why=_MONITORING),
     },
     faults=_debezium_tables,
 )
@@ -181,6 +191,7 @@ POSTGRES_CDC = OtherSettings(
             "column.propagate.source.type",
             "datatype.propagate.source.type",
             "converters",
+            "database.initial.statements",
             "message.prefix.include.list",
             "post.processors",
             "replica.identity.autoset.values",
@@ -188,6 +199,7 @@ POSTGRES_CDC = OtherSettings(
             "snapshot.include.collection.list",
             "snapshot.mode.custom.name",
             "snapshot.mode.configuration.based.*",
+            "slot.stream.params",
             "snapshot.query.mode.custom.name",
             "snapshot.select.statement.overrides*",
             "sourceinfo.struct.maker",
@@ -199,6 +211,7 @@ POSTGRES_CDC = OtherSettings(
         "slot.drop_on_stop": _OFF,
         "event.converting.failure.handling.mode": ("fail",),
         "event.processing.failure.handling.mode": ("fail",),
+        "extended.headers.enabled": _OFF,
         "field.name.adjustment.mode": ("none",),
         "include.schema.comments": _OFF,
         "include.unknown.datatypes": ("true",),
@@ -214,56 +227,68 @@ POSTGRES_CDC = OtherSettings(
         "xmin.fetch.interval.ms": ("0",),
     },
     without_effect={
-        **_nothing("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", instead=_BATCHES),
-        **_nothing("errors.max.retries", "retriable.restart.connector.wait.ms", instead=_CALLS),
+        **_nothing("max.batch.size", "max.queue.size", "max.queue.size.in.bytes", why=_BATCHES),
+        **_nothing("errors.max.retries", "retriable.restart.connector.wait.ms", why=_CALLS),
         **_nothing(
-            "advanced.metrics.enable",
             "connection.validation.timeout.ms",
             "create.slot.command.timeout",
-            "custom.metric.tags",
             "custom.retriable.exception",
-            "database.initial.statements",
             "database.query.timeout.ms",
             "database.sslfactory",
             "database.sslpassword",
             "database.tcpKeepAlive",
-            "executor.shutdown.timeout.ms",
-            "extended.headers.enabled",
-            "flush.lsn.source",
-            "guardrail.*",
-            "incremental.snapshot.*",
-            "internal.*",
-            "legacy.*",
-            "log.position.check.enable",
-            "lsn.flush.*",
-            "message.prefix.exclude.list",
-            "notification.*",
-            "offset.*",
-            "poll.dispatch.interval.ms",
-            "query.fetch.size",
-            "read.only",
-            "schema.refresh.mode",
-            "signal.*",
-            "slot.failover",
             "slot.max.retries",
             "slot.retry.delay.ms",
-            "slot.seek.to.known.offset.on.start",
-            "slot.stream.params",
+            "status.update.interval.ms",
+            why=_CONNECTION,
+        ),
+        **_nothing(
+            "advanced.metrics.enable",
+            "custom.metric.tags",
+            "guardrail.*",
+            "log.position.check.enable",
+            "statistics.metrics.enabled",
+            why=_MONITORING,
+        ),
+        **_nothing(
+            "executor.shutdown.timeout.ms",
+            "poll.dispatch.interval.ms",
+            "query.fetch.size",
             "snapshot.delay.ms",
             "snapshot.fetch.size",
-            "snapshot.isolation.mode",
             "snapshot.lock.timeout.ms",
-            "snapshot.locking.mode*",
             "snapshot.max.threads*",
             "snapshot.tables.order.by.row.count",
-            "statistics.metrics.enabled",
-            "status.update.interval.ms",
             "streaming.delay.ms",
             "topic.cache.size",
-            "topic.heartbeat.*",
+            why=_SPEED,
+        ),
+        **_nothing(
+            "flush.lsn.source",
+            "lsn.flush.*",
+            "offset.*",
+            "slot.failover",
+            "slot.seek.to.known.offset.on.start",
+            why="committed offsets alone decide where the stream resumes",
+        ),
+        **_nothing(
+            "snapshot.isolation.mode",
+            "snapshot.locking.mode*",
+            why="a snapshot is always one repeatable read, and locks no table",
+        ),
+        **_nothing(
+            "incremental.snapshot.*",
+            "message.prefix.exclude.list",
+            "notification.*",
+            "read.only",
+            "signal.*",
             "topic.transaction",
             "transaction.metadata.factory",
+            why=_UNUSED,
         ),
+        **_nothing("schema.refresh.mode", why="each change has the columns of its table"),
+        **_nothing("topic.heartbeat.*", why="use topic.heartbeat.prefix"),
+        **_nothing("internal.*", "legacy.*", why="Debezium documents them for its own tests only"),
     },
 )
 
@@ -294,6 +319,7 @@ ICEBERG_SINK = OtherSettings(
         "iceberg.coordinator*",
         "iceberg.hadoop*",
         "iceberg.kafka.*",
+        why=_PLACE,
     ),
     passed_on=(
         "iceberg.catalog.*",
@@ -329,36 +355,48 @@ S3_SINK = OtherSettings(
         "store.kafka.keys": _OFF,
     },
     without_effect={
-        **_nothing("s3.part.retries", "s3.retry.backoff.ms", "retry.backoff.ms", instead=_CALLS),
+        **_nothing("s3.part.retries", "s3.retry.backoff.ms", "retry.backoff.ms", why=_CALLS),
         **_nothing(
             "s3.credentials.provider.class",
-            instead="aws.* settings or the worker's environment have the credentials",
+            why="aws.* settings or the worker's environment have the credentials",
         ),
         **_nothing(
-            "allow.optional.map.keys",
             "confluent.license",
             "confluent.topic.*",
-            "connect.meta.data",
-            "enable.conditional.writes",
-            "enhanced.avro.schema.support",
             "locale",
+            why="it belongs to Confluent's licence or to time-based partitions in words",
+        ),
+        **_nothing(
             "max.files.scan.limit",
             "max.write.duration.ms",
-            "partitioner.max.open.files",
-            "report.null.values.to.dlq",
-            "rotate.file.on.partition.change",
-            "s3.compression.level",
             "s3.elastic.buffer.*",
             "s3.http.send.expect.continue",
-            "s3.object.behavior.on.tagging.error",
             "s3.part.size",
-            "s3.proxy.*",
             "s3.send.digest",
-            "s3.wan.mode",
             "schemas.cache.config",
             "schemas.cache.size",
             "shutdown.timeout.ms",
+            why=_SPEED,
         ),
+        **_nothing("s3.proxy.*", "s3.wan.mode", why=_CONNECTION),
+        **_nothing(
+            "enable.conditional.writes",
+            "partitioner.max.open.files",
+            "rotate.file.on.partition.change",
+            "s3.compression.level",
+            why=_SMALL,
+        ),
+        **_nothing(
+            "allow.optional.map.keys",
+            "connect.meta.data",
+            "enhanced.avro.schema.support",
+            why="it changes names and notes in the schemas of Avro files, not their records",
+        ),
+        **_nothing(
+            "report.null.values.to.dlq",
+            why="behavior.on.null.values decides what happens to records without a value",
+        ),
+        **_nothing("s3.object.behavior.on.tagging.error", why=_UNUSED),
     },
 )
 
@@ -373,11 +411,12 @@ HTTP_SINK = OtherSettings(
         "oauth2.response.token.property": ("access_token",),
     },
     without_effect={
-        **_nothing("kafka.retry.backoff.ms", instead=_CALLS),
+        **_nothing("kafka.retry.backoff.ms", why=_CALLS),
         **_nothing(
             "http.proxy.*",
             "http.ssl.*",
             "oauth2.token.renew.on.status.codes",
+            why=_CONNECTION,
         ),
     },
 )
@@ -386,36 +425,44 @@ HTTP_SINK = OtherSettings(
 def _without_cluster_check(*prefixes: str) -> dict[str, str]:
     """Kafka 4.4's check for connections to a broker of another cluster, which librdkafka lacks."""
     names = (f"{prefix}.metadata.cluster.check.enable" for prefix in prefixes)
-    return _nothing(*names, instead="librdkafka does not check to which cluster a broker belongs")
+    return _nothing(*names, why="librdkafka does not check to which cluster a broker belongs")
 
 
 #: org.apache.kafka.connect.mirror.MirrorSourceConnector
 KAFKA_SOURCE = OtherSettings(
-    renamed={"topics.blacklist": "topics.exclude"},
+    renamed={
+        "groups.blacklist": "groups.exclude",
+        "source.consumer.auto.offset.reset": "consumer.auto.offset.reset",
+        "topics.blacklist": "topics.exclude",
+    },
     refused=_whatever("topic.filter.class", "config.property.filter.class"),
     without_effect={
-        **_nothing("target.*", instead="records are copied to Drover's own cluster"),
-        **_nothing("replication.factor", instead="topic.creation.default.replication.factor"),
+        **_nothing("target.*", why="records are copied to Drover's own cluster"),
+        **_nothing("replication.factor", why="topic.creation.default.replication.factor"),
+        **_nothing("add.source.alias.to.metrics", why=_MONITORING),
         **_nothing(
-            "add.source.alias.to.metrics",
             "admin.timeout.ms",
-            "checkpoints.*",
-            "clusters",
-            "config.properties.*",
             "consumer.poll.timeout.ms",
-            "emit.*",
-            "enabled",
             "forwarding.admin.class",
-            "heartbeats.*",
-            "offset-syncs.*",
-            "offset.lag.max",
             "producer.*",
             "source.admin.*",
             "source.producer.*",
-            "sync.topic.*",
             "use.incremental.alter.configs",
+            why=_CONNECTION,
         ),
         **_without_cluster_check("source.cluster", "source.consumer", "target.cluster"),
+        **_nothing(
+            "checkpoints.*",
+            "emit.*",
+            "heartbeats.*",
+            "offset-syncs.*",
+            "offset.lag.max",
+            why="no heartbeats, checkpoints and offset-syncs are written; "
+            "sync.group.offsets.enabled needs none",
+        ),
+        **_nothing("clusters", "enabled", why="a connector copies in one direction"),
+        **_nothing("config.properties.*", why="sync.topic.configs.enabled has its own list"),
+        **_nothing("sync.topic.*", why="copy ACLs and later changes of topic settings yourself"),
     },
     passed_on=("source.cluster.*", "source.consumer.*", "target.cluster.*"),
 )

@@ -95,10 +95,30 @@ def test_create_sends_the_definition(cluster: FakeCluster, drover: Run, tmp_path
         0,
         "created flights\n",
     )
-    (request,) = cluster.requests
+    request = cluster.requests[0]
     assert request.name == "flights"
     assert dict(request.config) == {"connector.class": "FileStreamSink", "tasks.max": "1"}
     assert request.initial_state == pb.TARGET_STATE_UNSPECIFIED
+
+
+def test_writes_show_the_warnings_of_a_validation(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    cluster.answers["CreateConnector"] = pb.CreateConnectorResponse(connector=CONNECTOR)
+    cluster.answers["PatchConnectorConfig"] = pb.PatchConnectorConfigResponse(connector=CONNECTOR)
+    cluster.answers["RollbackConnector"] = pb.RollbackConnectorResponse(connector=CONNECTOR)
+    warning = pb.ConfigViolation(field="batch.sise", description="has no effect here")
+    cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse(warnings=[warning])
+    for command in (
+        ("create", "-f", definition_file(tmp_path)),
+        ("patch", "flights", "a=b"),
+        ("rollback", "flights", "1", "--yes"),
+    ):
+        code, out, err = drover("connector", *command)
+        assert code == 0
+        assert err == "warning: batch.sise has no effect here\n"
+        assert "batch.sise" not in out
+        assert cluster.requests[-1].skip_systems
 
 
 def test_create_takes_an_initial_state(cluster: FakeCluster, drover: Run, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ class Sink(SinkConnector):
         return [{}] * max_tasks
 
 
+_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 RAW = {"name": "s", "connector.class": "Sink", "topics": "a", "primary.key.mode": "key"}
 
 
@@ -126,3 +127,42 @@ def test_so_are_settings_of_every_connector_of_kafka_connect(name: str) -> None:
 def test_all_else_is_unknown() -> None:
     (warning,) = warnings(creates="true")["creates"]
     assert warning.endswith("did you mean create?")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("consumer.override.bootstrap.servers", "b:9092", "copy with KafkaSource or KafkaSink"),
+        ("producer.override.bootstrap.servers", "b:9092", "copy with KafkaSource or KafkaSink"),
+        ("admin.override.bootstrap.servers", "b:9092", "copy with KafkaSource or KafkaSink"),
+        ("consumer.override.isolation.level", "read_uncommitted", "set it to read_committed"),
+        ("consumer.override.interceptor.classes", "a.B", "use a transform"),
+        ("producer.override.interceptor.classes", "a.B", "use a transform"),
+        ("consumer.override.value.deserializer", "a.B", "value.converter"),
+        ("producer.override.key.serializer", "a.B", "key.converter"),
+        ("producer.override.partitioner.class", "a.B", "partitioner.keyless"),
+        ("producer.override.transactional.id", "x", "each task has its own"),
+        ("consumer.override.auto.offset.reset", "by_duration:P1D", "must be one of"),
+    ],
+)
+def test_overrides_that_decide_the_data_are_refused_with_a_remedy(
+    setting: str, value: str, said: str
+) -> None:
+    violations = parse_config(Sink, {**RAW, setting: value}).violations
+    assert [each.field for each in violations] == [setting]
+    assert said in violations[0].description
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("consumer.override.max.poll.records", "9"),
+        ("producer.override.compression.type", "zstd"),
+        ("producer.override.acks", "1"),
+        ("consumer.override.isolation.level", "read_committed"),
+        ("consumer.override.value.deserializer", _BYTES),
+        ("consumer.override.auto.offset.reset", " latest\n"),
+    ],
+)
+def test_overrides_that_decide_no_data_are_accepted(setting: str, value: str) -> None:
+    assert parse_config(Sink, {**RAW, setting: value}).violations == ()

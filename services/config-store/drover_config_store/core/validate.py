@@ -3,7 +3,7 @@
 import re
 
 from drover.errors import InvalidArgumentError, Reason, Violation
-from drover.model.names import connector_name_violations
+from drover.model.names import connector_name_violations, existing_name_violations
 from drover_config_store.core.events import (
     ConfigRequest,
     PutConnectorConfig,
@@ -35,14 +35,16 @@ def check_request(request: ConfigRequest) -> None:
         violations.append(Violation("author", f"must have at most {AUTHOR_MAX_CHARS} characters"))
     match request:
         case PutTaskConfigs():
-            violations += connector_name_violations(request.connector, "connector")
+            violations += existing_name_violations(request.connector, "connector")
             violations += _task_violations(request)
         case PutSessionKey():
             violations += _session_key_violations(request)
         case PutLoggerLevel():
             violations += _logger_violations(request)
-        case _:
+        case PutConnectorConfig():
             violations += connector_name_violations(request.name)
+        case _:
+            violations += existing_name_violations(request.name)
     if isinstance(request, PutConnectorConfig):
         if "" in request.config:
             violations.append(Violation("config", "must not have an empty key"))

@@ -6,6 +6,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.config_store import ConfigStoreClient
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
+from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.history import class_names, history_page
 from drover_worker.admin.paging import take_page_by_name
 from drover_worker.admin.reads import Reads
@@ -73,7 +74,7 @@ class ConnectorReads:
         self, request: pb.GetConnectorHistoryRequest, call: AdminCall
     ) -> pb.GetConnectorHistoryResponse:
         """Return a page of a connector's history, newest first."""
-        name = request.name
+        name = checked_name(request.name)
         await self._reads.prepare(call.deadline)
         entries = await self._config_store.connector_history(
             name, timeout_s=call.deadline.remaining_s()

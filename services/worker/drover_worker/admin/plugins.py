@@ -97,7 +97,8 @@ class Plugins:
         config = dict(request.config)
         check_config_size(config)
         may_change = call.may_change(config.get("name", "").strip())
-        answer = await self._engine.validate(config, call.principal.name, use_systems=may_change)
+        use_systems = may_change and not request.skip_systems
+        answer = await self._engine.validate(config, call.principal.name, use_systems=use_systems)
         missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
         not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
         # the cluster's violation includes this worker, so the engine's is left out

@@ -24,6 +24,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.definitions import Definition, initial_state, read_definitions
+from drover.cli.warnings import print_warnings
 from drover.client import ConnectClient
 from drover.errors import DroverError
 from drover.model.config import TargetState
@@ -134,6 +135,10 @@ def apply(
         typer.confirm(text, abort=True, err=True)
     failed = call_worker(address, lambda client: _carry_out(client, steps, states, plan))
     show_steps([step for step in steps if step.name not in failed], output, _DONE)
+    for step in steps:
+        changed = step.action is not Action.UNCHANGED and step.name not in failed
+        if changed and step.definition is not None:
+            print_warnings(step.definition.config, address, name=step.name)
     if failed:
         _complain_about(failed, {})
         complain(f"{len(steps) - len(failed)} of {len(steps)} connectors match their definitions")

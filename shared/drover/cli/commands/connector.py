@@ -50,6 +50,7 @@ from drover.cli.output.connectors import (
 )
 from drover.cli.output.failures import failure_notes, failure_rows
 from drover.cli.output.previews import preview_tables
+from drover.cli.warnings import print_warnings
 from drover.client import ConnectClient
 from drover.clock import SystemClock
 from drover.codec.connect import decode_connector_type
@@ -127,6 +128,7 @@ def create(
         print_document(connector_document(made), output)
     else:
         say(f"created {plain(made.name)}")
+    print_warnings(made.config, address)
 
 
 @commands.command()
@@ -155,6 +157,7 @@ def patch(
         print_document(connector_document(patched), output)
     else:
         say(plain(f"patched {patched.name}: its config is now version {patched.revision}"))
+    print_warnings(patched.config, address)
 
 
 @commands.command()

@@ -21,6 +21,7 @@ from drover.cli.console import (
 )
 from drover.cli.names import NameArgument
 from drover.cli.output.connectors import connector_document, target_state
+from drover.cli.warnings import print_warnings
 
 
 def history(
@@ -64,6 +65,7 @@ def rollback(
                 f"version {version}"
             )
         )
+    print_warnings(answer.connector.config, address)
 
 
 def _confirm(name: str, version: int, changes: Sequence[pb.ConnectorChange]) -> None:

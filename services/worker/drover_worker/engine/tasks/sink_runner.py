@@ -12,9 +12,12 @@ from drover.config.patterns import Pattern
 from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
 from drover.connector.offsets import SinkOffset, parse_sink_offsets, sink_offset
 from drover.connector.settings import (
+    AUTO_OFFSET_RESET,
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
     BATCH_WAIT_MS,
+    LATEST,
+    NONE,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -69,6 +72,10 @@ _NAMED_MAX = 20
 log = structlog.get_logger(__name__)
 
 
+class NoOffsetError(Exception):
+    """A partition has no committed offset, and the config does not choose a start."""
+
+
 class SinkRunner(TaskRunner):
     """Runs a SinkTask."""
 
@@ -92,10 +99,16 @@ class SinkRunner(TaskRunner):
         self._output_ids: dict[TopicPartition, str] = {}
         #: Partitions that had a committed offset and have none now.
         self._marks: dict[TopicPartition, OutputMark] = {}
+        #: Topics that were deleted and created again since a commit.
+        self._recreated: set[str] = set()
         #: The offsets that the coordinator had when the task object started.
         self._fetched: Sequence[CommittedOffset] = ()
         #: Start positions from the task object, which override committed offsets.
         self._own_positions: Mapping[PartitionKey, int] = {}
+        #: Start positions that the config chose and that are not committed yet.
+        self._unsent_starts: set[PartitionKey] = set()
+        #: Whether partitions were found since the task object started.
+        self._has_looked = False
         #: Requests of the task object.
         self._control = SinkControl()
         #: Log starts that were logged after retention had removed unread records.
@@ -127,12 +140,14 @@ class SinkRunner(TaskRunner):
     def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         self._committed, self._committed_offsets = {}, {}
         self._topic_ids, self._output_ids, self._marks = {}, {}, {}
+        self._recreated = set()
         self._fetched = committed
         self._take_over(each.topic for each in fetched_partitions(committed))
         return committed
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._positions, self._partition_counts = {}, {}
+        self._unsent_starts, self._has_looked = set(), False
         self._replaying, self._letters = None, {}
         if self._path.replay is not None:
             self._replaying = Replaying(
@@ -170,6 +185,10 @@ class SinkRunner(TaskRunner):
             return None
         if self._paused:
             return self._recommit_in_s()
+        if self._unsent_starts:  # a restart must not choose a later start
+            starts, self._unsent_starts = self._unsent_starts, set()
+            if self._commit_starts(starts):
+                return None
         self._rewind()
         idle_in_s = self._control.idle_in_s()
         if idle_in_s == 0 and self._retry_plan is None:
@@ -188,7 +207,7 @@ class SinkRunner(TaskRunner):
             topics = {each.topic for each in plan.ranges}
             if self._restarts_for_topics(topics, fresh=True):
                 return 0
-        if self._commit_starts(plan):
+        if self._commit_starts({(each.topic, each.partition) for each in plan.ranges}):
             return None
         self._waits_since_s = None
         self._report_lag()
@@ -285,6 +304,7 @@ class SinkRunner(TaskRunner):
         self._topic_ids.update(topic_ids)
         self._output_ids.update(starts.output_ids)
         self._marks.update(starts.marks)
+        self._recreated.update(starts.recreated)
         hidden = () if self._knows_starts else starts.unwritten
         shown = {key: each for key, each in starts.offsets.items() if key not in hidden}
         self._committed_offsets.update(shown)
@@ -304,7 +324,7 @@ class SinkRunner(TaskRunner):
             self._restart_wanted = True
         return bool(changed)
 
-    def _commit_starts(self, plan: ReadPlan) -> bool:
+    def _commit_starts(self, partitions: Collection[PartitionKey]) -> bool:
         """Commit where the partitions without a committed offset start, before their first write.
 
         So a committed offset exists whenever there is output. Returns whether there is such a
@@ -313,7 +333,7 @@ class SinkRunner(TaskRunner):
         Raises:
             FailedPreconditionError: OFFSETS_LOST, records of such a partition were written.
         """
-        keys = {(each.topic, each.partition) for each in plan.ranges} - self._committed.keys()
+        keys = {*partitions} - self._committed.keys()
         if not keys:
             return False
         task, kind = self._instance, self.spec.connector_class
@@ -481,11 +501,28 @@ class SinkRunner(TaskRunner):
                         key, self._configured_start(key) if start is None else start
                     )
             self._partition_counts[topic] = max(known, count)
+        self._has_looked = True
 
     def _configured_start(self, key: PartitionKey) -> int:
-        """Where a partition without a committed offset is read from."""
-        del key
-        return 0
+        """Where a partition without a committed offset is read from.
+
+        Raises:
+            NoOffsetError: The config forbids to choose.
+        """
+        reset = self._config[AUTO_OFFSET_RESET]
+        if reset == NONE:
+            raise NoOffsetError(
+                f"{key[0]}-{key[1]} has no committed offset, and {AUTO_OFFSET_RESET} is {NONE}: "
+                "commit one (drover connector offsets), or choose earliest or latest"
+            )
+        if reset != LATEST:
+            return 0
+        # partitions that are found later have only records that are newer than the sink
+        is_new = self._has_looked or key[0] in self._recreated
+        if is_new or any(topic == key[0] for topic, _ in self._committed):
+            return 0
+        self._unsent_starts.add(key)
+        return self._tools.plane.end_offsets([key]).get(key, 0)
 
     def _topics(self) -> Mapping[str, int]:
         """The topics to read, each with the task number that gets its partition 0.
