@@ -8,7 +8,15 @@ schema is text and ``is_schemaless``: one JSON text for each value, which ``load
 texts, bytes are base64, and numbers that are not finite are null.
 """
 
-from drover.record.arrow import has_decimal, in_unit, is_binary, is_list, is_text
+from drover.record.arrow import (
+    WHOLE_MAX,
+    has_decimal,
+    has_float,
+    in_unit,
+    is_binary,
+    is_list,
+    is_text,
+)
 from drover.record.batch import (
     ERROR_COLUMN,
     HEADERS,
@@ -48,12 +56,14 @@ __all__ = [
     "TOPIC",
     "TOPIC_COLUMN",
     "VALUE",
+    "WHOLE_MAX",
     "Fraction",
     "RecordError",
     "base64_texts",
     "dumps",
     "fraction_of",
     "has_decimal",
+    "has_float",
     "in_unit",
     "is_binary",
     "is_double",

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
+#: Up to these numbers, a floating-point type holds every whole number.
+WHOLE_MAX = {pa.float16(): 2.0**11, pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 #: A column of any type, in one chunk.
 Array: TypeAlias = pa.Array
 #: A column of text.
@@ -56,6 +58,13 @@ def has_decimal(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return True
     return any(has_decimal(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def has_float(kind: pa.DataType) -> bool:
+    """Whether the type is floating point or contains it."""
+    if pa.types.is_floating(kind):
+        return True
+    return any(has_float(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def floor_divided(values: Array, by: int) -> Array:

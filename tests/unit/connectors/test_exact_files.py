@@ -120,6 +120,16 @@ def test_one_value_that_does_not_fit_rejects_its_row_only(
     assert [json.loads(raw)["id"] for _, raw, _ in found.bad] == [1, 3]
 
 
+def test_null_fits_every_type(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.nulls(2), "b": pa.array([1, None]), "c": pa.array([None, [1]])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = run(tmp_path, schema="a date, b date, c bigint, d map<string, int>")
+    assert found.rows == []
+    pq.write_table(table.slice(1).set_column(2, "c", pa.nulls(1)), tmp_path / "a.parquet")
+    found = run(tmp_path, schema="a date, b date, c bigint, d map<string, int>")
+    assert found.rows == [dict.fromkeys("abcd")]
+
+
 def avro_file(path: Path, fields: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     schema: Any = {
         "type": "record",

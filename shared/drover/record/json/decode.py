@@ -15,11 +15,13 @@ import pyarrow.json as pj
 
 from drover.record import schema as schemas
 from drover.record.arrow import (
+    WHOLE_MAX,
     Array,
     Binaries,
     Mask,
     Texts,
     has_decimal,
+    has_float,
     offsets_of,
     text_bytes,
 )
@@ -234,6 +236,9 @@ def _from_wire(column: Array, schema: Schema, replace_null: bool, parent: Mask |
         case Type.FLOAT32 | Type.FLOAT64:
             if not pc.all(pc.is_finite(column)).as_py() and len(column) > column.null_count:
                 raise NotFastError  # the reader accepts unquoted NaN, which is not JSON
+            is_double = schema.type is Type.FLOAT64
+            if is_double and (pc.max(pc.abs(column)).as_py() or 0.0) >= WHOLE_MAX[column.type]:
+                raise NotFastError  # the reader rounds whole numbers
     if schema.name == schemas.TIME and len(column) > column.null_count:
         bounds = pc.min_max(column)
         check_time(bounds["min"].as_py())
@@ -293,7 +298,8 @@ def _text_of(value: bytes | None) -> str | None:
 
 
 def _loader(schema: Schema) -> Callable[[str], Any]:
-    return parsed_exactly if has_decimal(arrow_type(schema)) else parsed_json
+    kind = arrow_type(schema)  # the other parser rounds whole numbers of more than 64 bits
+    return parsed_exactly if has_decimal(kind) or has_float(kind) else parsed_json
 
 
 def parsed_json(text: str) -> Any:

@@ -184,15 +184,27 @@ def _whole(found: Any, kind: Type) -> int:
     return found
 
 
-def _number(found: Any) -> float:
+def _nearest(found: Any, kind: Type) -> float:
+    """A number that may have been rounded, as Kafka Connect does for 32 bits."""
     if isinstance(found, str) and found in _NOT_FINITE:
         return _NOT_FINITE[found]
     if isinstance(found, bool) or not isinstance(found, int | float | decimal.Decimal):
-        raise _mismatch(found, Type.FLOAT64)
+        raise _mismatch(found, kind)
     try:
         return float(found)
     except OverflowError:
         return math.copysign(math.inf, found)
+
+
+def _double(found: Any) -> float:
+    number = _nearest(found, Type.FLOAT64)
+    if isinstance(found, str):
+        return number
+    if not math.isfinite(number):
+        raise RecordError(f"the number {_short(found)} does not fit into {Type.FLOAT64}")
+    if isinstance(found, int) and int(number) != found:
+        raise RecordError(f"the number {_short(found)} has more digits than a double holds")
+    return number
 
 
 def _boolean(found: Any) -> bool:
@@ -208,8 +220,8 @@ def _string(found: Any) -> str:
 
 
 _READERS: dict[Type, Reader] = {
-    Type.FLOAT32: _number,
-    Type.FLOAT64: _number,
+    Type.FLOAT32: lambda found: _nearest(found, Type.FLOAT32),
+    Type.FLOAT64: _double,
     Type.BOOLEAN: _boolean,
     Type.STRING: _string,
     Type.BYTES: bytes_of,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import Fraction, fraction_of, is_double
+from drover.connector.records import Fraction, fraction_of, has_float, is_double
 from drover.connectors.files.formats.text_types import read_type, to_type
 
 _INT64 = range(-(2**63), 2**63)
@@ -56,35 +56,35 @@ def loses_digits(data: bytes, texts: Any, kinds: Sequence[pa.DataType]) -> bool:
 
     ``data`` has the JSON of all rows, ``texts`` that of each row.
     """
-    has_float = any(_has_float(kind) for kind in kinds)
-    doubtful = {each for each in _LONG_NUMBERS.findall(data) if not _is_kept(each, has_float)}
+    with_float = any(has_float(kind) for kind in kinds)
+    doubtful = {each for each in _LONG_NUMBERS.findall(data) if not _is_kept(each, with_float)}
     # they may be parts of texts
     return bool(doubtful) and any(
-        _loses(text, has_float)
+        _loses(text, with_float)
         for text in texts.filter(pc.match_substring_regex(texts, _LONG_NUMBER)).to_pylist()
         if any(each in doubtful for each in _LONG_NUMBERS.findall(text))
     )
 
 
-def _is_kept(digits: bytes, has_float: bool) -> bool:
+def _is_kept(digits: bytes, with_float: bool) -> bool:
     """Whether Arrow's reader keeps a number without its sign, or what looks like one."""
     text = digits.decode()
     try:
         if text.isdecimal():
             number = int(text)
-            return number in _INT64 and (not has_float or is_double(number))
+            return number in _INT64 and (not with_float or is_double(number))
         return repr(float(text)) == text or is_double(decimal.Decimal(text))
     except (ValueError, ArithmeticError):
         return False
 
 
-def _loses(text: bytes, has_float: bool) -> bool:
+def _loses(text: bytes, with_float: bool) -> bool:
     """Whether a number of a row loses digits."""
     kept = True
 
     def number(found: str) -> None:
         nonlocal kept
-        kept = kept and _is_kept(found.removeprefix("-").encode(), has_float)
+        kept = kept and _is_kept(found.removeprefix("-").encode(), with_float)
 
     json.loads(text, parse_int=number, parse_float=number)
     return not kept
@@ -220,12 +220,6 @@ def _number_type(numbers: list[int | Fraction]) -> pa.DataType:
     if scale + max(each.adjusted() + 1 for each in exact) > _DECIMAL_DIGITS:
         return pa.string()
     return pa.decimal128(_DECIMAL_DIGITS, scale)
-
-
-def _has_float(kind: pa.DataType) -> bool:
-    if pa.types.is_floating(kind):
-        return True
-    return any(_has_float(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _is_number(value: Any) -> bool:

@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import in_unit, is_list, is_text
+from drover.connector.records import WHOLE_MAX, in_unit, is_list, is_text
 from drover.connectors.ddl import TIMESTAMP
 
-#: Up to these numbers, a floating-point type holds every whole number.
-_WHOLE_MAX = {pa.float16(): 2.0**11, pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 #: The digits of the largest integer of 64 bits without a sign.
 _INTEGER_DIGITS = 20
 _INFERRED_TIME = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|\+00:00)?$"
@@ -77,6 +75,8 @@ def to_type(values: Any, kind: pa.DataType) -> Any:
     source = values.type
     if source == kind:
         return values
+    if values.null_count == len(values):
+        return pa.nulls(len(values), kind)
     if pa.types.is_dictionary(source):
         return to_type(values.dictionary_decode(), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(source):
@@ -152,7 +152,7 @@ def check_whole_numbers(found: Any) -> None:
 
 
 def _may_be_rounded(numbers: Any) -> Any:
-    found = pc.greater_equal(pc.abs(numbers.cast(pa.float64())), _WHOLE_MAX[numbers.type])
+    found = pc.greater_equal(pc.abs(numbers.cast(pa.float64())), WHOLE_MAX[numbers.type])
     return found.fill_null(False).to_numpy(zero_copy_only=False)
 
 
