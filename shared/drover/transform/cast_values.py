@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from drover.model.times import DAY_MS
 from drover.record import RecordError, Type, arrow_type, schema_of
 from drover.record.arrow import Array, Texts
+from drover.record.json.numbers import Fraction
 from drover.transform import java_numbers as java
 from drover.transform.key_or_value import kind_of
 
@@ -70,6 +71,8 @@ def cast_value(value: Any, target: Type) -> Any:
         return None
     if isinstance(value, bytes) and target is Type.STRING:
         return base64.b64encode(value).decode()
+    if isinstance(value, Fraction):
+        value = value.text if target is Type.STRING else float(value)
     if not isinstance(value, bool | int | float | str):
         raise RecordError(f"a cast of {kind_of(value)} to {target} is not possible")
     try:

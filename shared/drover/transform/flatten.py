@@ -11,9 +11,12 @@ from drover.config.config_def import ConfigDef
 from drover.record import RecordError
 from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.numbers import Fraction
 from drover.record.schema import default_of, with_default
 from drover.transform.key_or_value import FieldTransform, kind_of, text_key
 from drover.transform.structs import Column, rebuilt_field, struct_of, with_defaults
+
+_KEPT = (bool, int, float, Fraction, str, bytes, list)
 
 
 class Flatten(FieldTransform):
@@ -87,7 +90,7 @@ class Flatten(FieldTransform):
             name = f"{prefix}{key}"
             if isinstance(value, dict):
                 yield from self._entries(value, f"{name}{self._delimiter}")
-            elif value is None or isinstance(value, bool | int | float | str | bytes | list):
+            elif value is None or isinstance(value, _KEPT):
                 yield name, value
             else:
                 raise RecordError(f"flattening does not support {kind_of(value)}: field {name!r}")

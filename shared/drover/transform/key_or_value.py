@@ -10,6 +10,7 @@ from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.record import RecordError
 from drover.record.arrow import Array
 from drover.record.batch import VALUE, with_column
+from drover.record.json.numbers import Fraction
 from drover.record.json.schemaless import dumps, loads
 from drover.record.schema import is_schemaless
 from drover.transform.transform import Transform
@@ -99,8 +100,8 @@ def to_texts(values: Iterable[Any]) -> pa.Array:
 def kind_of(value: object) -> str:
     """The type of a value without schema, for messages."""
     kinds: dict[type, str] = {
-        bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list",
-        dict: "a map", bytes: "bytes", type(None): "null",
+        bool: "a boolean", int: "a number", float: "a number", Fraction: "a number",
+        str: "text", list: "a list", dict: "a map", bytes: "bytes", type(None): "null",
     }  # fmt: skip
     return kinds.get(type(value), f"a {type(value).__name__}")
 

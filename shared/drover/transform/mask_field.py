@@ -14,6 +14,7 @@ from drover.config.validators import NonEmpty
 from drover.record import RecordError
 from drover.record.arrow import Array, is_binary, is_text
 from drover.record.batch import KEY, VALUE, with_column
+from drover.record.json.numbers import Fraction
 from drover.transform.key_or_value import (
     REPLACE_NULL_WITH_DEFAULT,
     FieldTransform,
@@ -127,7 +128,7 @@ class MaskField(FieldTransform):
                 masked: Any = False if text is None else None
             case int():
                 masked = 0 if text is None else _wrapped(_number(text), 64)
-            case float():
+            case float() | Fraction():
                 masked = 0.0 if text is None else float(_number(text))
             case str():
                 masked = "" if text is None else text

@@ -3,7 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from drover.record.arrow import has_decimal, is_binary, is_list, is_text, offsets_of, text_bytes
+from drover.record.arrow import (
+    has_decimal,
+    in_unit,
+    is_binary,
+    is_list,
+    is_text,
+    offsets_of,
+    text_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +53,29 @@ def test_the_bytes_of_texts_are_those_of_a_slice() -> None:
     values = pa.array(["ab", None, "ü", "d"])
     assert text_bytes(values.slice(1, 2)).tobytes() == "ü".encode()
     assert text_bytes(pa.array([], pa.string())).tobytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("unit", "count", "wanted", "milliseconds"),
+    [
+        ("us", -1, "ms", -1),
+        ("us", -1_000, "ms", -1),
+        ("us", 1_999, "ms", 1),
+        ("ns", -1, "ms", -1),
+        ("s", -1, "ms", -1_000),
+        ("ms", 5, "ms", 5),
+        ("us", None, "ms", None),
+    ],
+)
+def test_a_timestamp_is_truncated_to_an_earlier_one(
+    unit: str, count: int | None, wanted: str, milliseconds: int | None
+) -> None:
+    for zone in (None, "UTC", "Europe/Oslo"):
+        found = in_unit(pa.array([count], pa.timestamp(unit, zone)), wanted)
+        assert found.type == pa.timestamp(wanted, zone)
+        assert found.cast(pa.int64()).to_pylist() == [milliseconds]
+
+
+def test_a_timestamp_outside_of_the_units_range_is_an_error() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        in_unit(pa.array([2**62], pa.timestamp("s")), "us")

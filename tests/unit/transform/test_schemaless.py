@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from drover.record import RecordError
+from drover.record.json.form import PLAIN
+from drover.record.json.schemaless import loads, plain_texts
 from tests.support.records import AT, run, schemaless, side_of, transform
 
 FULL = {"a": 1, "in": {"b": 2.5, "none": None, "empty": {}}, "list": [{"x": 1}], "s": "t"}
@@ -57,3 +59,27 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     with pytest.raises(RecordError, match=fault):
         run(transform(kind, **settings), schemaless(value))
+
+
+LONG = '{"it":0.12345678901234567890,"other":18446744073709551615.5,"n":18446744073709551615}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "written"),
+    [
+        ("ReplaceField$Value", {"exclude": "x"}, LONG),
+        ("Flatten$Value", {}, LONG),
+        ("HoistField$Value", {"field": "in"}, f'{{"in":{LONG}}}'),
+        ("ExtractField$Value", {"field": "it"}, "0.12345678901234567890"),
+        (
+            "Cast$Value",
+            {"spec": "other:string"},
+            LONG.replace("18446744073709551615.5", '"18446744073709551615.5"'),
+        ),
+        ("MaskField$Value", {"fields": "other"}, LONG.replace("18446744073709551615.5", "0.0")),
+    ],
+)
+def test_numbers_keep_their_digits(kind: str, settings: dict[str, str], written: str) -> None:
+    batch = schemaless(loads(LONG))
+    (found,) = run(transform(kind, **settings), batch)
+    assert plain_texts(found.column("value"), PLAIN).to_pylist() == [written]
