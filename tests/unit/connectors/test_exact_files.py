@@ -439,6 +439,7 @@ def test_floating_point_of_any_program_stays_floating_point(tmp_path: Path) -> N
         "52.520006600000002",
         "0.30000000000000004",
         "1e300",
+        "2.2250738585e-313",
         "2",
     ]
     (tmp_path / "a.json").write_text("".join(f'{{"v":{each}}}\n' for each in texts))

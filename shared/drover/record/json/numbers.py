@@ -28,9 +28,9 @@ def is_double(number: int | decimal.Decimal) -> bool:
     """Whether floating point (64 bits) keeps a number: it converts back to the same digits."""
     if isinstance(number, int):
         return abs(number) <= 2**53 or (number.bit_length() < 1024 and int(float(number)) == number)
-    digits = len(number.as_tuple().digits)
     found = float(number)
-    return decimal.Decimal(format(found, f".{max(digits, _DOUBLE_DIGITS)}g")) == number
+    digits = max(len(number.as_tuple().digits), _DOUBLE_DIGITS)
+    return number in (decimal.Decimal(repr(found)), decimal.Decimal(format(found, f".{digits}g")))
 
 
 def fraction_of(text: str) -> float | Fraction:
