@@ -19,12 +19,12 @@ from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.kafka import writer
 from drover.connectors.kafka.cluster import ClusterError
 from drover.connectors.kafka.sink import KafkaSink, target_of
-from drover.connectors.kafka.writer import ClusterWriter, Target, set_back
+from drover.connectors.kafka.writer import ClusterWriter, RefusedRecordError, Target, set_back
 from drover.record.batch import HEADERS_TYPE, make_batch
 from tests.spark.pipeline import Pipeline
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.kafka.clients import QUIET, create_topic, wait_until_groups_answer
 from tests.support.kafka.fixtures import USERS
 from tests.support.kafka.tokens import token_issuer
 from tests.support.waiting import wait_until
@@ -125,6 +125,33 @@ def test_records_keep_all_that_they_have(kafka: Kafka, topic_prefix: str) -> Non
     assert first.headers() == [(key, value) for key, value, _ in headers]
     assert first.timestamp()[1] == SOME_TIME_MS
     assert second.key() is None
+
+
+def test_records_that_the_cluster_refuses_are_found_one_by_one(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    wait_until_groups_answer(kafka.bootstrap)
+    topic = f"{topic_prefix}refused"
+    limits = {"cleanup.policy": "compact", "max.message.bytes": "5000"}
+    create_topic(kafka.bootstrap, f"west.{topic}", config=limits)
+    bad = {2: (b"k", b"x" * 10_000), 5: (None, b"5"), 6: (b"k", b"x" * 2_000_000)}
+    rows = [bad.get(n, (b"%d" % n, b"%d" % n)) for n in range(9)]
+    plain = records(topic, 0, 9)
+    batch = plain.set_column(
+        plain.schema.get_field_index("key"), "key", pa.array([row[0] for row in rows], pa.binary())
+    )
+    batch = batch.set_column(
+        batch.schema.get_field_index("value"),
+        "value",
+        pa.array([row[1] for row in rows], pa.binary()),
+    )
+    own = target(kafka, topic, **{"target.producer.compression.type": "none"})
+    with pytest.raises(RefusedRecordError, match=r"refused-0@2: .*too large"):
+        write(own, batch, anew=True)
+    (answer,) = ClusterWriter(own, tolerates=True)([batch])
+    refused = [each for each in answer.to_pylist() if each["reason"] is not None]
+    assert [(each["topic"], each["offset"]) for each in refused] == [(topic, n) for n in bad]
+    assert values(kafka, topic) == [n for n in range(9) if n not in bad]
 
 
 def test_records_that_come_again_are_left_out(kafka: Kafka, topic_prefix: str) -> None:

@@ -35,6 +35,7 @@ from drover.connectors.kafka.cluster import (
 from drover.connectors.kafka.writer import (
     TOPIC_NAME,
     ClusterWriter,
+    RefusedRecordError,
     Target,
     set_back,
     traced_offsets,
@@ -45,6 +46,7 @@ PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
 FORMAT, CREATE, REPLICATION = "topic.format", "topics.create", "topics.replication.factor"
 GROUP = "offsets.group.id"
+TOLERANCE = "errors.tolerance"
 
 
 class KafkaSinkTask(SinkTask):
@@ -54,13 +56,23 @@ class KafkaSinkTask(SinkTask):
 
     def start(self, context: SinkTaskContext) -> None:
         """Read the settings; executors own the producers."""
+        config = context.config
         self._context = context
-        self._writer = ClusterWriter(target_of(context.config, context.task.connector))
+        self._writer = ClusterWriter(
+            target_of(config, context.task.connector), tolerates=config[TOLERANCE] == "all"
+        )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch and its offsets."""
+        """Write the batch and its offsets; reject the records that the cluster refuses."""
         writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
-        batch.run_in_arrow(writer, at_once=True)
+        try:
+            rows = batch.run_in_arrow(writer, at_once=True)
+        except RefusedRecordError as error:
+            batch.reject(*error.place, error.reason)
+            raise
+        for row in rows:
+            if row["reason"] is not None:
+                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
         return ""
 
 

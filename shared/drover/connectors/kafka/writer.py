@@ -39,6 +39,8 @@ TOPIC_NAME = "${topic}"
 _TRANSACTION_RECORDS_MAX = 50_000
 _TRANSACTION_S, _OFFSETS_S, _LATE_S = 60, 10, 2
 _FULL_S = 0.1
+#: How often to wait for the report about a record, after a transaction failed.
+_REPORTS = 10
 _PRODUCER_DEFAULTS = {
     "compression.type": "lz4",
     # otherwise librdkafka drops a restarting broker together with its waiting requests; a producer
@@ -50,7 +52,22 @@ _PRODUCER_DEFAULTS = {
 _LOOKS, _LOOK_S = 100, 0.1
 #: How often per batch a fenced producer is replaced.
 _ATTEMPTS = 3
-_WRITTEN = pa.schema([("rows", pa.int64())])
+_ANSWER = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+#: Errors of the broker, or of the client before it sends, that a record causes.
+_OF_A_RECORD = (
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_RECORD",  # no key, in a compacted topic
+    "INVALID_TIMESTAMP",
+)
 
 Place = tuple[str, int]
 _log = logging.getLogger(__name__)
@@ -103,6 +120,23 @@ class Target:
             refuse(own.topics_fault([self.topic_of(topic)]))
 
 
+class RefusedRecordError(ClusterError):
+    """The target cluster refuses a record; its place is the original one."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(topic, partition, offset, reason)
+        self.place = (topic, partition, offset)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        topic, partition, offset = self.place
+        return f"record {topic}-{partition}@{offset}: {self.reason}"
+
+
+class _BadRecordsError(ClusterError):
+    """The cluster refuses some records of a transaction, which has ended without effect."""
+
+
 @dataclass(frozen=True)
 class ClusterWriter:
     """Writes a batch; picklable, and receives all records in one call.
@@ -117,17 +151,28 @@ class ClusterWriter:
 
     target: Target
     output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
+    tolerates: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield one row with the number of records written, which are durable then."""
+        """Yield the number of records written, which are durable then, and the records that the
+        cluster refuses.
+
+        Raises:
+            RefusedRecordError: The cluster refuses a record, and ``tolerates`` is false.
+        """
         lanes = _lanes_of(self.target)
-        written = 0
+        written, refused = 0, list[RefusedRecordError]()
         for batch in batches:
             for place, own in _by_place(batch):
-                written += self._write(lanes, place, own)
-        yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
+                count, found = self._write(lanes, place, own)
+                written += count
+                refused += found
+        rows = [{"rows": written}, *map(_described, refused)]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
 
-    def _write(self, lanes: "dict[Place, _Lane]", place: Place, batch: pa.RecordBatch) -> int:
+    def _write(
+        self, lanes: "dict[Place, _Lane]", place: Place, batch: pa.RecordBatch
+    ) -> "tuple[int, list[RefusedRecordError]]":
         output_id = self.output_ids.get(TopicPartition(*place), "")
         for attempt in range(_ATTEMPTS):
             lane = lanes.pop(place, None)
@@ -137,7 +182,7 @@ class ClusterWriter:
             try:
                 if lane is None:
                     lane = _Lane(self.target, place, output_id)
-                written = lane.write(batch)
+                written, refused = lane.write(batch, tolerates=self.tolerates)
             except (ClusterError, RetriableError) as error:
                 # the next producer finds out whether the transaction was committed
                 if lane is not None:
@@ -151,7 +196,7 @@ class ClusterWriter:
                 )
             else:
                 lanes[place] = lane
-                return written
+                return written, refused
         raise AssertionError("unreachable")
 
 
@@ -159,23 +204,16 @@ class _Lane:
     """The producer of a partition."""
 
     def __init__(self, target: Target, place: Place, output_id: str) -> None:
-        from confluent_kafka import Producer, TopicPartition
+        from confluent_kafka import TopicPartition
 
-        topic, self._partition = place
+        self._target = target
+        self._origin, self._partition = place
         self.output_id = output_id
-        self._topic = target.topic_of(topic)
+        self._topic = target.topic_of(self._origin)
         self._where = f"{self._topic}-{self._partition} of the target cluster"
-        named = {"transactional.id": target.transactional_id_of(topic, self._partition)}
-        client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
         with translated_errors(self._where):
-            self._producer: Producer = Producer(client)
+            self._open()
             try:
-                # before the transactional id is used: it fences another producer with the same id
-                seen = self._producer.list_topics(timeout=TIMEOUT_S)
-                target.check_group(seen.cluster_id, topic, self._partition)
-                target.check_topic(seen.cluster_id, topic)
-                self._prepare_topic(target, seen)
-                self._bounded(self._producer.init_transactions, _TRANSACTION_S)
                 self._offsets = _consumer_of(target)
                 (found,) = self._offsets.committed(
                     [TopicPartition(self._topic, self._partition)], timeout=TIMEOUT_S
@@ -185,47 +223,119 @@ class _Lane:
                 raise
         self._next = next_offset_of(found, output_id)
 
+    def _open(self) -> None:
+        """Create the producer; its start ends an open transaction of an earlier one."""
+        from confluent_kafka import Producer
+
+        target = self._target
+        named = {"transactional.id": target.transactional_id_of(self._origin, self._partition)}
+        client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
+        self._producer: Producer = Producer(client)
+        try:
+            # before the transactional id is used: it fences another producer with the same id
+            seen = self._producer.list_topics(timeout=TIMEOUT_S)
+            target.check_group(seen.cluster_id, self._origin, self._partition)
+            target.check_topic(seen.cluster_id, self._origin)
+            self._prepare_topic(target, seen)
+            self._bounded(self._producer.init_transactions, _TRANSACTION_S)
+        except BaseException:
+            self.let_go()
+            raise
+
     def let_go(self) -> None:
         """Close the producer on another thread, because closing may block forever."""
         kept = [self._producer]
         del self._producer
         threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
 
-    def write(self, batch: pa.RecordBatch) -> int:
-        """Write the records that are not written yet; returns their number."""
+    def write(
+        self, batch: pa.RecordBatch, *, tolerates: bool
+    ) -> tuple[int, list[RefusedRecordError]]:
+        """Write the records that are not written yet; returns their number, and those that the
+        cluster refuses.
+
+        Raises:
+            RefusedRecordError: The cluster refuses a record, and ``tolerates`` is false; the
+                records before it are written.
+        """
         offsets = batch.column(OFFSET).to_pylist()
         rows = range(sum(each < self._next for each in offsets), len(offsets))
-        if not rows:
-            return 0
         columns = [
             batch.column(name).slice(rows.start).to_pylist() for name in (KEY, VALUE, HEADERS)
         ]
         times = batch.column(TIMESTAMP).slice(rows.start).cast(pa.timestamp("ms", "UTC"))
-        records = list(zip(*columns, times.cast(pa.int64()).to_pylist(), strict=True))
+        records = list(
+            zip(*columns, times.cast(pa.int64()).to_pylist(), offsets[rows.start :], strict=True)
+        )
+        refused: list[RefusedRecordError] = []
         for start in range(0, len(records), _TRANSACTION_RECORDS_MAX):
             part = records[start : start + _TRANSACTION_RECORDS_MAX]
-            self._commit(part, offsets[rows.start + start + len(part) - 1] + 1)
-        return len(records)
+            self._write_part(part, refused, tolerates=tolerates)
+        return len(records) - len(refused), refused
+
+    def _write_part(
+        self,
+        records: list[tuple[Any, ...]],
+        refused: list[RefusedRecordError],
+        *,
+        tolerates: bool,
+    ) -> None:
+        """Write records in one transaction; refused records are found by halving."""
+        try:
+            self._commit(records, records[-1][-1] + 1)
+        except _BadRecordsError as error:
+            if len(records) == 1:
+                place = (self._origin, self._partition, records[0][-1])
+                refused.append(RefusedRecordError(*place, str(error)))
+                if not tolerates:
+                    raise refused[-1] from error
+                return
+            middle = len(records) // 2
+            for half in (records[:middle], records[middle:]):
+                self._write_part(half, refused, tolerates=tolerates)
 
     def _commit(self, records: list[tuple[Any, ...]], next_offset: int) -> None:
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
+
+        faults: list[Any] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            del message
+            if error is not None and error.name() in _OF_A_RECORD:
+                faults.append(error)
 
         with translated_errors(self._where):
             self._producer.begin_transaction()
-            for key, value, headers, timestamp in records:
-                self._produce(
-                    key,
-                    value,
-                    headers=[(each["key"], each["value"]) for each in headers or ()],
-                    timestamp=timestamp or 0,
+            try:
+                for key, value, headers, timestamp, _ in records:
+                    self._produce(
+                        key,
+                        value,
+                        headers=[(each["key"], each["value"]) for each in headers or ()],
+                        timestamp=timestamp or 0,
+                        on_delivery=delivered,
+                    )
+                position = TopicPartition(
+                    self._topic, self._partition, next_offset, metadata=self.output_id
                 )
-            position = TopicPartition(
-                self._topic, self._partition, next_offset, metadata=self.output_id
-            )
-            group = self._offsets.consumer_group_metadata()
-            add = partial(self._producer.send_offsets_to_transaction, [position], group)
-            self._bounded(add, _OFFSETS_S)
-            self._bounded(self._producer.commit_transaction, _TRANSACTION_S)
+                group = self._offsets.consumer_group_metadata()
+                add = partial(self._producer.send_offsets_to_transaction, [position], group)
+                self._bounded(add, _OFFSETS_S)
+                self._bounded(self._producer.commit_transaction, _TRANSACTION_S)
+            except KafkaException as error:
+                found = [each for each in error.args[:1] if each.name() in _OF_A_RECORD]
+                for _ in range(_REPORTS):
+                    if found or faults:
+                        break
+                    self._producer.poll(_FULL_S)  # calls delivered()
+                found += faults
+                if not found:
+                    raise
+                # librdkafka cannot send offsets after it has aborted such a transaction
+                self.let_go()
+                self._open()
+                text = f"{self._where} refuses it: {found[0].str()} ({found[0].name()})"
+                raise _BadRecordsError(text) from error
         self._next = next_offset
 
     def _bounded(self, call: Callable[[float], object], timeout_s: float) -> None:
@@ -340,6 +450,11 @@ def _consumer_of(target: Target) -> "Consumer":
     own = ("linger.ms", "batch.", "compression.", "acks", "queue.buffering.", "transaction.")
     client = {n: v for n, v in _client_of(target).items() if not n.startswith(own)}
     return Consumer({**client, "group.id": target.group, "isolation.level": "read_committed"})
+
+
+def _described(refused: RefusedRecordError) -> dict[str, Any]:
+    topic, partition, offset = refused.place
+    return {"topic": topic, "partition": partition, "offset": offset, "reason": refused.reason}
 
 
 def _is_fenced(error: Exception) -> bool:
