@@ -394,7 +394,7 @@ class _Files:
                 file.close()
 
     def _add(self, file: "_RowFile", rows: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        """Add records to a file; those that its format cannot express are refused."""
+        """Add records to a file; refuse each record that its format cannot express."""
         try:
             file.add(rows, batch.column(OFFSET))
         except (RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -446,7 +446,7 @@ def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, A
 def _documents(
     batch: pa.RecordBatch, levels: Sequence[Level], left_out: frozenset[str]
 ) -> tuple[Any, pa.RecordBatch]:
-    """JSON values without the fields that are left out, and the fields for the levels.
+    """JSON values without the fields of ``left_out``, and the fields for the levels.
 
     Raises:
         ValueError: A value is not an object or lacks a field, or a field has no common type.

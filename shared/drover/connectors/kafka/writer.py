@@ -251,8 +251,8 @@ class _Lane:
     def write(
         self, batch: pa.RecordBatch, *, tolerates: bool
     ) -> tuple[int, list[RefusedRecordError]]:
-        """Write the records that are not written yet; returns their number, and those that the
-        cluster refuses.
+        """Write the records that are not written yet; returns their number, and the records that
+        the cluster refuses.
 
         Raises:
             RefusedRecordError: The cluster refuses a record, and ``tolerates`` is false; the

@@ -197,7 +197,7 @@ def changes_of(
         return None
     refused: list[Refusal] = []
     if tolerates and written:
-        # a killed task may have written these without a report of the others
+        # a killed task may have written its rows without reporting the refused records
         _read([_old(each, written) for each in batches], settings, storable, types, refused)
     next_offsets: dict[int, int] = {}
     for batch in new:
