@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN
+from drover.connectors.jdbc.database import DatabaseError
 from tests.databases.conftest import Database, Sqlite
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
@@ -213,3 +214,52 @@ def test_small_numbers_of_mysql_may_be_booleans(server: MariaDb) -> None:
     found = rows(server, **{"tinyint1.mapping": "boolean"})
     assert [row["odd"] for row in found] == [True, None, False, None]
     assert [row["id"] for row in found if row[ERROR_COLUMN]] == [2]
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("odd", ["-infinity", "0044-03-15 12:00 BC"])
+def test_rows_with_the_earliest_times_of_postgresql(
+    postgres: Postgres, mode: str, odd: str
+) -> None:
+    for kind in ("timestamp", "timestamptz"):
+        postgres.execute(
+            "DROP TABLE IF EXISTS items",
+            f"CREATE TABLE items (id integer PRIMARY KEY, changed {kind} NOT NULL)",
+            f"INSERT INTO items VALUES (1, '{odd}'), (2, '{odd}'), (3, '2026-01-02')",
+        )
+        reader = TableReader(postgres, mode, {"db.timezone": "Asia/Tokyo"})
+        found = [row for _ in range(3) if (plan := reader.plan(1)) for row in rows_of(plan)]
+        assert [row["id"] for row in found] == [1, 2, 3]
+        assert [bool(row.get(ERROR_COLUMN)) for row in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_rows_with_a_zero_date_as_their_time(server: MariaDb, mode: str) -> None:
+    server.execute(
+        "CREATE TABLE items (id INT PRIMARY KEY, changed DATETIME NOT NULL)",
+        "INSERT INTO items VALUES (1, '0000-00-00'), (2, '2026-01-02')",
+    )
+    reader = TableReader(server, mode)
+    found = [row for _ in range(2) if (plan := reader.plan(1)) for row in rows_of(plan)]
+    assert [row["id"] for row in found] == [1, 2]
+    server.execute("DELETE FROM items", "INSERT INTO items VALUES (1, '2021-00-00')")
+    with pytest.raises(DatabaseError, match="'2021-00-00 00:00:00' in changed, which is no time"):
+        TableReader(server, mode).plan()
+
+
+@pytest.mark.parametrize(("value", "shown"), [("1.5", "1.5"), ("'x'", "'x'")])
+def test_a_number_to_count_by_that_is_none(sqlite: Sqlite, value: str, shown: str) -> None:
+    sqlite.execute(
+        "CREATE TABLE items (id INT NOT NULL, odd TEXT)", f"INSERT INTO items VALUES ({value}, 'x')"
+    )
+    with pytest.raises(DatabaseError, match=f"has {shown} in id, which is no whole number"):
+        TableReader(sqlite, "incrementing").plan()
+
+
+def test_a_time_to_sort_by_that_is_none(sqlite: Sqlite) -> None:
+    sqlite.execute(
+        "CREATE TABLE items (id INT NOT NULL, changed TIMESTAMP NOT NULL)",
+        "INSERT INTO items VALUES (1, '2021-13-45')",
+    )
+    with pytest.raises(DatabaseError, match="in changed, which is no time"):
+        TableReader(sqlite, "timestamp").plan()

@@ -175,7 +175,9 @@ def test_the_current_schema_of_a_url(twins: Postgres) -> None:
     assert faults(config) == {}
     assert topics(config) == {(None, "t"): "db-t"}
     twins.execute(
-        'CREATE SCHEMA "Odd \\ one"', f'CREATE TABLE "Odd \\ one".odd {ID}', "DROP SCHEMA sb CASCADE"
+        'CREATE SCHEMA "Odd \\ one"',
+        f'CREATE TABLE "Odd \\ one".odd {ID}',
+        "DROP SCHEMA sb CASCADE",
     )
     url = f"{twins.url}?currentSchema=%22Odd%20%5C%20one%22"
     assert topics(config_of(twins, **{"connection.url": url})) == {(None, "odd"): "db-odd"}

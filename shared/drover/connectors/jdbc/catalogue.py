@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from drover.connector import Violation, compiled_pattern
 from drover.connectors.jdbc.columns import Column, ColumnSettings
@@ -287,6 +288,10 @@ def _column_faults(
     for setting, name in wanted:
         if name not in columns:
             yield Violation(setting, f"table {table!r} has no column {name!r}")
+        elif setting == INCREMENTING_COLUMN and not _counts(columns[name]["type"]):
+            kind = type(columns[name]["type"]).__name__
+            text = f"column {name!r} of table {table!r} is {kind}, it must have whole numbers"
+            yield Violation(setting, text)
     if not config.get(VALIDATE_NON_NULL, True):
         return
     incrementing = str(config.get(INCREMENTING_COLUMN)) if mode in (INCREMENTING, BOTH) else ""
@@ -297,6 +302,15 @@ def _column_faults(
     known = [each for each in times if each in columns]
     if known and all(columns[each].get("nullable", True) for each in known):
         yield _nullable(TIMESTAMP_COLUMN, table, known[0])
+
+
+def _counts(kind: "sa.types.TypeEngine[Any]") -> bool:
+    """Whether a column of a type may have whole numbers only."""
+    while isinstance(kind, postgresql.DOMAIN):
+        kind = kind.data_type
+    if isinstance(kind, sa.Numeric):
+        return not isinstance(kind, sa.Float) and not kind.scale
+    return isinstance(kind, sa.Integer | sa.types.NullType | postgresql.OID)
 
 
 def _nullable(setting: str, table: str, column: str | None) -> Violation:

@@ -119,7 +119,8 @@ class RowsBetween:
         import psycopg
 
         raw: Any = connection.connection.driver_connection
-        compiled = self.statement.compile(dialect=connection.dialect)
+        whole = {"render_postcompile": True}
+        compiled = self.statement.compile(dialect=connection.dialect, compile_kwargs=whole)
         query = psycopg.ClientCursor(raw).mogrify(str(compiled), compiled.params)
         copy = f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()
         rows = self._rows()

@@ -180,7 +180,9 @@ class JdbcSource(SourceConnector):
     ``timestamp.delay.interval.ms`` above the longest transaction.
 
     Each table is a source partition ``{"table": name}``; a query is ``{"query": text}``. Every row
-    is read exactly once.
+    is read exactly once, except in the hour that ``db.timezone`` repeats when it puts its clock
+    back: ``timestamp`` reads its rows twice, ``timestamp+incrementing`` only if the task restarts
+    within the hour, or for more than 10,000 rows of a table.
     """
 
     version = "0.1.0"

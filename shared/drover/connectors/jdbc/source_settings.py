@@ -268,7 +268,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default="UTC",
         importance=Importance.MEDIUM,
         group="Reading",
-        documentation="The time zone of timestamp columns without one.",
+        documentation="The time zone of timestamp columns without one. Of an hour that it repeats, "
+        "mode=timestamp reads the rows twice.",
         validator=Check(_zone_fault),
     ),
 )

@@ -14,7 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from drover.connectors.jdbc.database import DatabaseAddress, now_at
+from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError, now_at
+from drover.connectors.jdbc.local_times import LocalTimes
 from drover.connectors.jdbc.reading import RowsBetween, TableSource
 from drover.connectors.jdbc.settled_numbers import (
     PostgresWriters,
@@ -29,6 +30,12 @@ from drover.connectors.jdbc.whole_table import WholeTable
 _SPLIT_ROWS = 20_000
 #: How long to wait for rows in a gap of the numbers if writers are not visible.
 _UNSEEN_WRITERS_MS = 5_000
+#: Before all times, in any zone.
+_LOWEST = datetime(1, 1, 2, tzinfo=UTC)
+_DATE_CHARS = len("2026-01-02")
+_SQLITE_TIME_CHARS = len("2026-01-02 03:04:05.000000")
+#: The most rows of a repeated hour that are not read again when it is repeated.
+_REMEMBERED_MAX = 10_000
 
 Offset = Mapping[str, Any]
 
@@ -84,6 +91,8 @@ class TablePlanner:
         self._moment = moment if moment is not None else initial
         #: Whether rows at the time ``_moment`` were read up to ``_number``.
         self._stands_within = moment is not None
+        #: Rows of a repeated hour that were read before it is repeated: times and numbers.
+        self._read_before: set[tuple[datetime, int]] = set()
         self._gap_delay_ms = gap_delay_ms
         self._now_s = now_s
         self._numbers: SettledNumbers | None = None
@@ -163,7 +172,15 @@ class TablePlanner:
         first, last, count = connection.execute(
             sa.select(sa.func.min(found), sa.func.max(found), sa.func.count(found.distinct()))
         ).one()
-        return None if last is None else (int(first), int(last), int(count))
+        if last is None:
+            return None
+        for each in (first, last):
+            if isinstance(each, str | bytes) or int(each) != each:
+                raise DatabaseError(
+                    f"table {self.source.id!r} has {each!r} in {number.name}, which is no whole "
+                    "number: correct it, or leave such rows out by a query"
+                )
+        return int(first), int(last), int(count)
 
     def _between(
         self, number: "sa.ColumnElement[Any]", first: int, last: int, count: int, parallel: int
@@ -230,17 +247,19 @@ class TablePlanner:
             order.append(number)
         now = now_at(connection)
         self._follow_clock_back(now)
+        self._follow_zone_back(now - self._delay)
         until = self._as_stored(now - self._delay)
         due = sa.and_(moment < until, self._behind(moment, number))
+        if number is not None and self._read_before:
+            due = sa.and_(due, sa.tuple_(moment, number).not_in(sorted(self._read_before)))
         limited = sa.select(*order).where(due).order_by(*order).limit(rows_max).subquery()
-        found = limited.c[0]
-        first, last, count = connection.execute(
-            sa.select(sa.func.min(found), sa.func.max(found), sa.func.count())
-        ).one()
+        first, last, count = self._span(connection, limited)
         if last is None:
             return None
         upto = moment <= last
-        offset = _offset_of(self._as_utc(last))
+        offset = _offset_of(self._as_utc(last, now - self._delay))
+        if number is not None:
+            self._remember(connection, limited, last, now - self._delay)
         if number is not None:
             backwards = [limited.c[0].desc(), limited.c[1].desc()]
             last_number = connection.execute(
@@ -255,6 +274,35 @@ class TablePlanner:
         parts = [self._rows(rows.where(due, *each)) for each in zip(froms, tos, strict=True)]
         return Plan(tuple(parts), offset)
 
+    def _span(self, connection: "sa.Connection", rows: "sa.Subquery") -> tuple[Any, Any, int]:
+        """The first and last time of these rows, and their count.
+
+        Raises:
+            DatabaseError: One of the times is none.
+        """
+        found, lowest = rows.c[0], self._as_stored(_LOWEST)
+        if self._address.kind == "postgresql":  # infinity and years before Christ are first
+            found = sa.case((found < lowest, lowest), else_=found)
+        query = sa.select(sa.func.min(found), sa.func.max(found), sa.func.count())
+        try:
+            first, last, count = connection.execute(query).one()
+        except ValueError as error:
+            raise self._no_time(str(error)) from None
+        bounds = []
+        for each in (first, last):
+            zero = isinstance(each, str) and each.startswith("0000-")  # of MySQL
+            bounds.append(lowest if zero else each)
+            if each is not None and not zero and not isinstance(each, datetime):
+                raise self._no_time(repr(each))
+        return bounds[0], bounds[1], count
+
+    def _no_time(self, told: str) -> DatabaseError:
+        return DatabaseError(
+            f"table {self.source.id!r} has {told} in {', '.join(self.source.timestamps)}, which is "
+            "no time: rows are read in the order of their times, so correct it, or leave such "
+            "rows out by a query"
+        )
+
     def _follow_clock_back(self, now: datetime) -> None:
         """Handle a database clock that went back: new rows may get times that were already read."""
         if self._moment is None or not self._stands_within or now >= self._moment:
@@ -266,6 +314,31 @@ class TablePlanner:
             self.source.id,
         )
         self._moment, self._number, self._stands_within = now, None, False
+
+    def _follow_zone_back(self, now: datetime) -> None:
+        """Handle a zone whose local times go back, such as at the end of summer time: rows may get
+        local times that were already read.
+        """
+        local = self._local_times
+        if local is None or self._moment is None:
+            return
+        if self._read_before and not local.is_repeated(local.stored(self._moment)):
+            self._read_before.clear()
+        begun = local.repetition(self._moment, now)
+        if begun is not None:
+            self._moment, self._number, self._stands_within = begun, None, False
+
+    def _remember(
+        self, connection: "sa.Connection", rows: "sa.Subquery", last: datetime, now: datetime
+    ) -> None:
+        """Note rows with local times that come again, so that they are not read again then."""
+        local = self._local_times
+        if local is None or not local.comes_again(last, now):
+            return
+        found = connection.execute(sa.select(rows.c[0], rows.c[1])).all()
+        self._read_before |= {(at, int(n)) for at, n in found if local.comes_again(at, now)}
+        if len(self._read_before) > _REMEMBERED_MAX:
+            self._read_before.clear()
 
     def _behind(
         self, moment: "sa.ColumnElement[Any]", number: "sa.ColumnElement[Any] | None"
@@ -288,22 +361,36 @@ class TablePlanner:
 
     def _moment_expression(self) -> "sa.ColumnElement[Any]":
         columns = [self._relation.c[each] for each in self.source.timestamps]
-        return columns[0] if len(columns) == 1 else sa.func.coalesce(*columns)
+        found = columns[0] if len(columns) == 1 else sa.func.coalesce(*columns)
+        if self._address.kind != "sqlite" or not isinstance(columns[0].type, sa.DateTime):
+            return found
+        # SQLite compares times as texts: all of them with six digits of a second
+        text = sa.func.replace(sa.type_coerce(found, sa.String()), "T", " ")
+        padded = sa.case(
+            (sa.func.instr(text, ".") > 0, text + "000000"),
+            (sa.func.length(text) == _DATE_CHARS, text + " 00:00:00.000000"),
+            else_=text + ".000000",
+        )
+        return sa.type_coerce(sa.func.substr(padded, 1, _SQLITE_TIME_CHARS), columns[0].type)
+
+    @property
+    def _local_times(self) -> LocalTimes | None:
+        """The zone of the times, if the column has none."""
+        kind = self._relation.c[self.source.timestamps[0]].type
+        if getattr(kind, "timezone", False):
+            return None
+        return LocalTimes(UTC if isinstance(kind, mysql.TIMESTAMP) else self.source.zone)
 
     def _as_stored(self, moment: datetime) -> datetime:
         """A time in the form of the table's column."""
-        kind = self._relation.c[self.source.timestamps[0]].type
-        if getattr(kind, "timezone", False):
-            return moment
-        zone = UTC if isinstance(kind, mysql.TIMESTAMP) else self.source.zone
-        return moment.astimezone(zone).replace(tzinfo=None)
+        local = self._local_times
+        return moment if local is None else local.stored(moment)
 
-    def _as_utc(self, stored: datetime) -> datetime:
-        if stored.tzinfo is None:
-            kind = self._relation.c[self.source.timestamps[0]].type
-            zone = UTC if isinstance(kind, mysql.TIMESTAMP) else self.source.zone
-            stored = stored.replace(tzinfo=zone)
-        return stored.astimezone(UTC)
+    def _as_utc(self, stored: datetime, now: datetime) -> datetime:
+        local = self._local_times
+        if local is None or stored.tzinfo is not None:
+            return stored.astimezone(UTC)
+        return local.instant(stored, now)
 
 
 def even_ranges(first: int, last: int, count: int) -> list[tuple[int, int]]:

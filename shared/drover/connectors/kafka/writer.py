@@ -243,9 +243,8 @@ class _Lane:
             raise
 
     def let_go(self) -> None:
-        """Close the producer on another thread, because closing may block forever."""
-        kept = [self._producer]
-        del self._producer
+        """Close the producer on another thread, because closing may block forever. Idempotent."""
+        kept = [vars(self).pop("_producer", None)]
         threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
 
     def write(
