@@ -1,6 +1,7 @@
 """Topic records as table rows: keys, deletions, order, types, and redelivery."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,30 @@ def test_what_the_database_refuses_is_told_without_values(
     assert "name" in str(caught.value)
     assert "s3c" not in str(caught.value)
     assert items(database) == []
+
+
+def test_columns_with_the_characters_of_parameters(
+    database: Database, address: DatabaseAddress
+) -> None:
+    database.execute(
+        'CREATE TABLE items (id INTEGER PRIMARY KEY, "a:b%c" VARCHAR(20), "%s" VARCHAR(20))'
+    )
+    kind = pa.struct([("id", pa.int64()), ("a:b%c", pa.string()), ("%s", pa.string())])
+    for start, mode in enumerate(("insert", "upsert", "update")):
+        row = {"id": 1, "a:b%c": mode, "%s": "%s :x"}
+        write(address, records(({"id": 1}, row), start=start, value=kind), insert_mode=mode)
+        assert database.rows("SELECT * FROM items") == [(1, mode, "%s :x")]
+
+
+def test_a_time_is_a_key(database: Database, address: DatabaseAddress) -> None:
+    key = pa.struct([("at", pa.timestamp("us", "UTC"))])
+    value = pa.struct([("n", pa.int64())])
+    first = datetime(1000, 11, 18, 2, 6, 45, 641_123, tzinfo=UTC)
+    rows = (({"at": first}, {"n": 1}), ({"at": first.replace(microsecond=5)}, {"n": 2}))
+    write(address, records(*rows, key=key, value=value))
+    write(address, records(({"at": first}, None), start=2, key=key, value=value))
+    assert database.rows("SELECT n FROM items") == [(2,)]
+    text = json.dumps({"at": "1000-11-18T02:06:45.000005Z"})
+    schemaless = arrow_field("key", None)
+    write(address, records((text, None), start=3, key=schemaless, value=schemaless))
+    assert database.rows("SELECT n FROM items") == []

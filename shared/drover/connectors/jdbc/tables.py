@@ -240,13 +240,20 @@ def write_rows(
             of_key = _found_by(table, keys)
             values = bound(table, [each.key for each in rows], "key_")
             connection.execute(table.delete().where(*of_key), values)
-        elif settings.insert_mode == UPSERT and not is_only_key:
+        elif settings.insert_mode == UPSERT and (
+            not is_only_key or _is_miswritten(connection.dialect.name, shape)
+        ):
             _upsert_by_key(connection, table, shape, keys, rows)
         elif settings.insert_mode != UPDATE:
             statement = _insert(connection.dialect.name, table, settings, shape, keys)
             connection.execute(statement, bound(table, [each.row or {} for each in rows], ""))
         elif len(shape) > len(keys):
             connection.execute(_update(table, shape, keys), _found_rows(table, shape, keys, rows))
+
+
+def _is_miswritten(dialect: str, names: Sequence[str]) -> bool:
+    """Whether MySQL's driver would double a percent sign of a name after ON DUPLICATE KEY."""
+    return dialect in MYSQL and any("%" in name for name in names)
 
 
 def _found_rows(
