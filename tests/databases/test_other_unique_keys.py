@@ -101,7 +101,11 @@ def test_the_key_may_be_another_than_the_primary_key(
         "INSERT INTO items VALUES (1, 'a', '1'), (2, 'b', '2')",
     )
     batch = records(person(2, "b", "22"), person(1, "b", "99"), value=PERSON)
-    settings = {"pk_mode": "record_value", "pk_fields": ("email",), "deletes": False}
+    settings: dict[str, Any] = {
+        "pk_mode": "record_value",
+        "pk_fields": ("email",),
+        "deletes": False,
+    }
     with pytest.raises(RefusedError, match="record items-0@1: "):
         write(address, batch, **settings)
     assert people(database) == [(1, "a", "1"), (2, "b", "2")]
@@ -141,7 +145,11 @@ def test_the_place_of_a_record_is_a_key_beside_another_unique_key(
     )
     email = pa.struct([("email", pa.string())])
     batch = records((None, {"email": "a"}), (None, {"email": "a"}), value=email)
-    settings = {"pk_mode": "kafka", "pk_fields": ("topic", "part", "off"), "deletes": False}
+    settings: dict[str, Any] = {
+        "pk_mode": "kafka",
+        "pk_fields": ("topic", "part", "off"),
+        "deletes": False,
+    }
     with pytest.raises(RefusedError, match="record items-0@1: "):
         write(address, batch, **settings)
     assert database.rows("SELECT off FROM items") == []
@@ -192,7 +200,11 @@ def test_a_key_on_the_first_characters_is_no_key(server: MariaDb) -> None:
     )
     kind = pa.struct([("email", pa.string()), ("phone", pa.string())])
     batch = records((None, {"email": "abcx", "phone": "2"}), value=kind)
-    settings = {"pk_mode": "record_value", "pk_fields": ("email",), "deletes": False}
+    settings: dict[str, Any] = {
+        "pk_mode": "record_value",
+        "pk_fields": ("email",),
+        "deletes": False,
+    }
     with pytest.raises(DatabaseError, match="no primary key or unique constraint on email"):
         write(address, batch, **settings)
     assert server.rows("SELECT email, phone FROM items") == [("abcd", "1")]

@@ -165,7 +165,7 @@ def _below_domains(
         while isinstance(kind, postgresql.DOMAIN | sa.ARRAY):
             kind = kind.data_type if isinstance(kind, postgresql.DOMAIN) else kind.item_type
         if (modifiers := _NUMERIC.fullmatch(text)) is not None:
-            kind = sa.Numeric(*map(int, modifiers.groups()))
+            kind = sa.Numeric(int(modifiers[1]), int(modifiers[2]))
         elif text.endswith("with time zone"):
             kind = (sa.DateTime if text.startswith("timestamp") else sa.Time)(timezone=True)
         yield name, sa.ARRAY(kind) if is_array else kind

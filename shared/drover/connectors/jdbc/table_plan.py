@@ -280,7 +280,8 @@ class TablePlanner:
         Raises:
             DatabaseError: One of the times is none.
         """
-        found, lowest = rows.c[0], self._as_stored(_LOWEST)
+        found: sa.ColumnElement[Any] = rows.c[0]
+        lowest = self._as_stored(_LOWEST)
         if self._address.kind == "postgresql":  # infinity and years before Christ are first
             found = sa.case((found < lowest, lowest), else_=found)
         query = sa.select(sa.func.min(found), sa.func.max(found), sa.func.count())

@@ -345,7 +345,7 @@ def _update(table: "sa.Table", names: Sequence[str], keys: Sequence[str]) -> Any
     values = {name: parameter(table, name, name) for name in names if name not in keys}
     statement = table.update().where(*of_key)
     # a row of key columns alone stays as it is
-    return statement.values(values or {table.c[name]: table.c[name] for name in keys})
+    return statement.values(values or {name: table.c[name] for name in keys})
 
 
 def _insert(
