@@ -310,7 +310,7 @@ class FilesSource(SourceConnector):
                 documentation="The columns and their types, such as: id bigint, price "
                 "decimal(10,2). Columns missing in a file are null, other columns are dropped. "
                 "Without a schema, types of csv are inferred from all lines of each file, and "
-                "those of JSON from its values.",
+                "types of JSON from its values.",
                 validator=Check(ddl_fault),
             ),
             ConfigKey(

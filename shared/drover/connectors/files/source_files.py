@@ -211,7 +211,7 @@ class TextFile(SourceFile):
     ) -> pa.Schema | None:
         """The types of the columns from ``begin`` on; None if there are no rows yet.
 
-        Those of csv are inferred from all rows, since a later code such as 007 would lose digits in
+        The types of csv are inferred from all rows, since a later code such as 007 would lose digits in
         a number. JSON has types, so its first rows suffice.
         """
         if options.format != CSV:

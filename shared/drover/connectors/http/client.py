@@ -21,7 +21,7 @@ from drover.policy.foreign_errors import connection_text, response_text, shown_u
 
 _REDIRECTS_MAX = 5
 _RETRIED = frozenset({408, 425, 429})
-#: Statuses that tell of the server's load or of its upgrade, and not of the request.
+#: Statuses about the server's load or upgrade, not about the request.
 _BUSY = frozenset({408, 425, 429, 502, 503, 504})
 _WAIT_MAX_S = 300.0
 _GZIP = 16 + zlib.MAX_WBITS

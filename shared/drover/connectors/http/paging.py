@@ -40,7 +40,7 @@ class Paging:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """The locations of what a response tells about further pages."""
+        """The locations in a response of the values that describe further pages."""
         return tuple(each for each in (self.pointer, self.more_pointer) if each)
 
 
@@ -182,7 +182,7 @@ def pointer_fault(pointer: str) -> str | None:
 def items_of(document: Any, pointer: str, beside: Sequence[str] = ()) -> list[Any]:
     """The items of a response: a list, or a single object.
 
-    A response without them has no items if it tells of the paging, that is, has a value or null at
+    A response without them has no items if it describes the paging, that is, has a value or null at
     one of the pointers ``beside``, or if it is empty.
 
     Raises:
@@ -194,8 +194,8 @@ def items_of(document: Any, pointer: str, beside: Sequence[str] = ()) -> list[An
     if isinstance(found, Mapping):
         return [found]
     if found is None and isinstance(document, Mapping) and pointer:
-        tells = not document or any(_is_present(document, each) for each in beside)
-        if _is_present(document, pointer) or (tells and _may_be_missing(document, pointer)):
+        is_paging = not document or any(_is_present(document, each) for each in beside)
+        if _is_present(document, pointer) or (is_paging and _may_be_missing(document, pointer)):
             return []
     raise PagingError(
         f"the response has no list at {pointer or 'its root'} (check http.response.items)"
