@@ -143,7 +143,8 @@ def test_pages_by_number() -> None:
 
 def test_an_api_with_smaller_pages_than_asked_for_is_read_to_its_end() -> None:
     paging = Paging(OFFSET, parameter="skip", size_parameter="take", size=100)
-    place, counts, starts = Place(), [40, 40, 40, 7], [0]
+    place, counts = Place(), [40, 40, 40, 7]
+    starts: list[Any] = [0]
     for count in counts:
         following = next_place(paging, place, [], [1] * count, link=None, url="http://a/b").place
         if following is None:
@@ -231,11 +232,13 @@ def test_a_place_survives_a_restart() -> None:
 
 def test_a_response_without_items_that_tells_of_its_pages_is_empty() -> None:
     beside = ("/meta/next", "/more")
-    for document in ({"meta": {"next": None}}, {"more": False}, {"meta": None}, {}):
+    documents: list[Any] = [{"meta": {"next": None}}, {"more": False}, {"meta": None}, {}]
+    for document in documents:
         assert items_of(document, "/items", beside) == []
         assert items_of(document, "/data/items", beside) == []
     assert items_of({"data": None}, "/data/items") == []
-    for document in ({"error": "try again"}, {"items": 7, "more": False}, {"meta": {}}, [], None):
+    wrong: list[Any] = [{"error": "try again"}, {"items": 7, "more": False}, {"meta": {}}, [], None]
+    for document in wrong:
         with pytest.raises(PagingError, match="has no list at"):
             items_of(document, "/items", beside)
     with pytest.raises(PagingError, match="has no list at"):

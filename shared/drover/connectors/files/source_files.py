@@ -211,8 +211,8 @@ class TextFile(SourceFile):
     ) -> pa.Schema | None:
         """The types of the columns from ``begin`` on; None if there are no rows yet.
 
-        The types of csv are inferred from all rows, since a later code such as 007 would lose digits in
-        a number. JSON has types, so its first rows suffice.
+        The types of csv are inferred from all rows, since a later code such as 007 would lose
+        digits in a number. JSON has types, so its first rows suffice.
         """
         if options.format != CSV:
             sample = _sample(file, begin, complete=complete)

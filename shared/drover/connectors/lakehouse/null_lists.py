@@ -22,7 +22,7 @@ class _NullsKept(pyiceberg_arrow.ArrowProjectionVisitor):
 
 def keep_null_lists() -> None:
     """Make PyIceberg keep null lists and maps in this process."""
-    pyiceberg_arrow.ArrowProjectionVisitor = _NullsKept
+    setattr(pyiceberg_arrow, "ArrowProjectionVisitor", _NullsKept)  # noqa: B010 - for mypy
 
 
 def _with_nulls_of(source: Any, found: Any) -> Any:
