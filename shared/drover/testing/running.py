@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,6 @@ from drover.connector import SourceBatch
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome
 from drover_worker.engine.plugins.threads import PluginThreads
@@ -142,10 +141,10 @@ class _Sink(SinkRunner):
     starts_partitions = False
     hooks = Hooks()
 
-    def _commit_starts(self, plan: ReadPlan) -> bool:
+    def _commit_starts(self, partitions: Collection[PartitionKey]) -> bool:
         self.starts_partitions = True
         try:
-            return super()._commit_starts(plan)
+            return super()._commit_starts(partitions)
         finally:
             self.starts_partitions = False
 

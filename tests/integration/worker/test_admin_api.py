@@ -248,17 +248,17 @@ async def test_only_the_name_of_a_new_connector_is_trimmed(
 ) -> None:
     await worker.stub.CreateConnector(create("a"), timeout=20)
     await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
-    stub, named = worker.stub, {"name": " a"}
+    stub, name = worker.stub, " a"
     calls: list[Awaitable[object]] = [
-        stub.StopConnector(pb.StopConnectorRequest(**named), timeout=20),
-        stub.PauseConnector(pb.PauseConnectorRequest(**named), timeout=20),
-        stub.RestartConnector(pb.RestartConnectorRequest(**named), timeout=20),
-        stub.RestartTask(pb.RestartTaskRequest(**named), timeout=20),
-        stub.DeleteConnector(pb.DeleteConnectorRequest(**named), timeout=20),
-        stub.GetConnector(pb.GetConnectorRequest(**named), timeout=20),
-        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(**named), timeout=20),
-        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(**named), timeout=20),
-        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(**named), timeout=20),
+        stub.StopConnector(pb.StopConnectorRequest(name=name), timeout=20),
+        stub.PauseConnector(pb.PauseConnectorRequest(name=name), timeout=20),
+        stub.RestartConnector(pb.RestartConnectorRequest(name=name), timeout=20),
+        stub.RestartTask(pb.RestartTaskRequest(name=name), timeout=20),
+        stub.DeleteConnector(pb.DeleteConnectorRequest(name=name), timeout=20),
+        stub.GetConnector(pb.GetConnectorRequest(name=name), timeout=20),
+        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(name=name), timeout=20),
+        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(name=name), timeout=20),
+        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(name=name), timeout=20),
     ]
     for call in calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

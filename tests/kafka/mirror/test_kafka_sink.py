@@ -185,7 +185,7 @@ def test_a_transaction_that_was_left_open_does_not_count(kafka: Kafka, topic_pre
         patch.object(lane, "_producer", _Killed(lane._producer)),
         pytest.raises(KeyboardInterrupt),
     ):
-        lane.write(records(topic, 0, 10))
+        lane.write(records(topic, 0, 10), tolerates=False)
     lane._producer.flush(30)
     assert write(own, records(topic, 0, 12), anew=True) == 12
     assert values(kafka, topic) == list(range(12))

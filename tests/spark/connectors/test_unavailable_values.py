@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drover.connector import Connector
+from drover.connector import SinkConnector
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.lakehouse.delta_sink import DeltaSink
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink
@@ -156,7 +156,7 @@ def small(postgres: Postgres) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", [IcebergSink, DeltaSink])
 def test_tables_of_a_lake_keep_the_column(
-    pipeline: Pipeline, shop: Postgres, tmp_path: Path, kind: type[Connector]
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path, kind: type[SinkConnector]
 ) -> None:
     source = pipeline.start_source(PostgresCdcSource, small(shop))
     run_until(source, 2)

@@ -269,9 +269,12 @@ def test_cycles_are_found_with_other_separators_and_policies() -> None:
     assert copied(topics, replication_policy_separator="_") == ["b_a.orders", "b_orders_a"]
     topics = ["a--orders", "a-orders"]
     assert copied(topics, replication_policy_separator="--") == ["b--a-orders"]
-    identity = {"replication_policy_class": "IdentityReplicationPolicy"}
     topics = ["a.orders", "orders", "heartbeats", "a.heartbeats"]
-    assert copied(topics, **identity) == ["a.orders", "orders", "b.heartbeats"]
+    assert copied(topics, replication_policy_class="IdentityReplicationPolicy") == [
+        "a.orders",
+        "orders",
+        "b.heartbeats",
+    ]
 
 
 def test_two_aliases_of_one_cluster_copy_each_topic_once() -> None:

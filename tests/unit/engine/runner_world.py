@@ -4,7 +4,7 @@ Fake frames run the executors' functions in this process.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,8 +26,8 @@ from drover.connector import (
 )
 from drover.connector.settings import task_config
 from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.values import ReadPlan
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover_worker.engine.plugins.threads import PluginThreads
@@ -211,10 +211,10 @@ class StartedSink(SinkRunner):
 
     world: "World"
 
-    def _commit_starts(self, plan: ReadPlan) -> bool:
+    def _commit_starts(self, partitions: Collection[PartitionKey]) -> bool:
         self.world.commits_at_once = True
         try:
-            if super()._commit_starts(plan):
+            if super()._commit_starts(partitions):
                 self._commits.settle()
             return False
         finally:

@@ -351,7 +351,7 @@ class RejectRows:
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         found = batch.column("value").to_pylist()
-        rows = {row: ValueError(n) for row, n in enumerate(found) if n in self.numbers}
+        rows = {row: RecordError(str(n)) for row, n in enumerate(found) if n in self.numbers}
         if rows:
             raise RowsError(rows)
         yield batch

@@ -54,4 +54,5 @@ def test_numbers_of_any_exponent(text: str, kind: Type, value: object) -> None:
 @pytest.mark.parametrize("padding", ["", " "])
 def test_a_text_like_a_number_with_a_huge_exponent_stays_text(text: str, padding: str) -> None:
     found = parse_literal(padding + text)
+    assert found.schema is not None
     assert (found.schema.type, found.value) == (Type.STRING, padding + text)

@@ -5,7 +5,7 @@ import pytest
 
 from drover.errors import Reason, UnavailableError
 from drover.model.offsets import CommittedOffset
-from drover_worker.shell.offset_fetcher import OffsetFetcher
+from drover_worker.shell.offset_fetcher import OffsetFetcher, Wanted
 from tests.support.waiting import wait_until_async
 
 OFFSETS = [CommittedOffset("{}", '{"at":1}')]
@@ -21,9 +21,10 @@ class Coordinator:
         self.gate.set()
 
     async def fetch_offsets(
-        self, *, group_id: str, connector: str, without_positions: bool
+        self, *, group_id: str, connector: str, without_positions: bool, consumer_group: str
     ) -> Sequence[CommittedOffset]:
         assert without_positions
+        assert not consumer_group
         self.calls.append(connector)
         await self.gate.wait()
         if self.errors:
@@ -60,11 +61,11 @@ async def test_who_asks_during_a_fetch_gets_what_the_next_one_finds(
     coordinator: Coordinator, engine: Engine, fetcher: OffsetFetcher
 ) -> None:
     coordinator.gate.clear()
-    fetcher.fetch(1, "c")
+    fetcher.fetch(1, Wanted("c"))
     await wait_until_async(lambda: coordinator.calls)
-    fetcher.fetch(2, "c")
-    fetcher.fetch(3, "c")
-    fetcher.fetch(4, "d")
+    fetcher.fetch(2, Wanted("c"))
+    fetcher.fetch(3, Wanted("c"))
+    fetcher.fetch(4, Wanted("d"))
     coordinator.gate.set()
     await wait_until_async(lambda: engine.answers.keys() == {1, 2, 3, 4})
     assert sorted(coordinator.calls) == ["c", "c", "d"]
@@ -75,7 +76,7 @@ async def test_a_coordinator_that_is_away_is_asked_again(
     coordinator: Coordinator, engine: Engine, fetcher: OffsetFetcher
 ) -> None:
     coordinator.errors.append(UnavailableError(Reason.STORAGE_UNAVAILABLE, "away"))
-    fetcher.fetch(1, "c")
+    fetcher.fetch(1, Wanted("c"))
     await wait_until_async(lambda: 1 in engine.answers)
     assert len(coordinator.calls) == 2
 
@@ -84,11 +85,11 @@ async def test_an_engine_that_ended_gets_no_answers(
     coordinator: Coordinator, engine: Engine, fetcher: OffsetFetcher
 ) -> None:
     coordinator.gate.clear()
-    fetcher.fetch(1, "c")
+    fetcher.fetch(1, Wanted("c"))
     await wait_until_async(lambda: coordinator.calls)
-    fetcher.fetch(2, "c")
+    fetcher.fetch(2, Wanted("c"))
     fetcher.forget()
     coordinator.gate.set()
-    fetcher.fetch(3, "d")
+    fetcher.fetch(3, Wanted("d"))
     await wait_until_async(lambda: 3 in engine.answers)
     assert 2 not in engine.answers

@@ -553,7 +553,7 @@ def topic_settings(config: Mapping[str, Any], topics: Sequence[str]) -> dict[str
     """
     from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-    client = {**client_settings(config, PREFIX, CONSUMER_PREFIX), "log_level": 0}
+    client: dict[str, Any] = {**client_settings(config, PREFIX, CONSUMER_PREFIX), "log_level": 0}
     found: dict[str, dict[str, str]] = {}
     resources = [ConfigResource(ResourceType.TOPIC, each) for each in topics]
     admin = AdminClient(client)  # a local name, because requests end with their client
