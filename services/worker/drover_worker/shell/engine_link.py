@@ -37,7 +37,6 @@ from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
 from drover_worker.shell.known_plugins import KnownPlugins
-from drover_worker.shell.offset_fetcher import Wanted
 from drover_worker.shell.process_loggers import LoggerState
 
 #: Added to the plugins' limits, so that the engine can report a timeout first.
@@ -97,7 +96,7 @@ class EngineLink:
         self._post = post
         self._commit: Callable[[int, TaskOffsets], None] | None = None
         self._forget_commits: Callable[[], None] | None = None
-        self._fetch: Callable[[int, Wanted], None] | None = None
+        self._fetch: Callable[[int, str, str | None], None] | None = None
         self._forget_fetches: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
@@ -124,7 +123,7 @@ class EngineLink:
         self._commit, self._forget_commits = commit, forget
 
     def attach_fetches(
-        self, fetch: Callable[[int, Wanted], None], forget: Callable[[], None]
+        self, fetch: Callable[[int, str, str | None], None], forget: Callable[[], None]
     ) -> None:
         """Pass requests for a connector's offsets to ``fetch``; ``forget`` as for commits."""
         self._fetch, self._forget_fetches = fetch, forget
@@ -185,8 +184,8 @@ class EngineLink:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "fetch_offsets" if self._fetch is not None:
                 fetch = report.fetch_offsets
-                group = Wanted(fetch.connector, fetch.with_positions, fetch.consumer_group)
-                self._fetch(report.call_id, group)
+                group = fetch.consumer_group if fetch.with_positions else None
+                self._fetch(report.call_id, fetch.connector, group)
             case "replacement_requested":
                 _log.warning(
                     "the engine requests its replacement", reason=report.replacement_requested

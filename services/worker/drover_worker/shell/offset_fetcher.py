@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -22,13 +21,8 @@ _log = structlog.get_logger("drover.worker")
 Answer = Callable[[int, Sequence[CommittedOffset]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The offsets of a connector; those of a sink are positions of its consumer group."""
-
-    connector: str
-    with_positions: bool = False
-    consumer_group: str = ""
+#: A connector, and a sink's consumer group: empty for the default group, None for a source.
+_Wanted = tuple[str, str | None]
 
 
 class FetchOffsets(Protocol):
@@ -48,16 +42,20 @@ class OffsetFetcher:
         self._group_id = group_id
         self._answer = answer
         #: Calls that wait for the next fetch.
-        self._waiting: dict[Wanted, list[int]] = {}
-        self._fetching: dict[Wanted, asyncio.Task[None]] = {}
+        self._waiting: dict[_Wanted, list[int]] = {}
+        self._fetching: dict[_Wanted, asyncio.Task[None]] = {}
 
-    def fetch(self, call_id: int, wanted: Wanted) -> None:
-        """Fetch the connector's committed offsets and answer ``call_id`` with them."""
+    def fetch(self, call_id: int, connector: str, consumer_group: str | None = None) -> None:
+        """Fetch the connector's committed offsets and answer ``call_id`` with them.
+
+        ``consumer_group`` is for sinks: the group with the positions, empty for the default group.
+        """
+        wanted = (connector, consumer_group)
         waiting = self._waiting.setdefault(wanted, [])
         waiting.append(call_id)
         del waiting[:-_WAITING_MAX]
         if wanted not in self._fetching:
-            name = f"offsets of {wanted.connector}"
+            name = f"offsets of {connector}"
             self._fetching[wanted] = asyncio.create_task(self._run(wanted), name=name)
 
     def forget(self) -> None:
@@ -72,7 +70,8 @@ class OffsetFetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, wanted: Wanted) -> None:
+    async def _run(self, wanted: _Wanted) -> None:
+        connector, consumer_group = wanted
         backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         try:
             while self._waiting.get(wanted):
@@ -80,14 +79,14 @@ class OffsetFetcher:
                 try:
                     offsets = await self._coordinator.fetch_offsets(
                         group_id=self._group_id,
-                        connector=wanted.connector,
-                        without_positions=not wanted.with_positions,
-                        consumer_group=wanted.consumer_group,
+                        connector=connector,
+                        without_positions=consumer_group is None,
+                        consumer_group=consumer_group or "",
                     )
                 except DroverError as error:
                     _log.warning(
                         "the offsets could not be fetched; the fetch is retried",
-                        connector=wanted.connector,
+                        connector=connector,
                         why=error.message,
                     )
                     self._waiting.setdefault(wanted, [])[:0] = waiting
