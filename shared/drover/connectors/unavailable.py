@@ -101,9 +101,8 @@ def unavailable_names(batch: pa.RecordBatch, placeholder: str) -> list[Names] | 
     }
     if not equal and not any(told.values()):
         return None
-    numbers = sorted({*told, *(row for found in equal.values() for row in found)})
     names = [frozenset[str]()] * batch.num_rows
-    for row in numbers:
+    for row in sorted({*told, *(row for found in equal.values() for row in found)}):
         if values[row].is_valid:
             equal_names = {name for name, found in equal.items() if row in found}
             names[row] = _names(told.get(row), fields, equal_names)
