@@ -351,7 +351,11 @@ async def test_a_line_over_the_limit_becomes_a_shortened_letter(
     topic, tolerant = dead_letters(
         kafka, flow, errors_deadletterqueue_context_headers_enable=context
     )
-    flow.source.write_bytes(b"small1\n" + b"x" * 1_200_000 + b"\nsmall2\n")
+    size = 1_200_000
+    if context == "false":  # the limit of the line's own topic
+        create_topic(kafka.bootstrap, flow.topic, config={"max.message.bytes": "200000"})
+        size = 300_000
+    flow.source.write_bytes(b"small1\n" + b"x" * size + b"\nsmall2\n")
     await flow.start("source", value_converter="StringConverter", **tolerant)
     await wait_until_async(
         lambda: flow.records() == [b"small1", b"small2"],
@@ -364,7 +368,7 @@ async def test_a_line_over_the_limit_becomes_a_shortened_letter(
     assert value is not None
     assert 98_000 < len(value) < 100_000
     assert set(value) == {ord("x")}
-    assert headers["__connect.errors.value.original.bytes"] == b"1200000"
+    assert headers["__connect.errors.value.original.bytes"] == b"%d" % size
     assert ("__connect.errors.exception.message" in headers) is (context == "true")
     assert flow.failures() == []
 
@@ -410,12 +414,6 @@ async def test_a_sink_starts_where_its_config_says(flow: Flow, kafka: Kafka) -> 
     await flow.stop()
     assert flow.lines() == [b"new0"]
     assert flow.failures() == []
-    strict = Flow(flow.engine, kafka.bootstrap, flow.source.parent, f"{flow.topic}-strict-")
-    strict.topic = flow.topic
-    await strict.start("sink", consumer_override_auto_offset_reset="none")
-    await wait_until_async(lambda: strict.failures() != [], timeout_s=CALL_TIMEOUT_S)
-    await strict.stop()
-    assert "-0 has no committed offset" in strict.failures()[0]
 
 
 async def test_a_topic_that_the_cluster_keeps_itself_in_is_refused(flow: Flow) -> None:

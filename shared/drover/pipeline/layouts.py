@@ -1,7 +1,7 @@
 """Converts between batches and records: the first and last steps of pipelines."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -181,6 +181,8 @@ class SizeLimit:
     """
 
     max_bytes: int
+    #: Lower limits of some topics.
+    by_topic: Mapping[str, int] = field(default_factory=dict)
     name: str = "produce"
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -191,14 +193,23 @@ class SizeLimit:
         """
         sizes = pc.add(*(pc.binary_length(batch.column(n)).fill_null(0) for n in (KEY, VALUE)))
         sizes = pc.add(sizes.cast(pa.int64()), _header_bytes(batch.column(HEADERS)))
-        largest = pc.max(sizes).as_py() or 0
-        if largest > self.max_bytes:
+        if not self.by_topic:
+            self._check(sizes, self.max_bytes)
+            return (batch,)
+        topics = batch.column(TOPIC)
+        for topic in topics.unique().to_pylist():
+            of_topic = sizes.filter(pc.equal(topics, topic).fill_null(False))
+            self._check(of_topic, self.by_topic.get(topic, self.max_bytes))
+        return (batch,)
+
+    def _check(self, sizes: pa.Array, limit_bytes: int) -> None:
+        largest_bytes = pc.max(sizes).as_py() or 0
+        if largest_bytes > limit_bytes:
             fault = RecordError(
-                f"key, value and headers have {largest} bytes, but the limit is {self.max_bytes} "
-                "(message.max.bytes)"
+                f"key, value and headers have {largest_bytes} bytes, but the limit is "
+                f"{limit_bytes} (message.max.bytes of the client, max.message.bytes of the topic)"
             )
             raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
-        return (batch,)
 
 
 def _header_bytes(headers: pa.Array) -> pa.Array | pa.Scalar:

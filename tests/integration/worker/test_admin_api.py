@@ -248,17 +248,17 @@ async def test_only_the_name_of_a_new_connector_is_trimmed(
 ) -> None:
     await worker.stub.CreateConnector(create("a"), timeout=20)
     await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
-    stub, name = worker.stub, " a"
+    stub = worker.stub
     calls: list[Awaitable[object]] = [
-        stub.StopConnector(pb.StopConnectorRequest(name=name), timeout=20),
-        stub.PauseConnector(pb.PauseConnectorRequest(name=name), timeout=20),
-        stub.RestartConnector(pb.RestartConnectorRequest(name=name), timeout=20),
-        stub.RestartTask(pb.RestartTaskRequest(name=name), timeout=20),
-        stub.DeleteConnector(pb.DeleteConnectorRequest(name=name), timeout=20),
-        stub.GetConnector(pb.GetConnectorRequest(name=name), timeout=20),
-        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(name=name), timeout=20),
-        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(name=name), timeout=20),
-        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(name=name), timeout=20),
+        stub.StopConnector(pb.StopConnectorRequest(name=" a"), timeout=20),
+        stub.PauseConnector(pb.PauseConnectorRequest(name=" a"), timeout=20),
+        stub.RestartConnector(pb.RestartConnectorRequest(name=" a"), timeout=20),
+        stub.RestartTask(pb.RestartTaskRequest(name=" a"), timeout=20),
+        stub.DeleteConnector(pb.DeleteConnectorRequest(name=" a"), timeout=20),
+        stub.GetConnector(pb.GetConnectorRequest(name=" a"), timeout=20),
+        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(name=" a"), timeout=20),
+        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(name=" a"), timeout=20),
+        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(name=" a"), timeout=20),
     ]
     for call in calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

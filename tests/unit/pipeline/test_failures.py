@@ -517,3 +517,16 @@ def test_what_is_no_records_fault_is_not_tolerated() -> None:
     with pytest.raises(RetriableError, match="the server is away"):
         list(pipeline.run(iter([pa.RecordBatch.from_pydict({"a": [1, 2]})]), report))
     assert report.failed_count == 0
+
+
+def test_a_topic_may_have_a_lower_limit_than_others() -> None:
+    value = pa.array([b"v" * 50, b"v" * 150, b"v" * 150, b"v" * 1_500], pa.binary())
+    batch = make_batch(
+        4,
+        topic=pa.array(["low", "low", "high", "high"]),
+        value=(pa.field("value", pa.binary()), value),
+    )
+    made, report = run([batch], tolerant(), (SizeLimit(1_000, {"low": 100}),))
+    kept = [(row["topic"], len(row["value"])) for each in made for row in each.to_pylist()]
+    assert kept == [("low", 50), ("high", 150)]
+    assert ["the limit is 100 " in each.message for each in report.failures] == [True, False]

@@ -1,6 +1,6 @@
 """Builds the pipelines for a task's records, from its config."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +76,9 @@ _REMEDY = (
 )
 
 
+#: Topics whose size limits are asked for; the records of more topics have the client's limit.
+_LIMITED_TOPICS_MAX = 100
+
 Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
 
@@ -138,7 +141,7 @@ class RecordPath:
             prepare=prepare if topic is None else WithTopic(prepare, topic),
             before=(),
             shown=(*self._schemas.steps(topic), *self._transforms),
-            after=self._to_topic(structured=structured),
+            after=self._to_topic(structured=structured, topics=self._targets(batch)),
             default_topic=topic,
         )
 
@@ -306,10 +309,20 @@ class RecordPath:
             log_failures(report, self._task)
         return report
 
-    def _to_topic(self, *, structured: bool) -> tuple[Step, ...]:
+    def _to_topic(self, *, structured: bool, topics: Collection[str] = ()) -> tuple[Step, ...]:
         encode = EncodeRecords(*self._converters(structured=structured))
         limit = self._record_bytes_max
-        return (encode,) if limit is None else (encode, SizeLimit(limit))
+        if limit is None:
+            return (encode,)
+        by_topic = {each: self._record_bytes_max_of(each) or limit for each in topics}
+        return encode, SizeLimit(limit, by_topic)
+
+    def _targets(self, batch: SourceBatch | None) -> list[str]:
+        """The topics of a batch that are known before it is read, if their limits matter."""
+        if batch is None or not self.errors.tolerate:
+            return []
+        found = {*batch.originals, *filter(None, (batch.topic, self._config.get(TOPIC)))}
+        return sorted(found) if len(found) <= _LIMITED_TOPICS_MAX else []
 
     def _is_identity(self, *, structured: bool) -> bool:
         return not self._transforms and not structured and passes_bytes(self._config)
