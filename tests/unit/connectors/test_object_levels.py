@@ -16,7 +16,8 @@ from drover.connectors.files.levels import (
     TopicLevel,
     strftime_of,
 )
-from drover.connectors.files.row_files import PartitionBy, RowFileWriter
+from drover.connectors.files.partition_levels import PartitionBy
+from drover.connectors.files.row_files import RowFileWriter
 from drover.connectors.files.s3_sink import S3Sink, S3SinkTask
 from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 

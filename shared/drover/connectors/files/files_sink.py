@@ -26,6 +26,7 @@ from drover.connector import (
     TopicPartition,
     Violation,
 )
+from drover.connectors.files.partition_levels import PartitionBy
 from drover.connectors.files.row_files import (
     BZ2,
     CSV,
@@ -34,7 +35,6 @@ from drover.connectors.files.row_files import (
     PARQUET,
     ZSTD,
     FileLayout,
-    PartitionBy,
     RowFileWriter,
     Staging,
     UnfitRecordError,

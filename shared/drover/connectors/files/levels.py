@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
-from drover.connectors.files.row_files import NULL_DIRECTORY, Level, column_of, shown
+from drover.connectors.files.partition_levels import NULL_DIRECTORY, Level, column_of, shown
 from drover.connectors.files.times import (
     check_years,
     floored,

@@ -3,12 +3,10 @@
 Files are written under hidden names; the task renames them.
 """
 
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +18,6 @@ from drover.connector import current_spark_partition
 from drover.connector.records import (
     OFFSET,
     PARTITION,
-    TIMESTAMP,
     TOPIC,
     VALUE,
     RecordError,
@@ -28,13 +25,12 @@ from drover.connector.records import (
     dumps,
     is_binary,
     is_schemaless,
-    is_text,
     iso_texts,
     json_texts,
     loads,
     original_topics,
 )
-from drover.connectors.files.times import check_years, parsed_times
+from drover.connectors.files.partition_levels import Level, shown
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
@@ -55,117 +51,14 @@ _SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-#: The length of the time prefix in a partition name, by unit.
-_TIME_CHARS = {"year": 4, "month": 7, "day": 10, "hour": 13}
-NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-_DIRECTORY_MAX_BYTES = 200
 #: S3 allows 1,024 bytes for a whole key, with the file's name and the sink's path.
 _DIRECTORIES_MAX_BYTES = 600
-_SHOWN_CHARS = 80
 #: More open files than this indicate a wrong setting, and exceed a process's limit.
 FILES_MAX = 500
 _ROW_GROUP_ROWS = 131_072
 #: Marks the schema of a column that contains JSON.
 _JSON_TEXTS = {b"drover.texts": b"json"}
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionBy:
-    """A Hive directory level: the values of a field, or the ``unit`` of a time.
-
-    Without a field the time is the record's timestamp.
-    """
-
-    field: str | None
-    unit: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "PartitionBy":
-        """Parse ``city``, ``month(at)`` or ``day``.
-
-        Raises:
-            ValueError: The text has another form.
-        """
-        match = re.fullmatch(r"(\w+)\((.+)\)", text)
-        if match is not None:
-            if match[1] not in _TIME_CHARS:
-                raise ValueError(f"must use one of {', '.join(_TIME_CHARS)}, not {match[1]!r}")
-            return cls(match[2].strip(), match[1])
-        if "(" in text or "/" in text or not text:
-            raise ValueError(f"must have fields such as city or month(at), not {text!r}")
-        return cls(None, text) if text in _TIME_CHARS else cls(text)
-
-    @property
-    def name(self) -> str:
-        """The prefix of the directory names."""
-        return self.unit or self.field or ""
-
-    @property
-    def setting(self) -> str:
-        """See ``Level``."""
-        return "partition.by"
-
-    def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
-        """See ``Level``."""
-        values = batch.column(TIMESTAMP) if self.field is None else column_of(self, batch, rows)
-        return _level_names(self, values)
-
-
-class Level(Protocol):
-    """One or more directory levels; picklable."""
-
-    @property
-    def field(self) -> str | None:
-        """The field of values that it needs, if any; dots separate the names of nested fields."""
-
-    @property
-    def setting(self) -> str:
-        """The setting that names the field."""
-
-    def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
-        """The directory of each record of a batch; ``rows`` has the fields of the values.
-
-        Raises:
-            ValueError: A record has no such field, or its value cannot name a directory.
-        """
-
-
-def column_of(level: Level, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
-    """The values of a level's field.
-
-    Raises:
-        ValueError: The records do not have it.
-    """
-    found = None if rows is None or level.field is None else _column(rows, level.field)
-    if found is not None:
-        return found
-    names = "none" if rows is None else ", ".join(rows.schema.names) or "none"
-    raise ValueError(
-        f"{level.setting} names the field {level.field!r}, which records of topic "
-        f"{batch.column(TOPIC)[0]} do not have; they have {names}"
-    )
-
-
-def _column(rows: pa.RecordBatch, name: str) -> Any:
-    """The values of a field, or of a nested field; None if there is no such field."""
-    if name in rows.schema.names:
-        return rows.column(name)
-    first, *others = name.split(".")
-    if first not in rows.schema.names:
-        return None
-    values = rows.column(first)
-    for each in others:
-        if not pa.types.is_struct(values.type) or values.type.get_field_index(each) < 0:
-            return None
-        values = pc.struct_field(values, each)
-    return values
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened."""
-    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,59 +389,6 @@ def _check_parquet(schema: pa.Schema) -> None:
 def _has_empty_struct(kind: pa.DataType) -> bool:
     fields = [kind.field(index).type for index in range(kind.num_fields)]
     return (pa.types.is_struct(kind) and not fields) or any(map(_has_empty_struct, fields))
-
-
-def _level_names(by: PartitionBy, values: Any) -> Any:
-    if by.unit is not None:
-        texts = _time_texts(by, values)
-    elif pa.types.is_nested(values.type) or is_binary(values.type):
-        first = values.drop_null()
-        value = f" (its value is {shown(first[0])})" if len(first) else ""
-        raise ValueError(f"partition.by names {by.field!r}, which is of type {values.type}{value}")
-    else:
-        texts = values.cast(pa.string())
-    encoded = texts.dictionary_encode()
-    names = [_directory_name(by.name, text) for text in encoded.dictionary.to_pylist()]
-    null_name = f"{quote(by.name)}={NULL_DIRECTORY}"
-    return pa.array(names, pa.string()).take(encoded.indices).fill_null(null_name)
-
-
-def _directory_name(name: str, text: str) -> str:
-    directory = f"{quote(name, safe=' ')}={quote(text, safe=' :,;@!()') or NULL_DIRECTORY}"
-    if len(directory.encode()) > _DIRECTORY_MAX_BYTES:
-        raise ValueError(
-            f"partition.by names {name!r}, whose value {text[:40]!r}… is too long for the name of "
-            "a directory: choose another field"
-        )
-    return directory
-
-
-def _time_texts(by: PartitionBy, values: Any) -> Any:
-    assert by.unit is not None
-    kind = values.type
-    if pa.types.is_date(kind):
-        values = values.cast(pa.date32()).cast(pa.timestamp("ms"))
-    elif pa.types.is_int64(kind) or pa.types.is_null(kind):
-        values = values.cast(pa.timestamp("ms"))
-    elif is_text(kind):
-        try:
-            values = parsed_times(values.cast(pa.string()))
-        except pa.ArrowInvalid as error:
-            raise _no_time(by, values) from error
-    elif not pa.types.is_timestamp(kind):
-        raise _no_time(by, values)
-    check_years(values, by.field or "the record's timestamp")
-    texts = iso_texts(values)
-    return pc.utf8_slice_codeunits(texts, 0, _TIME_CHARS[by.unit])
-
-
-def _no_time(by: PartitionBy, values: Any) -> ValueError:
-    present = values.drop_null()
-    value = shown(present[0]) if len(present) else "null"
-    return ValueError(
-        f"partition.by needs a time in {by.field!r}, which is of type {values.type} and has the "
-        f"value {value}: convert it with TimestampConverter"
-    )
 
 
 class _Kept:
