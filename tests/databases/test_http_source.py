@@ -120,6 +120,19 @@ def test_a_last_page_without_items_ends_the_pass() -> None:
     assert '"next":null' in offset.offset_json, "the offset does not keep a cursor that may expire"
 
 
+@pytest.mark.parametrize("mode", ["page", "offset"])
+@pytest.mark.parametrize("last", [{"n": 3}, {"items": None}, {"items": []}, {}])
+def test_numbered_pages_end_without_items(mode: str, last: dict[str, Any]) -> None:
+    def answer(request: Request) -> Any:
+        number = int(request.query.get("p", "0"))
+        return {"items": items(number), "n": number} if number < 2 else last
+
+    config = {"http.response.items": "/items", "paging.mode": mode, "paging.parameter": "p"}
+    run, queries = read(answer, 6, **config)
+    assert run.ids() == [0, 1] * 2
+    assert [each["p"] for each in queries] == ["0", "1", "2"] * 2
+
+
 def test_empty_pages_without_end() -> None:
     def answer(request: Request) -> Any:
         token = int(request.query.get("tok", "0"))

@@ -32,7 +32,7 @@ from drover.record.json.numbers import is_double
 from drover.record.schema import schema_of
 from tests.databases import test_delta_table as delta
 from tests.databases import test_iceberg_table as iceberg
-from tests.support.lake_records import records
+from tests.support.lake_records import records as lake_records
 from tests.support.registry_converters import converter_at
 from tests.support.table_records import address_with_ledger, write
 from tests.unit.connectors import test_files_sink as files_sink
@@ -547,13 +547,13 @@ _EMPTY = "empty"
 
 def through_iceberg(rows: pa.RecordBatch, path: Path) -> list[Outcome]:
     own = iceberg.settings(path)
-    iceberg.write(own, records(rows.to_struct_array()))
+    iceberg.write(own, lake_records(rows.to_struct_array()))
     found = iceberg.table(own).scan().to_arrow().sort_by("id").to_pylist()
     return list(found)
 
 
 def through_delta(rows: pa.RecordBatch, path: Path) -> list[Outcome]:
-    delta.write(delta.settings(path), records(rows.to_struct_array()))
+    delta.write(delta.settings(path), lake_records(rows.to_struct_array()))
     table = deltalake.DeltaTable(str(path / "orders")).to_pyarrow_table().sort_by("id")
     return list(table.to_pylist())
 

@@ -237,6 +237,7 @@ def test_a_response_without_items_that_tells_of_its_pages_is_empty() -> None:
         assert items_of(document, "/items", beside) == []
         assert items_of(document, "/data/items", beside) == []
     assert items_of({"data": None}, "/data/items") == []
+    assert items_of({"page": 3}, "/items", (), {"items", "page", "total"}) == []
     wrong: list[Any] = [{"error": "try again"}, {"items": 7, "more": False}, {"meta": {}}, [], None]
     for document in wrong:
         with pytest.raises(PagingError, match="has no list at"):

@@ -3,7 +3,7 @@
 import decimal
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -179,11 +179,13 @@ def pointer_fault(pointer: str) -> str | None:
     return f"must be a JSON pointer such as /data/items, not {pointer[:60]!r}"
 
 
-def items_of(document: Any, pointer: str, beside: Sequence[str] = ()) -> list[Any]:
+def items_of(
+    document: Any, pointer: str, beside: Sequence[str] = (), fields_before: Set[str] = frozenset()
+) -> list[Any]:
     """The items of a response: a list, or a single object.
 
     A response without them has no items if it describes the paging, that is, has a value or null at
-    one of the pointers ``beside``, or if it is empty.
+    one of the pointers ``beside``, or if it has only fields of the page before it.
 
     Raises:
         PagingError: The pointer locates nothing.
@@ -194,7 +196,9 @@ def items_of(document: Any, pointer: str, beside: Sequence[str] = ()) -> list[An
     if isinstance(found, Mapping):
         return [found]
     if found is None and isinstance(document, Mapping) and pointer:
-        is_paging = not document or any(_is_present(document, each) for each in beside)
+        is_paging = set(document) <= fields_before or any(
+            _is_present(document, each) for each in beside
+        )
         if _is_present(document, pointer) or (is_paging and _may_be_missing(document, pointer)):
             return []
     raise PagingError(

@@ -128,6 +128,7 @@ class HttpSourceTask(SourceTask):
         if offset.get("next") is not None:
             place = Place.of_offset(offset["next"])
             self._run = _Run(self._since, place, offset.get("greatest"))
+        self._fields: frozenset[str] = frozenset()
         self._not_before_s = 0.0
         self._attempt = 0
 
@@ -156,7 +157,8 @@ class HttpSourceTask(SourceTask):
             return None
         self._attempt = 0
         document = _document(answer.body, answer.url)
-        items = items_of(document, config[ITEMS], self._paging.pointers)
+        items = items_of(document, config[ITEMS], self._paging.pointers, self._fields)
+        self._fields = frozenset(document) if isinstance(document, Mapping) else frozenset()
         self._advance(run, document, items, answer)
         return self._batch(items, run, shown_url(answer.url))
 
