@@ -116,6 +116,7 @@ def values(kafka: Kafka, topic: str, partitions: Sequence[int] = (0,)) -> list[i
 
 
 def test_records_keep_all_that_they_have(kafka: Kafka, topic_prefix: str) -> None:
+    wait_until_groups_answer(kafka.bootstrap)
     topic = f"{topic_prefix}kept"
     headers = [("a", b"1", None), ("a", b"\xff", None), ("none", None, None)]
     items = [dict(zip(("key", "value", "type"), each, strict=True)) for each in headers]

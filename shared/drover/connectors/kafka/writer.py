@@ -47,6 +47,8 @@ _PRODUCER_DEFAULTS = {
     # that finds no broker is replaced by a new one that bootstraps again
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.max.ms": 1_000,
+    # a call of Python for each record would be slow
+    "delivery.report.only.error": True,
 }
 #: How often, and how long each time, to wait for a newly created partition.
 _LOOKS, _LOOK_S = 100, 0.1
@@ -248,7 +250,7 @@ class _Lane:
         threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
 
     def write(
-        self, batch: pa.RecordBatch, *, tolerates: bool
+        self, batch: pa.RecordBatch, *, tolerates: bool = False
     ) -> tuple[int, list[RefusedRecordError]]:
         """Write the records that are not written yet; returns their number, and the records that
         the cluster refuses.
