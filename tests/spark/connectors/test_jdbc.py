@@ -209,8 +209,13 @@ def test_a_value_without_a_place_is_an_error_of_its_row(
         "topic.prefix": "db-",
         "key": "id",
     }
-    with pytest.raises(RecordFailedError, match="record a with id=2 failed .* 'n' has 'NaN'"):
+    with pytest.raises(RecordFailedError, match=r"record a with id=2 failed .* 'n' has 'NaN'"):
         pipeline.start_source(JdbcSource, raw).run_until_idle()
+    again = pipeline.start_source(JdbcSource, raw)
+    assert again.step() is not None
+    assert pipeline.store.end_offsets("db-a") == {0: 1}
+    with pytest.raises(RecordFailedError, match=r"record a with id=2 failed .* 'n' has 'NaN'"):
+        again.step()
     tolerant = {**raw, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
     pipeline.start_source(JdbcSource, tolerant).run_until_idle()
     assert [each["id"] for each in records_of(pipeline, "db-a", tmp_path / "out")] == [1, 3]

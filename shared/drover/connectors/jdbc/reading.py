@@ -152,7 +152,7 @@ class RowsBetween:
         return _Rows(self.source, self._require_types)
 
     def _require_types(self, fault: str) -> None:
-        """Check that a value does not fit its column's type because that has changed.
+        """Check that the columns have the types of the start, after a value did not fit its column.
 
         Raises:
             ColumnError: A column has another type now.

@@ -23,6 +23,7 @@ from drover.connector import (
     Violation,
     core_count,
 )
+from drover.connector.records import ERROR_COLUMN
 from drover.connectors.aliases import JDBC_SOURCE
 from drover.connectors.jdbc.database import (
     LookFailedError,
@@ -55,7 +56,7 @@ from drover.connectors.offset_changes import refuse_misshapen
 # import the database libraries only where they are used
 if TYPE_CHECKING:
     from drover.connectors.jdbc.reading import RowsBetween, TableSource
-    from drover.connectors.jdbc.table_plan import TablePlanner
+    from drover.connectors.jdbc.table_plan import Plan, TablePlanner
 
 _WATCH_FAILURES_LOGGED = 1
 #: The minimum size that a row counts, because a record is larger than its values.
@@ -66,6 +67,22 @@ _log = logging.getLogger(__name__)
 
 class TopicsError(Exception):
     """Tables cannot be written to topics; the message has the reasons."""
+
+
+#: The last offset of each connector's table that was not yet committed, in this process.
+_UNFINISHED: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+
+def _good_rows(plan: "Plan") -> int:
+    """The number of rows before the first one with a bad value; 0 if all are good."""
+    count = 0
+    for part in plan.parts:
+        for batch in part.read():
+            if ERROR_COLUMN in batch.schema.names:
+                faults = batch.column(ERROR_COLUMN).is_valid().to_pylist()
+                return count + faults.index(True)
+            count += batch.num_rows
+    return 0
 
 
 @dataclass(frozen=True)
@@ -93,9 +110,15 @@ class JdbcSourceTask(SourceTask):
         self._address = address_of(config)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
         self._planners: list[TablePlanner] = []
+        #: Tables whose last batch was not committed: the rows before a bad one are read first.
+        self._failed_before: dict[str, bool] = {}
         looking = translated_errors(self._address, "inspecting the tables")
         with looking, self._address.connected() as connection:
             self._planners += map(self._planner, sources_of(connection, config))
+        if config["errors.tolerance"] == "none":
+            names = [each.source.id for each in self._planners]
+            connector = context.task.connector
+            self._failed_before = {name: (connector, name) in _UNFINISHED for name in names}
         #: When each table is checked next.
         self._due_s = [0.0] * len(self._planners)
         self._next = 0
@@ -118,7 +141,11 @@ class JdbcSourceTask(SourceTask):
             for index in due:
                 planner = self._planners[index]
                 rows_max = self._rows_max(planner.source)
-                plan = planner.plan(connection, rows_max, core_count(spark.sparkContext))
+                cores = core_count(spark.sparkContext)
+                plan = planner.plan(connection, rows_max, cores)
+                if plan is not None and self._failed_before.pop(planner.source.id, None):
+                    count = _good_rows(plan)
+                    plan = planner.plan(connection, count, cores) if count else plan
                 if plan is None or not plan.more:
                     self._due_s[index] = now_s + self._interval_s
                 if plan is not None:
@@ -129,6 +156,8 @@ class JdbcSourceTask(SourceTask):
         self._next = index if plan.more and self._context.config[MODE] == BULK else index + 1
         planner.advance(plan.offset)
         source = planner.source
+        if plan.offset:
+            _UNFINISHED[self._context.task.connector, source.id] = plan.offset
         config = self._context.config
         return SourceBatch.table(
             ArrowRows(spark, PartReader(plan.parts), len(plan.parts), None),
@@ -136,6 +165,16 @@ class JdbcSourceTask(SourceTask):
             topic=topic_of(config, (source.schema, source.name)),
             key=_key_of(config[KEY]),
         )
+
+    def committed(
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> None:
+        """Note that these batches did not fail."""
+        for partition, offset in offsets:
+            for name in partition.values():
+                of_table = (self._context.task.connector, "query" if "query" in partition else name)
+                if _UNFINISHED.get(of_table) == offset:
+                    del _UNFINISHED[of_table]
 
     def stop(self) -> None:
         """Release sessions and locks on tables."""

@@ -332,7 +332,7 @@ class TablePlanner:
     def _remember(
         self, connection: "sa.Connection", rows: "sa.Subquery", last: datetime, now: datetime
     ) -> None:
-        """Note rows with local times that come again, so that they are not read again then."""
+        """Note rows whose local times are repeated later, so that they are not read twice."""
         local = self._local_times
         if local is None or not local.comes_again(last, now):
             return
