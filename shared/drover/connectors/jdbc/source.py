@@ -80,7 +80,7 @@ def _good_rows(plan: "Plan") -> int:
         for batch in part.read():
             if ERROR_COLUMN in batch.schema.names:
                 faults = batch.column(ERROR_COLUMN).is_valid().to_pylist()
-                return count + faults.index(True)
+                return count + int(faults.index(True))
             count += batch.num_rows
     return 0
 
@@ -143,7 +143,7 @@ class JdbcSourceTask(SourceTask):
                 rows_max = self._rows_max(planner.source)
                 cores = core_count(spark.sparkContext)
                 plan = planner.plan(connection, rows_max, cores)
-                if plan is not None and self._failed_before.pop(planner.source.id, None):
+                if plan is not None and self._failed_before.pop(planner.source.id, False):
                     count = _good_rows(plan)
                     plan = planner.plan(connection, count, cores) if count else plan
                 if plan is None or not plan.more:
