@@ -34,7 +34,7 @@ _SETTINGS = {
     "log.initial.task.delay.ms": "1000",
 }
 #: Longer than the retention and the brokers' interval.
-_EXPIRED_S = 75
+_EXPIRED_S = 180
 _STRINGS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
 
 
@@ -80,7 +80,7 @@ class Sinks:
         lines = self.lines.read_text().splitlines() if self.lines.exists() else []
         files = [
             line
-            for path in sorted(self.files.glob("**/*.json"))
+            for path in sorted(self.files.glob("*.json"))
             for line in path.read_text().splitlines()
         ]
         return sorted(lines), sorted(json.loads(each)["value"] for each in files)
@@ -106,6 +106,21 @@ class Sinks:
             timeout_s=CALL_TIMEOUT_S,
             describe=lambda: [self.committed(each) for each in self.names],
         )
+
+    async def wait_until_expired(self) -> None:
+        """Wait until the brokers have removed an offset that is newer than the sinks' offsets."""
+        wanted = ConsumerGroupTopicPartitions("control", [TopicPartition("t", 0, 1)])
+        altered = self.admin.alter_consumer_group_offsets([wanted])["control"]
+        await asyncio.to_thread(altered.result, CALL_TIMEOUT_S)
+
+        async def is_gone() -> bool:
+            asked = self.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions("control")]
+            )
+            found = await asyncio.to_thread(asked["control"].result, CALL_TIMEOUT_S)
+            return not any(each.offset >= 0 for each in found.topic_partitions)
+
+        await wait_until_async(is_gone, timeout_s=_EXPIRED_S)
 
     async def delete_groups(self) -> None:
         groups = [f"connect-{each}" for each in self.names]
@@ -142,10 +157,10 @@ async def test_offsets_of_idle_and_paused_sinks_outlive_the_brokers_retention(
         await sinks.wait_until_written("a", "b", "c", "d")
         await sinks.wait_until_committed({0: 3, 1: 1})
         await sinks.client.pause_connector("files")
-        await asyncio.sleep(_EXPIRED_S)
+        await sinks.wait_until_expired()
         await sinks.wait_until_committed({0: 3, 1: 1})
         deleted = sinks.admin.delete_records([TopicPartition("t", 0, 2)])
-        await asyncio.to_thread([*deleted.values()][0].result, 30)
+        await asyncio.to_thread(next(iter(deleted.values())).result, CALL_TIMEOUT_S)
         await sinks.client.resume_connector("files")
         await sinks.restart()
         sinks.produce("e", partition=1)

@@ -64,8 +64,8 @@ class SinkTaskContext(ControlledContext):
     Attributes:
         committed: The connector's committed offsets by topic partition, with the metadata that
             ``write`` returned for them. Read after this task was granted its claim, and updated
-            with each commit of this task. Only offsets in the topics that exist now: those of a
-            deleted topic of the same name are not among them.
+            with each commit of this task. Only offsets in the topics that exist now: an offset in
+            a deleted topic of the same name is left out.
         output_ids: Separates outputs that must not replace each other. Empty for the first output
             of a topic partition; 8 hexadecimal digits after its topic was deleted and created
             again, or its offsets were reset. A sink that finds its own uncommitted output by name

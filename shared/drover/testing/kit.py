@@ -266,7 +266,7 @@ class SinkKit(ConnectorKit):
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
-        """The next offset to write, by topic partition, of those with written records."""
+        """The next offset to write, by topic partition with written records."""
         return {key: each.offset for key, each in self._committed_offsets().items()}
 
     @property

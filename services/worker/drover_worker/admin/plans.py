@@ -21,7 +21,8 @@ from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import config_error, sink_group_violations
-from drover_worker.shell.engine_link import EngineLink, violations_of
+from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.engine_violations import violations_of
 
 #: How many records a plan previews.
 _ROWS = 20

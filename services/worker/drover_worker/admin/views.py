@@ -13,7 +13,7 @@ from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
-from drover_worker.shell.engine_link import violations_of
+from drover_worker.shell.engine_violations import violations_of
 from drover_worker.shell.known_plugins import KnownPlugins
 
 

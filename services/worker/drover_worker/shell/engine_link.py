@@ -14,12 +14,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.clock import SystemClock
 from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
-from drover.codec.coordinator import (
-    COMMIT_OUTCOMES,
-    decode_offset,
-    decode_task_offsets,
-    encode_offset,
-)
+from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.codec.failures import decode_cause
 from drover.errors import (
     DeadlineExceededError,
@@ -36,6 +31,7 @@ from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
+from drover_worker.shell.engine_violations import violations_of
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 
@@ -51,6 +47,10 @@ _VALIDATIONS_OF_CALLER_MAX, _VALIDATIONS_MAX = 2, 16
 _PREVIEWS_MAX = 2
 
 _log = structlog.get_logger("drover.worker")
+
+
+#: See ``OffsetFetcher.fetch``.
+Fetch = Callable[[int, str, str | None], None]
 
 
 class Engine(Protocol):
@@ -96,7 +96,7 @@ class EngineLink:
         self._post = post
         self._commit: Callable[[int, TaskOffsets], None] | None = None
         self._forget_commits: Callable[[], None] | None = None
-        self._fetch: Callable[[int, str, str | None], None] | None = None
+        self._fetch: Fetch | None = None
         self._forget_fetches: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
@@ -122,9 +122,7 @@ class EngineLink:
         """
         self._commit, self._forget_commits = commit, forget
 
-    def attach_fetches(
-        self, fetch: Callable[[int, str, str | None], None], forget: Callable[[], None]
-    ) -> None:
+    def attach_fetches(self, fetch: Fetch, forget: Callable[[], None]) -> None:
         """Pass requests for a connector's offsets to ``fetch``; ``forget`` as for commits."""
         self._fetch, self._forget_fetches = fetch, forget
 
@@ -373,38 +371,24 @@ class EngineLink:
             UnavailableError: ENGINE_UNAVAILABLE.
         """
         wanted = pb.AlterOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
-        report = await self._call(pb.EngineCommand(alter_offsets=wanted), self._limits.validate_ms)
-        if report.WhichOneof("report") == "failure":
-            raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
+        report = await self._ask_about_offsets(pb.EngineCommand(alter_offsets=wanted))
         return report.offsets_altered.complete
 
     async def trace_offsets(
         self, config: Mapping[str, str], offsets: Sequence[CommittedOffset]
-    ) -> tuple[list[CommittedOffset], list[TopicPartition]]:
-        """How far a sink's output was written, for topic partitions without a committed offset.
-
-        Args:
-            config: The connector's config.
-            offsets: Its committed offsets and marks.
-
-        Returns:
-            The offsets behind the last records in the output, and the partitions whose lost
-            offsets the output does not show.
-
-        Raises:
-            FailedPreconditionError: OFFSETS_REFUSED, the plugin failed.
-            DeadlineExceededError: The engine did not answer in time.
-            UnavailableError: ENGINE_UNAVAILABLE.
+    ) -> pb.TracedOffsets:
+        """How far a sink's output was written, for topic partitions without one of the committed
+        ``offsets`` (which include marks). Errors as ``alter_offsets``.
         """
         wanted = pb.TraceOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
-        report = await self._call(pb.EngineCommand(trace_offsets=wanted), self._limits.validate_ms)
+        report = await self._ask_about_offsets(pb.EngineCommand(trace_offsets=wanted))
+        return report.traced_offsets
+
+    async def _ask_about_offsets(self, command: pb.EngineCommand) -> pb.EngineReport:
+        report = await self._call(command, self._limits.validate_ms)
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
-        traced = report.traced_offsets
-        return (
-            [decode_offset(each) for each in traced.offsets],
-            [TopicPartition(each.topic, each.partition) for each in traced.untraced_partitions],
-        )
+        return report
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float
@@ -589,17 +573,6 @@ class _Failed:
 
     trace: str
     cause: FailureCause
-
-
-def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:
-    """Every fault that the engine found; none when the config is valid."""
-    if isinstance(answer, pb.Failure):
-        return [Violation('config["connector.class"]', answer.message)]
-    return [
-        Violation(f'config["{value.key.name}"]', error)
-        for value in answer.values
-        for error in value.errors
-    ]
 
 
 Handler = Callable[[Any], Coroutine[Any, Any, events.HerderEvent | None]]

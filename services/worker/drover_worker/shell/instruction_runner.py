@@ -14,6 +14,7 @@ from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
 from drover.client.worker import WorkerClient
+from drover.codec.coordinator import decode_offset
 from drover.errors import (
     DeadlineExceededError,
     DroverError,
@@ -415,7 +416,9 @@ class InstructionRunner:
             consumer_group=change.consumer_group,
             with_marks=True,
         )
-        traced, untraced = await self._engine.trace_offsets(call.config, present)
+        found = await self._engine.trace_offsets(call.config, present)
+        traced = [decode_offset(each) for each in found.offsets]
+        untraced = [TopicPartition(p.topic, p.partition) for p in found.untraced_partitions]
         if not change.adopts:
             written = [parse_partition(each.partition_json) for each in traced]
             return replace(change, written=written)
