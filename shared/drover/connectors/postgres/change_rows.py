@@ -6,7 +6,7 @@ Runs on executors: the input is picklable, and decodes to the same records in ev
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +43,7 @@ from drover.connectors.postgres.row_columns import (
     big_endian,
     row_changes,
 )
-from drover.connectors.postgres.server import ServerAddress, translated_errors
+from drover.connectors.postgres.row_lookup import RowLookup
 from drover.connectors.postgres.settings import (
     CONNECT,
     ENVELOPE,
@@ -356,85 +356,6 @@ class TableRecords:
 
 
 @dataclass(frozen=True)
-class RowLookup:
-    """Reads large values of rows whose key changed: the deletion of the old key removes the only
-    copy that a target has. They are the current values: a later change of one is in the log.
-    """
-
-    address: ServerAddress
-
-    def completed(self, changes: RowChanges, moved: Any, table: TableRecords) -> RowChanges:
-        """The changes, with the values that the new rows of ``moved`` ones lack, if they exist.
-
-        Raises:
-            RetriableError: The server is unavailable.
-        """
-        rows = changes.new[moved]
-        lacking = [
-            number
-            for number, column in enumerate(changes.columns)
-            if column.unchanged is not None and column.unchanged[rows].any()
-        ]
-        if not lacking or not {*lacking}.isdisjoint(table.key_indices):
-            return changes
-        found = self._read(changes.columns, rows, lacking, table)
-        columns = list(changes.columns)
-        for place, number in enumerate(lacking):
-            texts = columns[number].texts.to_pylist()
-            unchanged = columns[number].unchanged.copy()
-            for row, values in found.items():
-                if unchanged[row]:
-                    texts[row], unchanged[row] = values[place], False
-            columns[number] = TextColumn(pa.array(texts, pa.string()), unchanged)
-        return replace(changes, columns=columns)
-
-    def _read(
-        self,
-        columns: Sequence[TextColumn],
-        rows: Any,
-        wanted: Sequence[int],
-        table: TableRecords,
-    ) -> dict[int, list[str | None]]:
-        """The texts of the wanted columns, by row."""
-        import psycopg
-        from psycopg import sql
-
-        relation = table.relation
-        names = [each.name for each in relation.columns]
-        found: dict[int, list[str | None]] = {}
-        with (
-            translated_errors(self.address, f"reading {relation.name}"),
-            self.address.connected("drover lookup") as connection,
-        ):
-            current = connection.execute(
-                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
-                " ON n.oid = c.relnamespace WHERE c.oid = %s",
-                (relation.oid,),
-            ).fetchone()
-            if current is None:
-                return {}
-            query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-                sql.SQL(", ").join(sql.Identifier(names[each]) for each in wanted),
-                sql.Identifier(*map(str, current)),
-                sql.SQL(" AND ").join(
-                    sql.SQL("{} = %s").format(sql.Identifier(names[each]))
-                    for each in table.key_indices
-                ),
-            )
-            for row in rows.tolist():
-                key = [columns[each].texts[row].as_py() for each in table.key_indices]
-                try:
-                    cursor = connection.execute(query, key)
-                except psycopg.ProgrammingError:  # the table has another form since
-                    return found
-                result = cursor.pgresult
-                if result is not None and result.ntuples == 1:
-                    values = [result.get_value(0, each) for each in range(len(wanted))]
-                    found[row] = [None if each is None else each.decode() for each in values]
-        return found
-
-
-@dataclass(frozen=True)
 class Messages:
     """A run of log messages, in order; picklable.
 
@@ -456,7 +377,7 @@ class Messages:
     relations: Mapping[int, bytes]
     keys: Mapping[str, Sequence[str]]
     seen: Mapping[str, SnapshotPoint]
-    lookup: "RowLookup | None" = None
+    lookup: RowLookup | None = None
 
     def records(self, shape: RecordShape) -> Iterator[pa.RecordBatch]:
         """The records, in order for each table; one batch per version of a table."""
@@ -470,7 +391,8 @@ class Messages:
                 [each.in_identity for each in relation.columns],
             )
             if self.lookup is not None and table.key_indices:
-                changes = self.lookup.completed(changes, _moved(changes, table), table)
+                moved = _moved(changes, table)
+                changes = self.lookup.completed(changes, moved, relation, table.key_indices)
             steps = _steps(changes, changed, truncated, table, shape)
             point = self.seen.get(table.relation.name)
             if point is not None:

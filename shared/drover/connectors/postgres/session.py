@@ -6,15 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import RetriableError, SourceTaskContext
-from drover.connectors.postgres.server import Slot
+from drover.connectors.postgres.server import (
+    ServerAddress,
+    ServerError,
+    Slot,
+    slot_of,
+    translated_errors,
+)
 from drover.connectors.postgres.settings import SLOT
 
 if TYPE_CHECKING:
     import psycopg
 
     from drover.connectors.postgres.snapshot_point import SnapshotPoint
+    from drover.connectors.postgres.stream import StreamLostError
 
 _SLOT_WAIT_S = 10.0
+#: SQLSTATE of a missing object.
+_UNDEFINED_OBJECT = "42704"
 
 
 def session_name(context: SourceTaskContext) -> str:
@@ -80,3 +89,31 @@ def what_is_lost(
             "it was created again or read by another session, and the changes in between are lost"
         )
     return None
+
+
+def check_what_is_left(
+    address: ServerAddress, name: str, lsn: int, error: "StreamLostError", remedy: str
+) -> None:
+    """Raise an error that a new stream of a slot cannot fix.
+
+    Args:
+        address: The server.
+        name: The slot.
+        lsn: The position of the connector.
+        error: Why the stream ended.
+        remedy: How to read all tables again.
+
+    Raises:
+        RetriableError: The server is unavailable.
+        ServerError: The slot does not exist, or changes were made without a publication.
+    """
+    with translated_errors(address, "reading the log"), address.connected() as connection:
+        slot = slot_of(connection, name)
+    lost = what_is_lost(name, slot, {"lsn": lsn}, {}, lsn)
+    if lost is not None:
+        raise ServerError(f"{lost}. {remedy}")
+    if error.sqlstate == _UNDEFINED_OBJECT:
+        raise ServerError(
+            f"{error}, or was missing when tables changed, and the server cannot decode "
+            f"those changes: SELECT pg_drop_replication_slot('{name}'). {remedy}"
+        )

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from drover.connector import (
     core_count,
 )
 from drover.connectors.postgres.heartbeats import Heartbeats
+from drover.connectors.postgres.messages_reader import MessagesReader, no_records
 from drover.connectors.postgres.server import (
     ServerError,
     Table,
@@ -23,7 +24,12 @@ from drover.connectors.postgres.server import (
     published_generated,
     translated_errors,
 )
-from drover.connectors.postgres.session import session_name, take_over, what_is_lost
+from drover.connectors.postgres.session import (
+    check_what_is_left,
+    session_name,
+    take_over,
+    what_is_lost,
+)
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
     COLUMN_EXCLUDE,
@@ -55,14 +61,15 @@ from drover.connectors.postgres.settings import (
     why_left_out,
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint, committed_points
+from drover.connectors.postgres.table_identities import TableIdentities
 
 if TYPE_CHECKING:
     import psycopg
 
-    from drover.connectors.postgres.change_rows import Messages, RecordShape
-    from drover.connectors.postgres.pgoutput import Relation, Transaction
+    from drover.connectors.postgres.change_rows import RecordShape
+    from drover.connectors.postgres.pgoutput import Transaction
     from drover.connectors.postgres.snapshot import PagesReader, Snapshot
-    from drover.connectors.postgres.stream import ChangeStream, StreamLostError
+    from drover.connectors.postgres.stream import ChangeStream
     from drover.connectors.postgres.values import DatabaseTypes
 
 _log = logging.getLogger(__name__)
@@ -70,8 +77,6 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 10.0
 #: How often the position is committed while the log has no changes of published tables.
 _QUIET_COMMIT_EVERY_S = 10.0
-#: SQLSTATE of a missing object.
-_UNDEFINED_OBJECT = "42704"
 #: The least changes for another Spark partition, and the most per partition. Each partition
 #: receives the whole batch, so many partitions are slow.
 _PART_CHANGES, _PART_CHANGES_MAX = 5_000, 50_000
@@ -80,18 +85,6 @@ _PART_BYTES = 16 * 1024 * 1024
 _CHANGE_OVERHEAD_BYTES = 512
 POSITION = "server"
 POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
-
-
-@dataclass(frozen=True)
-class MessagesReader:
-    """Creates records from messages on executors; for ArrowRows."""
-
-    parts: "tuple[Messages, ...]"
-    shape: "RecordShape"
-
-    def __call__(self, number: int) -> Iterator[Any]:
-        """The records of one part."""
-        return self.parts[number].records(self.shape)
 
 
 class PostgresCdcSourceTask(SourceTask):
@@ -112,12 +105,7 @@ class PostgresCdcSourceTask(SourceTask):
         self._server = {POSITION: config[TOPIC_PREFIX]}
         self._slot, self._publication = slot_name(config), publication_name(config)
         self._seen: dict[str, SnapshotPoint | None] = {}
-        #: The captured tables, including renamed ones under their former names.
-        self._captured: dict[str, Table] = {}
-        #: The committed points of tables, including former ones.
-        self._points_of: dict[str, SnapshotPoint | None] = {}
-        #: Attached partitions that the last reading of their table includes.
-        self._attached: set[int] = set()
+        self._identities = TableIdentities(config)
         #: The snapshots of tables that were read in part: later changes undo rows that are deleted
         #: before the table has been read completely.
         self._begun: dict[str, SnapshotPoint] = {}
@@ -147,7 +135,7 @@ class PostgresCdcSourceTask(SourceTask):
         with translated_errors(self._address, "preparing"), self._address.connected() as connection:
             position, points = self._prepare(connection, position, points)
             self._generated = published_generated(connection, self._publication)
-            self._points_of = dict(points)
+            self._identities.points = dict(points)
             self._look_for_tables(connection)
             self._report_lag(connection)
             self._log_end = log_end(connection)
@@ -196,7 +184,9 @@ class PostgresCdcSourceTask(SourceTask):
             raise
         except StreamLostError as error:
             self._forget_stream()
-            self._check_what_is_left(error)
+            check_what_is_left(
+                self._address, self._slot, self._position, error, self._how_to_read_again()
+            )
             told = f"the stream of slot {self._slot!r} at {self._address} ended: {error}"
             raise RetriableError(told) from None
 
@@ -257,30 +247,6 @@ class PostgresCdcSourceTask(SourceTask):
             f"--reset, or {SNAPSHOT_MODE}={WHEN_NEEDED}"
         )
 
-    def _check_what_is_left(self, error: "StreamLostError") -> None:
-        """Raise an error that a new stream cannot fix.
-
-        Raises:
-            RetriableError: The server is unavailable.
-            ServerError: The slot does not exist, or changes were made without a publication.
-        """
-        from drover.connectors.postgres.server import slot_of
-
-        with (
-            translated_errors(self._address, "reading the log"),
-            self._address.connected() as connection,
-        ):
-            slot = slot_of(connection, self._slot)
-        lost = what_is_lost(self._slot, slot, {"lsn": self._position}, {}, self._position)
-        if lost is not None:
-            raise ServerError(f"{lost}. {self._how_to_read_again()}")
-        if error.sqlstate == _UNDEFINED_OBJECT:
-            raise ServerError(
-                f"{error}, or was missing when tables changed, and the server cannot decode "
-                f"those changes: SELECT pg_drop_replication_slot('{self._slot}'). "
-                f"{self._how_to_read_again()}"
-            )
-
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         from drover.connectors.postgres.server import publish
 
@@ -303,10 +269,10 @@ class PostgresCdcSourceTask(SourceTask):
         config = self._context.config
         tables = {each.id: each for each in wanted_tables(connection, config)}
         for name, table in tables.items():
-            if self._is_replaced(table):
+            if self._identities.is_replaced(table, self._begun):
                 _log.warning("table %s was replaced by another table of this name", name)
                 self._seen.pop(name, None)
-                self._points_of.pop(name, None)
+                self._identities.points.pop(name, None)
                 self._begun.pop(name, None)
         left_out = {
             name: why
@@ -318,49 +284,22 @@ class PostgresCdcSourceTask(SourceTask):
             tables = {name: each for name, each in tables.items() if name in known}
         self._tables = {n: each for n, each in tables.items() if n not in left_out}
         for name, table in self._tables.items():
-            self._captured[name] = table
+            self._identities.captured[name] = table
             if name in self._seen:
                 continue
-            if name in self._points_of:
-                self._seen[name] = self._points_of[name]
+            if name in self._identities.points:
+                self._seen[name] = self._identities.points[name]
             elif config[SNAPSHOT_MODE] in (NO_DATA, NEVER):
                 self._seen[name] = None
-        self._find_attached(connection)
+        for name in self._identities.with_attached(connection, self._tables, self._seen):
+            _log.warning("table %s has a new partition with rows: it is read again", name)
+            del self._seen[name]
+            self._identities.points.pop(name, None)
         self._tell_left_out(left_out)
         self._looked_s = time.monotonic()
 
     def _is_read(self, table: Table) -> bool:
-        return table.id in self._seen or table.id in self._points_of
-
-    def _is_replaced(self, table: Table) -> bool:
-        """Whether another table had the name of this one, or this one another name since."""
-        if self._captured.get(table.id, table).oid != table.oid:
-            return True
-        points = {**self._points_of, **self._begun}
-        point = points.get(table.id)
-        if point is None or point.oid is None:
-            return False
-        later = (p for p in points.values() if p and p.oid == table.oid and p.lsn > point.lsn)
-        return point.oid != table.oid or any(True for _ in later)
-
-    def _find_attached(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
-        """Read tables again to which partitions with rows were attached: the log lacks the rows."""
-        from drover.connectors.postgres.server import attached_partitions
-
-        points = {
-            table.oid: (name, point)
-            for name, table in self._tables.items()
-            if table.partitioned and (point := self._seen.get(name)) is not None
-        }
-        for partition, root, xid in attached_partitions(connection, list(points)):
-            name, point = points[root]
-            if partition in self._attached or point.has_seen_id(xid):
-                continue
-            self._attached.add(partition)
-            if name in self._seen:
-                _log.warning("table %s has a new partition with rows: it is read again", name)
-                del self._seen[name]
-                self._points_of.pop(name, None)
+        return table.id in self._seen or table.id in self._identities.points
 
     def _tell_left_out(self, left_out: dict[str, str]) -> None:
         for name, why in sorted(left_out.items()):
@@ -434,7 +373,7 @@ class PostgresCdcSourceTask(SourceTask):
         if reader is not None:
             return SourceBatch(ArrowRows(spark, reader, len(reader.parts), None), [])
         point = self._begun.pop(table.id)
-        self._seen[table.id] = self._points_of[table.id] = point
+        self._seen[table.id] = self._identities.points[table.id] = point
         return self._without_records((self._of_table(table.id), point.offset()))
 
     def _of_table(self, name: str) -> dict[str, Any]:
@@ -443,7 +382,7 @@ class PostgresCdcSourceTask(SourceTask):
     def _changes(self) -> SourceBatch | None:
         import numpy as np
 
-        from drover.connectors.postgres.change_rows import Messages, RowLookup
+        from drover.connectors.postgres.change_rows import Messages
         from drover.connectors.postgres.pgoutput import (
             BEGIN,
             CHANGES,
@@ -453,6 +392,7 @@ class PostgresCdcSourceTask(SourceTask):
             parse_begin,
             relation_oid_of,
         )
+        from drover.connectors.postgres.row_lookup import RowLookup
 
         assert self._stream is not None
         config = self._context.config
@@ -571,19 +511,19 @@ class PostgresCdcSourceTask(SourceTask):
         config = self._context.config
         relation = parse_relation(payload)
         self._types = None  # its types may be new as well
-        former = self._former_name(relation)
+        former = self._identities.former_name(relation)
         if former is None and not is_wanted(relation.schema, relation.name, config):
             return payload
         with (
             translated_errors(self._address, "inspecting a table"),
             self._address.connected() as connection,
         ):
-            if former is not None and self._keeps_name(connection, relation, former):
+            if former is not None and self._identities.keeps_name(connection, relation, former):
                 payload = renamed(payload, former.schema, former.name)
                 relation = parse_relation(payload)
             if not is_wanted(relation.schema, relation.name, config):
                 return payload
-            captured = self._captured.get(relation.name)
+            captured = self._identities.captured.get(relation.name)
             is_current = captured is not None and captured.oid == relation.oid
             if relation.name not in self._seen or not is_current:
                 self._look_for_tables(connection)
@@ -597,47 +537,6 @@ class PostgresCdcSourceTask(SourceTask):
             key = tuple(key_of(connection, relation, asked_for))
             self._keys = {**self._keys, relation.name: key}
         return payload
-
-    def _former_name(self, relation: "Relation") -> Table | None:
-        """The captured table that has another name in the log; None if it has its own."""
-        captured = self._captured.get(relation.name)
-        if captured is not None and captured.oid == relation.oid:
-            return None
-        points = {name: point for name, point in self._points_of.items() if point is not None}
-        found = {name for name, each in self._captured.items() if each.oid == relation.oid}
-        found |= {name for name, each in points.items() if each.oid == relation.oid}
-        if not found or relation.name in found:
-            return None
-        name = max(found, key=lambda each: points[each].lsn if each in points else 0)
-        if name in self._captured:
-            return self._captured[name]
-        schema, _, own = name.partition(".")
-        return Table(relation.oid, schema, own, False, relation.full_identity, True)
-
-    def _keeps_name(
-        self,
-        connection: "psycopg.Connection[tuple[Any, ...]]",
-        relation: "Relation",
-        former: Table,
-    ) -> bool:
-        """Whether changes of a renamed table belong to its former name: it has that name again, or
-        no table has it and the lists do not select the new one.
-        """
-        from drover.connectors.postgres.server import name_of
-
-        if name_of(connection, relation.oid) == former.id:
-            return True
-        config = self._context.config
-        if is_wanted(relation.schema, relation.name, config):
-            return False
-        if any(each.id == former.id for each in wanted_tables(connection, config)):
-            return False
-        _log.warning(
-            "table %s was renamed to %s: its changes are captured as %s until another table has "
-            "that name",
-            *(former.id, relation.name, former.id),
-        )
-        return True
 
     def _points(self) -> "dict[str, SnapshotPoint]":
         return {name: point for name, point in self._seen.items() if point is not None}
@@ -655,7 +554,7 @@ class PostgresCdcSourceTask(SourceTask):
     def _without_records(
         self, *offsets: tuple[Mapping[str, Any], Mapping[str, Any]]
     ) -> SourceBatch:
-        nothing = ArrowRows(self._context.spark, _no_records, 1, None)
+        nothing = ArrowRows(self._context.spark, no_records, 1, None)
         return SourceBatch(nothing, list(offsets))
 
     def _shape(self) -> "RecordShape":
@@ -696,8 +595,3 @@ class PostgresCdcSourceTask(SourceTask):
         offset = self._offset()
         self._resumed = (offset.get("transaction"), offset.get("changes", 0))
         self._transaction, self._ordinal, self._relations = None, 0, {}
-
-
-def _no_records(number: int) -> Iterator[Any]:
-    del number
-    return iter(())
