@@ -224,7 +224,7 @@ _SINK = ConfigDef(
 )
 
 _ON_KAFKA = "if it is a setting of connections, set it on the worker (DROVER_KAFKA_CONFIG)"
-_SERVERS = "the topics are those of Drover's own cluster: copy with KafkaSource or KafkaSink"
+_SERVERS = "connectors use the topics of Drover's own cluster: copy with KafkaSource or KafkaSink"
 _AS_BYTES = "converters make the bytes of records (key.converter, value.converter)"
 _INTERCEPTORS = "use a transform"
 _FOR_SOURCES = "it applies to sources only"

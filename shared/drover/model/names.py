@@ -1,7 +1,7 @@
 """Rules for the names of connectors and topics.
 
 A connector's name becomes a part of log keys, file names and group ids. Every service accepts each
-name that ``connector_name_violations`` accepts, and those that Kafka Connect gave to a connector.
+name that ``connector_name_violations`` accepts, and the names of Kafka Connect's connectors.
 """
 
 import re

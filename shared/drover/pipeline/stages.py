@@ -102,7 +102,7 @@ class Pipeline:
                 yield from self.policy.handle(part, error, report)
 
     def _run_good(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
-        """Run records; those that failed follow in their order, whatever step each failed in."""
+        """Run records; failed records follow in their order, whatever step each failed in."""
         failed: list[_FailedRow] = []
         yield from self._run_rows(records, np.arange(records.num_rows), failed, report)
         for each in sorted(failed, key=lambda each: each.row):

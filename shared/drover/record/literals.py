@@ -258,7 +258,7 @@ def _number(text: str, *, any_decimal: bool = False) -> Parsed:
         raise _MalformedError from None  # an exponent beyond 64 bits
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
-    # comparisons and arithmetic raise Overflow for exponents beyond those of the context
+    # comparisons and arithmetic raise Overflow for exponents that the context does not have
     if not number or (
         number.adjusted() < DECIMAL256_DIGITS
         and (exponent >= 0 or (exponent > _EXPONENT_MIN and number == number.to_integral_value()))

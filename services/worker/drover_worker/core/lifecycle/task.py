@@ -154,7 +154,7 @@ class TaskLifecycle(Lifecycle):
         self._emit_claim(context)
 
     def _emit_claim(self, context: Context) -> None:
-        # a connector's name may be as long as a request id, and have characters that ids lack
+        # a connector's name may have the full length of a request id, and characters that ids lack
         attempt = f"{context.member_id}/{context.claim_generation}/{self.task}/{self.run_id}"
         entry = context.view.connectors.get(self.task.connector)
         context.emit(
