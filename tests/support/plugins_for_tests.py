@@ -23,6 +23,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    SkippedCheck,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -175,6 +176,14 @@ class UsesSystems(Idle):
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         return (Violation("url", f"called {config['url']} at {config['port']}"),)
+
+
+class UsesBusySystems(UsesSystems):
+    """Its check_systems() is not possible at the moment, and shows the password."""
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        return (SkippedCheck("url", f"{config['url']} is busy"),)
 
 
 class ManySettings(Idle):

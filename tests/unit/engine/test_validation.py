@@ -6,6 +6,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
+from tests.support.plugins_for_tests import UsesBusySystems, plugin
 
 SINK = {"connector.class": "FileStreamSink", "name": "a", "topics": "t", "file": "f"}
 
@@ -133,3 +134,20 @@ def test_a_sink_is_told_that_the_settings_are_for_sources() -> None:
     assert warnings_of(SINK | {"exactly.once.support": "required"}) == {
         "exactly.once.support": "has no effect here: it applies to sources only"
     }
+
+
+def test_a_check_that_is_not_possible_now_is_listed_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DROVER_PLUGIN_MODULES", "tests.support")
+    config = {"connector.class": plugin(UsesBusySystems), "name": "a", "topic": "t"}
+    resolved = {**config, "url": "http://secret"}
+    for raw, reason in (
+        (resolved, "http://secret is busy"),
+        ({**config, "url": "${env:URL}"}, "the reason is not shown"),
+    ):
+        answer = validate(PluginRegistry(), Resolution(resolved, raw))
+        assert [each.key.name for each in answer.values if each.errors] == []
+        (check,) = answer.skipped_checks
+        assert check.setting == "url"
+        assert reason in check.reason
