@@ -289,11 +289,11 @@ def test_values_whose_texts_are_kept_have_types(
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_last_value_of_a_large_file_decides_its_type(tmp_path: Path, packed: bool) -> None:
     content = (
-        "zip,n\n" + "".join(f"{10_000 + n % 80_000},{n}\n" for n in range(900_000)) + "02134,0"
+        "zip,n\n" + "".join(f"{10_000 + n % 80_000},{n}\n" for n in range(120_000)) + "02134,0"
     )
     file = tmp_path / ("a.csv.gz" if packed else "a.csv")
     file.write_bytes(gzip.compress(content.encode(), 1) if packed else content.encode())
-    assert len(content) > 10_000_000
+    assert len(content) > 1_400_000
     found = FilesRun({"path": str(file), "files.settle.ms": "0"}).start()
     assert found.step()
     assert found.rows[0] == {"zip": "10000", "n": 0}
@@ -449,7 +449,7 @@ def test_floating_point_of_any_program_stays_floating_point(tmp_path: Path) -> N
 def test_a_later_number_that_is_longer_keeps_its_digits(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text(
-        '{"id":1}\n' * 200_000
+        f'{{"id":1,"text":"{"x" * 100}"}}\n' * 12_000
         + '{"id":18446744073709551615}\n{"id":9007199254740993}\n{"id":0.5}\n'
     )
     found = run(file)
@@ -461,7 +461,7 @@ def test_a_later_number_that_is_longer_keeps_its_digits(tmp_path: Path) -> None:
     ]
     with file.open("a") as out:
         out.write('{"id":7}\n')
-    assert found.start().drain().rows[-1] == {"id": 7}
+    assert found.start().drain().rows[-1]["id"] == 7
 
 
 @pytest.mark.parametrize(
