@@ -5,12 +5,13 @@ import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, TopicPartition
 from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.files.s3_sink import S3Sink
@@ -80,6 +81,17 @@ def test_a_config_of_confluents_sink_gives_its_layout(
         for line in gzip.decompress(path.read_bytes()).splitlines()
     ]
     assert sorted(each["order_id"] for each in rows) == list(range(1_000))
+    # the topic was deleted and created again: a kill before the commit, then all of it
+    first, key = s3.names(), TopicPartition("orders", 0)
+    new: dict[str, Any] = {"output_ids": {key: "0a1b2c3d"}}
+    killed = pipeline.start_sink(S3Sink, raw, lost=[key], **new)
+    killed.write(killed.plan(max_records=700))
+    pipeline.start_sink(S3Sink, raw, **new).run_until_idle()
+    again = [
+        f"topics/orders/partition=0/orders+0+{start:010d}-0a1b2c3d.json.gz"
+        for start in (0, 300, 600, 700)
+    ]
+    assert s3.names() == sorted([*first, *again])
 
 
 def test_directories_are_of_a_time_in_a_zone(pipeline: Pipeline, s3: S3, tmp_path: Path) -> None:
