@@ -18,6 +18,7 @@ from drover.dataplane.payload import FrameError
 from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
+from drover.model.times import DAY_MS
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -261,6 +262,8 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     topic: Topic, kafka: Kafka
 ) -> None:
     topic.write({"value": [b"old"] * 5})
+    old = topic.plane.topic_ids([topic.name, f"{topic.name}-none"])
+    assert [*old] == [topic.name]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.delete_topics([topic.name])[topic.name].result(30)
     wait_until(lambda: not topic.plane.end_offsets([(topic.name, 0)]))
@@ -268,6 +271,14 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     wait_until(lambda: _created(topic, kafka))
     with pytest.raises(DataLossError, match="ends at offset 0, but was read up to 5"):
         wait_until(lambda: topic.plan({0: 5}).record_count, timeout_s=30)
+    new = topic.plane.topic_ids([topic.name], fresh=True)
+    assert [*new] == [topic.name]
+    assert new != old
+    assert topic.plane.topic_ids([topic.name]) == new
+
+
+def test_the_brokers_retention_of_offsets_is_read(topic: Topic) -> None:
+    assert topic.plane.offsets_retention_ms() == 7 * DAY_MS
 
 
 def _created(topic: Topic, kafka: Kafka) -> bool:
