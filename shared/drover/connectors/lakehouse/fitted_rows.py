@@ -206,7 +206,7 @@ class FittedRows:
 
     def _check_required(self, rows: pa.Table, fields: Mapping[str, pa.Field]) -> None:
         lacks = rows.column(LACKS).to_pylist() if LACKS in rows.column_names else []
-        if any(lacks):  # the values are those of rows of the table
+        if any(lacks):  # the rows of the table have these values
             names = frozenset[str]().union(*(each["names"] for each in lacks if each))
             complete = rows.filter(pa.array([not each for each in lacks])).drop_columns([LACKS])
             if complete.num_rows:

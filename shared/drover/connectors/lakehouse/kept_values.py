@@ -1,4 +1,4 @@
-"""Values that a source could not send: a row keeps those of the row before, or of the table."""
+"""Values that a source could not send: a row keeps those of its earlier row, or of the table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def without_unavailable(
 
 
 def filled(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, dict[int, Lack]]:
-    """Give rows what they lack from the row before with the same key.
+    """Give rows the missing values of the earlier row with the same key.
 
     Returns:
         The rows without the column of ``without_unavailable``, and what rows still lack.
@@ -101,7 +101,7 @@ def filled(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, dict[int, Lac
 def completed(
     rows: pa.Table, keys: Sequence[str], lacking: Mapping[int, Lack], read: ReadRows
 ) -> tuple[pa.Table, list[Refusal]]:
-    """Give rows what they lack from the table.
+    """Give rows their missing values from the table.
 
     Returns:
         The complete rows, and the records of rows that the table does not have.
