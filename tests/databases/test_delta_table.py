@@ -19,7 +19,7 @@ from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import delta_table
 from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
 from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, translated_errors
-from drover.connectors.lakehouse.fitted_rows import TableError
+from drover.connectors.lakehouse.fitted_rows import TableError, UnfitRecordError
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings
 from tests.support.http_gate import LOST, http_gate
 from tests.support.lake_records import KEYS, orders, records, schemaless
@@ -395,3 +395,18 @@ def test_columns_may_be_called_anything(tmp_path: Path, name: str) -> None:
     write(own, records([{"by " + name: "x", name + "!": 3}, None], first=2, keys=keys))
     found = DeltaTable(str(tmp_path / "orders")).to_pyarrow_table().to_pylist()
     assert found == [{"by " + name: "x", name: 1, name + "!": 3}]
+
+
+def test_a_record_that_violates_a_constraint_is_refused_alone(tmp_path: Path) -> None:
+    own = settings(tmp_path, rows=UPSERT)
+    write(own, records([{"id": 1}], keys=[{"id": 1}]))
+    DeltaTable(str(tmp_path / "orders")).alter.add_constraint({"positive": "id > 0"})
+    numbers = [2, -3, 4, -5, 6]
+    batch = records([{"id": n} for n in numbers], first=1, keys=[{"id": n} for n in numbers])
+    (answer,) = DeltaWriter("sink", own, tolerates=True)([batch])
+    refused = [each for each in answer.to_pylist() if each["reason"] is not None]
+    assert [each["offset"] for each in refused] == [2, 4]
+    assert "CHECK constraint" in refused[0]["reason"]
+    assert ids(tmp_path) == [1, 2, 4, 6]
+    with pytest.raises(UnfitRecordError, match=r"orders-0@6: .*CHECK constraint"):
+        write(own, records([{"id": -8}], first=6, keys=[{"id": -8}]))

@@ -23,7 +23,6 @@ from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import (
     IcebergSettings,
     IcebergWriter,
-    PartitionField,
     opened,
     written_offsets,
 )
@@ -587,23 +586,3 @@ def test_an_object_store_in_trouble_is_asked_again(tmp_path: Path, s3: S3) -> No
         write(away, orders(11, 5))
     seen = table(settings(tmp_path, **at(s3))).scan().to_arrow().column("id")
     assert sorted(seen.to_pylist()) == list(range(11))
-
-
-@pytest.mark.parametrize(
-    ("text", "column", "transform"),
-    [
-        ("city", "city", "identity"),
-        ("days(at)", "at", "day"),
-        ("hour( at )", "at", "hour"),
-        ("bucket(id, 16)", "id", "bucket[16]"),
-        ("truncate(name,4)", "name", "truncate[4]"),
-    ],
-)
-def test_parts_of_a_partition_spec(text: str, column: str, transform: str) -> None:
-    assert PartitionField.parse(text) == PartitionField(column, transform)
-
-
-@pytest.mark.parametrize("text", ["bucket(id)", "day(at, 3)", "f(x)", "a,b", ""])
-def test_what_is_no_part_of_a_partition_spec_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match="must"):
-        PartitionField.parse(text)

@@ -8,6 +8,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+#: The issuer of the tokens.
+ISSUER = "https://id.example.com"
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
@@ -24,7 +26,7 @@ def claims(**changed: Any) -> dict[str, Any]:
     told = {
         "sub": "ann",
         "aud": "drover",
-        "iss": "https://id.example.com",
+        "iss": ISSUER,
         "exp": now + 600,
         "iat": now,
         "groups": ["data"],

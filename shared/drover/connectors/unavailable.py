@@ -53,7 +53,9 @@ def placeholder_of(kind: pa.DataType, placeholder: str) -> Any:
     if is_text(kind):
         return placeholder
     if is_binary(kind):
-        return placeholder.encode()
+        found_bytes = placeholder.encode()
+        is_fixed = pa.types.is_fixed_size_binary(kind)
+        return None if is_fixed and kind.byte_width != len(found_bytes) else found_bytes
     if is_list(kind):
         inner = kind.value_type
         if pa.types.is_integer(inner) and inner.bit_width >= 16:

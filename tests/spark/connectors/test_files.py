@@ -19,9 +19,11 @@ from drover.connector import (
     ArrowRows,
     OffsetRange,
     SinkBatch,
+    SinkOffset,
     SinkTaskContext,
     SourceBatch,
     SourceTaskContext,
+    TopicPartition,
 )
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import task_config
@@ -77,7 +79,9 @@ class Cut:
         )
 
 
-def start_sink(spark: SparkSession, path: Path, claim: int, **config: str) -> FilesSinkTask:
+def start_sink(
+    spark: SparkSession, path: Path, claim: int, committed: int, **config: str
+) -> FilesSinkTask:
     raw = {"name": "sink", "connector.class": "FilesSink", "topics": "rows", "path": str(path)}
     sink = FilesSinkTask()
     sink.start(
@@ -86,6 +90,7 @@ def start_sink(spark: SparkSession, path: Path, claim: int, **config: str) -> Fi
             claim=Term(1, claim),
             config=task_config(FilesSink, raw | config, {}),
             spark=spark,
+            committed={TopicPartition("rows", 0): SinkOffset(committed)},
         )
     )
     return sink
@@ -113,7 +118,7 @@ def test_a_sink_that_is_killed_again_and_again_writes_each_record_once(
     chance = random.Random(11)
     total, committed, claim = 30_000, 0, 1
     by = {"partition.by": "month(at),status"}
-    sink = start_sink(spark, tmp_path, claim, **by)
+    sink = start_sink(spark, tmp_path, claim, committed, **by)
     while committed < total:
         end = min(total, committed + chance.randrange(2, 9000))
         rows = ArrowRows(spark, Cut(committed, end), 2, None)
@@ -122,7 +127,7 @@ def test_a_sink_that_is_killed_again_and_again_writes_each_record_once(
             committed = end
         else:  # killed before the commit
             claim += 1
-            sink = start_sink(spark, tmp_path, claim, **by)
+            sink = start_sink(spark, tmp_path, claim, committed, **by)
     sink.stop()
     found = ds.dataset(tmp_path, partitioning="hive").to_table()
     wanted = RowGenerator(QUICKSTARTS["orders"], 5).rows(np.arange(total, dtype=np.uint64))

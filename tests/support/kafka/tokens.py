@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.http_api import Reply, Request, running_api
-from tests.support.web_tokens import KEY, jwks, signed
+from tests.support.web_tokens import ISSUER, KEY, jwks, signed
 
 _AUDIENCE = "drover"
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -44,6 +44,7 @@ class TokenKeys:
             ),
             "sasl.oauthbearer.jwks.endpoint.url": self.path.as_uri(),
             "sasl.oauthbearer.expected.audience": _AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
         }
 
 

@@ -112,7 +112,7 @@ def test_rollback_with_yes_asks_nobody(cluster: FakeCluster, drover: Run) -> Non
     code, out, _ = drover("connector", "rollback", "c", "3", "--yes", "-o", "json")
     assert code == 0
     assert json.loads(out)["revision"] == 12
-    assert len(rollbacks(cluster)) == len(cluster.requests) == 1
+    assert len(rollbacks(cluster)) == 1
 
 
 @pytest.mark.parametrize("version", ["4", "6"])

@@ -159,7 +159,7 @@ def test_patch_sends_what_to_write_and_what_to_remove(cluster: FakeCluster, drov
         "connector", "patch", "c", "topic=b", "query=a=b", "--remove", "old", "-r", "older"
     )
     assert (code, out) == (0, "patched c: its config is now version 12\n")
-    (request,) = cluster.requests
+    request = cluster.requests[0]
     assert dict(request.set) == {"topic": "b", "query": "a=b"}
     assert list(request.remove) == ["old", "older"]
     assert request.request_id

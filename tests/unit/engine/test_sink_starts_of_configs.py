@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from drover.dataplane.values import ReadPlan
-from tests.unit.engine.runner_world import World
+from drover_worker.engine.tasks.sink_runner import SinkRunner
+from tests.unit.engine.runner_world import World, WriterSink
 from tests.unit.engine.test_far_task_runners import GrowingPlane
 
 RESET = "consumer.override.auto.offset.reset"
@@ -55,7 +56,8 @@ def committed(world: World) -> list[int]:
 def test_latest_skips_the_records_of_before_and_commits_its_start(
     world: World, counts: dict[str, int]
 ) -> None:
-    sink = world.sink("t,u", **{RESET: "latest"})
+    config = {"topics": "t,u", RESET: "latest"}
+    sink = cast("SinkRunner", world.runner(SinkRunner, WriterSink, config))
     sink.run_once()
     assert committed(world) == [10, 0]
     world.answer_commit()

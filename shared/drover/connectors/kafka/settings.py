@@ -79,7 +79,7 @@ def is_wanted(topic: str, config: Mapping[str, Any], *, in_own_cluster: bool = F
     """Whether a topic is copied: selected, not internal, and not itself a copy of a topic of the
     target cluster.
 
-    ``in_own_cluster`` tells that source and target are the same cluster under two aliases.
+    ``in_own_cluster`` means that source and target are the same cluster under two aliases.
     """
     if _is_internal(topic) or any_matches(config[EXCLUDE] or (), topic):
         return False

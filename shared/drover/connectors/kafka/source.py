@@ -113,7 +113,7 @@ class KafkaSourceTask(SourceTask):
         with translated_errors(f"cluster {self._alias}", told):
             found = partitions_of(consumer, config, told)
         assigned = parsed_places(config[TASK_PARTITIONS])
-        # the topics that were deleted since then are left out
+        # topics that were deleted after the assignment are left out
         own = [place for place in assigned if place[1] < found.get(place[0], 0)]
         names = sorted({topic for topic, _ in own})
         settings = topic_settings(config, names) if config[SYNC_CONFIGS] else {}

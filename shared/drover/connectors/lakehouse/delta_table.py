@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector import RetriableError, TopicPartition
+from drover.connector.records import OFFSET, PARTITION, original_topics
 from drover.connectors.files.storage.object_store import (
     FINAL_STATUS,
     ObjectPlace,
@@ -47,6 +48,8 @@ _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
 #: In the application id whose version is the id of a topic partition's last output, as a number.
 _PRESENT = "output"
+#: In the library's error for rows that violate a constraint of the table.
+_CONSTRAINT = "failed validation check"
 _PASSING = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "timed out")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _KIND = re.compile(r"Generic \w+ error")
@@ -127,7 +130,7 @@ class DeltaWriter:
     def _write(
         self, topic: str, origin: str, batches: list[pa.RecordBatch]
     ) -> tuple[int, Sequence[Refusal]]:
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         partitions = {each for batch in batches for each in batch.column("partition").to_pylist()}
         for _ in range(_ATTEMPTS):
@@ -156,11 +159,33 @@ class DeltaWriter:
                 why = type(error).__name__  # the message may have a response
                 _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), why)
                 continue
+            except DeltaError as error:
+                if _CONSTRAINT not in str(error):
+                    raise
+                return self._write_halves(topic, origin, batches)
             self._tidy(topic)
             return int(changes.rows.num_rows + changes.deleted.num_rows), changes.refused
         raise RetriableError(
             f"{self.settings.uri_of(topic)}: {_ATTEMPTS} commits conflicted with other writers"
         )
+
+    def _write_halves(
+        self, topic: str, origin: str, batches: list[pa.RecordBatch]
+    ) -> tuple[int, Sequence[Refusal]]:
+        """Write the halves of a batch of which a record violates a constraint of the table."""
+        batch, middle = batches[0], batches[0].num_rows // 2
+        parts = [[batch.slice(0, middle)], [batch.slice(middle)]]
+        if len(batches) > 1:
+            parts = [batches[: len(batches) // 2], batches[len(batches) // 2 :]]
+        if len(batches) > 1 or middle:
+            found = [self._write(topic, origin, each) for each in parts]
+            return sum(count for count, _ in found), [one for _, own in found for one in own]
+        columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+        topic, partition, offset = (each[0].as_py() for each in columns)
+        refusal = Refusal(topic, partition, offset, "a CHECK constraint of the table rejects it")
+        if not self.tolerates:
+            raise UnfitRecordError(refusal)
+        return 0, (refusal,)
 
     def _types(self, table: "DeltaTable | None") -> TableTypes:
         schema = None if table is None else pa.schema(table.schema().to_arrow())

@@ -196,7 +196,7 @@ class Table:
         readable: Whether the user may read all of its rows.
         generated_keys: The generated columns of its primary key and replica identity.
         has_primary_key: Whether it has a primary key.
-        partitions_differ: Whether a partition sends less of old rows than its table tells.
+        partitions_differ: Whether a partition sends less of old rows than its table.
     """
 
     oid: int

@@ -89,7 +89,9 @@ def _is_read_at_once(schema: Schema, values: Any) -> bool:
             assert schema.value_schema is not None
             parts = [(schema.value_schema, values.flatten())]
         case Type.FLOAT32 | Type.FLOAT64:
-            return all(value is None or math.isfinite(value) for value in values.to_pylist())
+            # the reader would round longer whole numbers, which other writers may send
+            limit = 2**53 if schema.type is Type.FLOAT64 else math.inf
+            return all(value is None or abs(value) < limit for value in values.to_pylist())
         case _:
             return True
     if schema.default is not None and values.null_count:

@@ -17,7 +17,6 @@ from drover.connector.settings import (
     BATCH_MAX_RECORDS,
     BATCH_WAIT_MS,
     LATEST,
-    NONE,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -29,7 +28,6 @@ from drover.errors import DataLossError, UnavailableError
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover.pipeline import PassReport
-from drover_worker.engine.plugins.connectors import TASK_COUNT
 from drover_worker.engine.tasks.record_path import dead_letter_destination
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.sink_commits import (
@@ -41,11 +39,13 @@ from drover_worker.engine.tasks.sink_commits import (
 )
 from drover_worker.engine.tasks.sink_starts import (
     changed_topics,
+    checked_task_count,
     fetched_partitions,
     knows_starts,
     lost_offsets,
     missing_offsets,
     recommitted,
+    starts_at_earliest,
     starts_of,
     with_outputs,
 )
@@ -72,10 +72,6 @@ _NAMED_MAX = 20
 log = structlog.get_logger(__name__)
 
 
-class NoOffsetError(Exception):
-    """A partition has no committed offset, and the config does not choose a start."""
-
-
 class SinkRunner(TaskRunner):
     """Runs a SinkTask."""
 
@@ -84,7 +80,7 @@ class SinkRunner(TaskRunner):
         self._named_topics: list[str] | None = self._config[TOPICS]
         pattern = self._config[TOPICS_REGEX]
         self._pattern = Pattern(pattern) if pattern is not None else None
-        self._task_count = checked_task_count(spec)
+        self._task_count = checked_task_count(spec.task, spec.own_config)
         #: The next offset to read, by topic partition of this task.
         self._positions: dict[PartitionKey, int] = {}
         #: The last known partition count of each topic.
@@ -504,25 +500,14 @@ class SinkRunner(TaskRunner):
         self._has_looked = True
 
     def _configured_start(self, key: PartitionKey) -> int:
-        """Where a partition without a committed offset is read from.
-
-        Raises:
-            NoOffsetError: The config forbids to choose.
-        """
-        reset = self._config[AUTO_OFFSET_RESET]
-        if reset == NONE:
-            raise NoOffsetError(
-                f"{key[0]}-{key[1]} has no committed offset, and {AUTO_OFFSET_RESET} is {NONE}: "
-                "commit one (drover connector offsets), or choose earliest or latest"
-            )
-        if reset != LATEST:
-            return 0
+        """Where a partition without a committed offset is read from."""
         # partitions that are found later have only records that are newer than the sink
-        is_new = self._has_looked or key[0] in self._recreated
-        if is_new or any(topic == key[0] for topic, _ in self._committed):
-            return 0
-        self._unsent_starts.add(key)
-        return self._tools.plane.end_offsets([key]).get(key, 0)
+        known = {*self._recreated, *(topic for topic, _ in self._committed)}
+        is_new = self._has_looked or key[0] in known
+        at_earliest = starts_at_earliest(key, self._config[AUTO_OFFSET_RESET], is_new=is_new)
+        if self._config[AUTO_OFFSET_RESET] == LATEST:
+            self._unsent_starts.add(key)
+        return 0 if at_earliest else self._tools.plane.end_offsets([key]).get(key, 0)
 
     def _topics(self) -> Mapping[str, int]:
         """The topics to read, each with the task number that gets its partition 0.
@@ -613,18 +598,3 @@ class SinkRunner(TaskRunner):
     def _wait_settled(self, limit_s: float) -> bool:
         self._tools.watcher.forget(self._wake)
         return super()._wait_settled(limit_s)
-
-
-def checked_task_count(spec: TaskSpec) -> int:
-    """The number of tasks that share the partitions.
-
-    Raises:
-        ValueError: The config has no task count, and this is not the only task.
-    """
-    count = int(spec.own_config.get(TASK_COUNT, "1"))
-    if spec.task.task >= count:
-        raise ValueError(
-            f"the config of task {spec.task} lacks {TASK_COUNT}, the number of tasks that share "
-            "the topics: restart the connector, which writes it again"
-        )
-    return count

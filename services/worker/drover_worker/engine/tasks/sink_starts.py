@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from drover.connector import SinkConnector, SinkTask
+from drover.connector import SinkConnector, SinkTask, TaskId
 from drover.connector.offsets import SinkOffset, parse_sink_offsets, sink_offset
+from drover.connector.settings import AUTO_OFFSET_RESET, LATEST, NONE
 from drover.dataplane.plane import PartitionKey
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.offsets import CommittedOffset, TopicPartition
@@ -21,9 +22,14 @@ from drover.model.sink_outputs import (
     SinkOutput,
     decode_mark,
 )
+from drover_worker.engine.plugins.connectors import TASK_COUNT
 
 #: Topic partitions that are listed in one message.
 _NAMED_MAX = 5
+
+
+class NoOffsetError(Exception):
+    """A partition has no committed offset, and the config does not choose a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +219,38 @@ def _facts(mark: OutputMark | None, traced: int | None) -> list[str]:
         else f"no committed offset, the last known one is {mark.offset} or higher",
         "the output shows none" if traced is None else f"the output goes up to {traced}",
     ]
+
+
+def starts_at_earliest(key: PartitionKey, reset: str, *, is_new: bool) -> bool:
+    """Whether a partition without a committed offset is read from its earliest record, otherwise
+    from its end.
+
+    Args:
+        key: The topic partition.
+        reset: The value of ``consumer.override.auto.offset.reset``.
+        is_new: Whether all of its records are newer than the sink.
+
+    Raises:
+        NoOffsetError: The config forbids to choose.
+    """
+    if reset == NONE:
+        raise NoOffsetError(
+            f"{key[0]}-{key[1]} has no committed offset, and {AUTO_OFFSET_RESET} is {NONE}: "
+            "commit one (drover connector offsets), or choose earliest or latest"
+        )
+    return is_new or reset != LATEST
+
+
+def checked_task_count(task: TaskId, own_config: Mapping[str, str]) -> int:
+    """The number of tasks that share the partitions, from a task's config.
+
+    Raises:
+        ValueError: The config has no task count, and this is not the only task.
+    """
+    count = int(own_config.get(TASK_COUNT, "1"))
+    if task.task >= count:
+        raise ValueError(
+            f"the config of task {task} lacks {TASK_COUNT}, the number of tasks that share the "
+            "topics: restart the connector, which writes it again"
+        )
+    return count

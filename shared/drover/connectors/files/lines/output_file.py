@@ -182,6 +182,11 @@ class OutputFile:
                 return _end_of_last_line(file.fileno()) if cuts_last_line else found.st_size
         except FileNotFoundError:
             return 0
+        except IsADirectoryError:
+            raise self._irregular() from None
+
+    def _irregular(self) -> OutputFileError:
+        return OutputFileError(f"{self.path} is not a regular file: choose another file")
 
     def _read_note(self) -> dict[str, Any]:
         try:
@@ -255,7 +260,7 @@ class OutputFile:
         """A descriptor, and whether the file is new; a removed file has no owner any longer."""
         try:
             if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
-                raise OutputFileError(f"{self.path} is not a regular file: choose another file")
+                raise self._irregular()
             return os.open(self.path, os.O_RDWR | os.O_CLOEXEC), False
         except FileNotFoundError:
             pass
