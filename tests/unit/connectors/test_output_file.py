@@ -318,8 +318,11 @@ def test_another_file_in_its_place_is_not_cut(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"one\n", b"one\ntw", b"on", b""])
 def test_without_committed_offsets_nothing_is_cut(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    for sequence in (1, 2):
+    first = owner(path, 1)
+    first.open_at_end()
+    append(first, 0, content)
+    first.close()
+    for sequence in (2, 3):
         file = owner(path, sequence)
         length = file.open_at_end()
         assert path.read_bytes()[:length] == path.read_bytes()

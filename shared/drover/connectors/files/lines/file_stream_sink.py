@@ -154,7 +154,7 @@ class FileStreamSink(SinkConnector):
     With one partition the file equals the topic; with several, the order holds within each. No
     other program may write the file. It is on a disk that driver and executors share.
 
-    Without a committed offset the sink appends to the file, as Kafka Connect's does: after a reset,
+    Without a committed offset the sink appends to its file, as Kafka Connect's does: after a reset,
     or when a topic was deleted and created again.
 
     Committed offsets without the file's length, from Kafka Connect's FileStreamSink or an operator,

@@ -216,7 +216,8 @@ class OutputFile:
             check_opened(descriptor, str(self.path))
             if not created:
                 size = os.fstat(descriptor).st_size
-                self._check_takeover(owner, size, committed_length, foreign=committed is not None)
+                is_first = not committed and (committed == "" or not committed_length)
+                self._check_takeover(owner, size, committed_length, is_first=is_first)
             # the descriptor is open: an owner that bypasses this lock replaces the file before
             # writing
             if not self._holds(lock):
@@ -234,7 +235,7 @@ class OutputFile:
         self._descriptor = descriptor
 
     def _check_takeover(
-        self, owner: tuple[str, Term] | None, size: int, committed_length: int, *, foreign: bool
+        self, owner: tuple[str, Term] | None, size: int, committed_length: int, *, is_first: bool
     ) -> None:
         if size < committed_length:
             raise OutputFileError(
@@ -242,7 +243,7 @@ class OutputFile:
                 "missing bytes back, or reset the connector's offsets to write its topics again "
                 "after them"
             )
-        if owner is None and committed_length == 0 and size > 0 and not foreign:
+        if owner is None and size > 0 and is_first:
             raise OutputFileError(
                 f"{self.path} exists with {size} bytes that this connector did not write: remove "
                 "it or choose another file"
