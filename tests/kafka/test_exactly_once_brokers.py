@@ -151,7 +151,8 @@ def test_what_is_away_for_longer_than_a_transaction_makes_no_aborted_record_visi
 
     try:
         wait_until(is_published, timeout_s=180)
-        assert aborted, "the transaction was ended before the commit"
+        if len(nodes) < len(brokers.brokers):  # others have ended the transaction in time
+            assert aborted, "the transaction was ended before the commit"
         brokers.wait_until_all_whole()
         assert world.values() == [b"line %d" % number for number in range(6)]
     finally:
