@@ -71,7 +71,7 @@ def text_forms(placeholder: str) -> set[str]:
 
 
 def header_column(names: Mapping[int, Names], count: int) -> pa.Array:
-    """The headers of ``count`` records; null for those without ``names``."""
+    """The headers of ``count`` records; null for records without ``names``."""
     if not names:
         return pa.nulls(count, _HEADERS_TYPE)
     headers = {

@@ -13,7 +13,7 @@ from drover.pipeline.stages import Pipeline
 from drover.record.batch import OFFSET, PARTITION, TOPIC
 
 #: Up to this size the dead letters of a group go to the driver, which writes them in the order of
-#: their records, with the letters of rejected records; an executor writes more.
+#: their records, with the dead letters of rejected records; an executor writes more.
 _LETTERS_BYTES_MAX = 512 * 1024
 
 

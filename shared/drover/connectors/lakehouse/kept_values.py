@@ -1,4 +1,4 @@
-"""Values that a source could not send: a row keeps those of its earlier row, or of the table."""
+"""Values that a source could not send: a row keeps its former values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -21,6 +21,7 @@ from drover.connector import (
     compiled_pattern,
     patterns_fault,
 )
+from drover.connectors import unavailable
 from drover.connectors.postgres.server import ServerAddress, Table
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_fault
@@ -326,7 +327,7 @@ DEFINITION = ConfigDef(
     ConfigKey(
         PLACEHOLDER,
         ConfigType.STRING,
-        default="__debezium_unavailable_value",
+        default=unavailable.PLACEHOLDER,
         importance=Importance.LOW,
         group="Records",
         documentation="Replaces large values that the server did not send because they are "

@@ -291,7 +291,7 @@ class SinkRunner(TaskRunner):
         return {**self._positions, **self._letters}
 
     def _take_over(self, topics: Iterable[str]) -> None:
-        """Take over the fetched offsets in those of ``topics`` that exist and are new here."""
+        """Take over the fetched offsets in the existing ``topics`` that are new here."""
         news = {*topics} - self._topic_ids.keys()
         if not news:
             return

@@ -38,7 +38,7 @@ class SinkStarts:
 
     Attributes:
         offsets: Committed offsets in the topics that exist now, with the task's metadata.
-        unwritten: Those of them that were committed before the first write.
+        unwritten: The partitions whose offset was committed before the first write.
         output_ids: The ids of outputs that are not a topic partition's first.
         marks: Topic partitions that had a committed offset and have none now.
         recreated: Topics that were deleted and created again since a commit.
