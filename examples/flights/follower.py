@@ -7,9 +7,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.output.connectors import cause, run_state
+from drover.cli.output.connectors import run_state
 from drover.client import ConnectClient, channel
 from drover.errors import DroverError
+from drover.model.failures import cause_in
 
 _RECONNECT_S = 0.05
 
@@ -81,7 +82,7 @@ class StatusFollower:
             return
         for task in event.status.tasks:
             change = TaskChange(
-                time.monotonic(), run_state(task.state), task.worker_id, cause(task.trace)
+                time.monotonic(), run_state(task.state), task.worker_id, cause_in(task.trace)
             )
             changes = self._changes.setdefault((name, task.task), [])
             last = changes[-1] if changes else None

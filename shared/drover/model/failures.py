@@ -149,12 +149,17 @@ class RestartPolicy:
         return last.failed_ms + round(delay_ms * spread), ""
 
 
-def summary_of(trace: str) -> str:
+def cause_in(trace: str) -> str:
     """The most informative line of a trace: the last line of a traceback, else the first line."""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     if not lines:
         return ""
-    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+
+
+def summary_of(trace: str) -> str:
+    """``cause_in``, cut to MESSAGE_MAX_CHARS."""
+    line = cause_in(trace)
     return line if len(line) <= MESSAGE_MAX_CHARS else f"{line[: MESSAGE_MAX_CHARS - 1]}…"
 
 

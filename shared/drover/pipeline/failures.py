@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from drover.pipeline.dead_letters import as_bytes, dead_letter
 from drover.pipeline.report import FailedRecord, KeptLetter, PassReport
+from drover.record import RecordError
 from drover.record.batch import KEY, OFFSET, ORIGIN, ORIGINAL_TOPIC, PARTITION, TOPIC, VALUE
 
 _MESSAGE_MAX_LENGTH = 2_000
@@ -36,7 +37,18 @@ class StepFailedError(Exception):
 
 
 class RecordFailedError(Exception):
-    """A record failed and errors.tolerance is none; the message has the record and the error."""
+    """A record failed and errors.tolerance is none; the message has the record and the error.
+
+    ``trace`` is the traceback of a plugin's code, if that raised the error; else empty.
+    """
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message, trace)
+        self.message = message
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Policy(Protocol):
@@ -66,7 +78,11 @@ class FailTask:
     ) -> Iterable[pa.RecordBatch]:
         """See Policy."""
         del report
-        raise RecordFailedError(f"{failure_of(record, error)}{self.remedy}") from error.error
+        failure = failure_of(record, error)
+        is_own = isinstance(error.error, RecordError)
+        raise RecordFailedError(
+            f"{failure}{self.remedy}", "" if is_own else failure.trace
+        ) from error.error
 
 
 @dataclass(frozen=True, slots=True)

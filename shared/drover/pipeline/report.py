@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+#: Errors whose message is complete without the name of their class.
+_OWN_ERRORS = frozenset({"RecordError", "RejectedError"})
 #: The most failures of a pass that are listed.
 FAILURES_MAX = 100
 
@@ -28,7 +30,8 @@ class FailedRecord:
     record: str = ""
 
     def __str__(self) -> str:
-        return f"record {self.place} failed in {self.step}: {self.error_class}: {self.message}"
+        kind = "" if self.error_class in _OWN_ERRORS else f"{self.error_class}: "
+        return f"record {self.place} failed in {self.step}: {kind}{self.message}"
 
 
 @dataclass(frozen=True, slots=True)

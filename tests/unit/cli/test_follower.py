@@ -22,7 +22,7 @@ def test_the_present_status_is_the_last_one() -> None:
     follower.note(event("RUNNING", OLD))
     change = follower.task("sink")
     assert change is not None
-    assert (change.state, change.worker_id, change.cause) == ("RUNNING", OLD, "b")
+    assert (change.state, change.worker_id, change.cause) == ("RUNNING", OLD, "a")
     assert follower.tasks_of(OLD) == [("sink-0", "RUNNING")]
     assert follower.tasks_of(OLD, since_s=time.monotonic()) == []
     assert follower.tasks_of(NEW) == []

@@ -19,6 +19,7 @@ from drover.dataplane.answers import (
 )
 from drover.errors import InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.pipeline import RecordFailedError
+from drover_worker.engine.plugins.threads import format_trace
 
 
 class TwoPartError(Exception):
@@ -96,6 +97,17 @@ def test_an_error_is_raised_as_it_was_and_says_where(error: Exception) -> None:
     (note,) = found.__notes__
     assert "on an executor:" in note
     assert "in function" in note
+
+
+def test_the_trace_of_an_executors_error_has_its_message_once() -> None:
+    found = answered(ValueError("too long"), KeyError("name"))
+    with pytest.raises(ValueError, match="too long") as raised:
+        raise found
+    trace = format_trace(raised.value)
+    assert trace.startswith("Traceback")
+    assert trace.rstrip().endswith("ValueError: too long")
+    assert trace.count("too long") == trace.count("KeyError") == 1
+    assert trace.index("raise found") < trace.index("on an executor:")
 
 
 def test_causes_stay_behind_their_errors() -> None:

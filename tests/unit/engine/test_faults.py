@@ -10,7 +10,8 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover_worker.engine.tasks.faults import Fault, fault_of, memory_advice
+from drover.pipeline import RecordFailedError
+from drover_worker.engine.tasks.faults import Fault, failed_record, fault_of, memory_advice
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -85,3 +86,10 @@ def test_want_of_memory_in_a_tasks_own_call_is_told_with_what_to_do(
 
 def test_other_errors_have_no_advice_about_memory() -> None:
     assert memory_advice(RuntimeError("boom")) is None
+
+
+def test_a_failed_record_is_described_once_with_a_plugins_calls_behind_it() -> None:
+    own = RecordFailedError("record t-0@1 failed in decode: it is not JSON")
+    assert failed_record(_caused(own)) == "record t-0@1 failed in decode: it is not JSON"
+    plugin = RecordFailedError("record t-0@1 failed in mask: KeyError: 'x'", "Traceback ...")
+    assert failed_record(plugin) == "record t-0@1 failed in mask: KeyError: 'x'\n\nTraceback ..."

@@ -1,6 +1,7 @@
 """Records that a step cannot process are found one by one, and no record is lost."""
 
 import itertools
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -285,6 +286,26 @@ def test_a_source_names_the_place_that_it_gave() -> None:
     pipeline = source_pipeline(prepare=TableRows(), transforms=(_Fail(),))
     with pytest.raises(RecordFailedError, match=r"record /a\.csv:2 failed in fail: KeyError"):
         list(pipeline(iter([rows])))
+
+
+def test_the_error_has_the_calls_of_a_plugin_and_no_calls_for_a_value_that_drover_rejects() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1], ORIGIN_COLUMN: ["/a.csv:2"]})
+    with pytest.raises(RecordFailedError) as raised:
+        list(source_pipeline(prepare=TableRows(), transforms=(_Fail(),))(iter([rows])))
+    assert 'raise KeyError("x")' in raised.value.trace
+    assert pickle.loads(pickle.dumps(raised.value)).trace == raised.value.trace
+    with pytest.raises(RecordFailedError) as raised:
+        list(source_pipeline(prepare=TableRows(), transforms=(_Reject(),))(iter([rows])))
+    assert str(raised.value) == "record /a.csv:2 failed in reject: 1 is negative"
+    assert raised.value.trace == ""
+
+
+@dataclass(frozen=True)
+class _Reject:
+    name: str = "reject"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        raise RecordError("1 is negative")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from drover.cli.definitions import Definition, DefinitionError, initial_state, r
 from drover.cli.names import NameArgument, NamesArgument
 from drover.cli.output.connectors import (
     COUNTS,
-    cause,
     connector_document,
     count_rows,
     figure_rows,
@@ -55,6 +54,7 @@ from drover.client import ConnectClient
 from drover.clock import SystemClock
 from drover.codec.connect import decode_connector_type
 from drover.errors import DroverError, UnavailableError
+from drover.model.failures import cause_in
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
@@ -286,7 +286,7 @@ def describe(
         print_table(("FIGURES OF", "FIGURE", "VALUE"), figures)
     for task in found.tasks:
         if task.trace and not task.HasField("failures"):
-            say(plain(f"task {task.task}: {cause(task.trace)}"))
+            say(plain(f"task {task.task}: {cause_in(task.trace)}"))
     failures = failure_rows(found)
     if failures:
         print_table(("FAILURES OF", "TIME", "WORKER", "CAUSE"), failures)
@@ -452,7 +452,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
     for task in status_.tasks:
         if task.trace.count("\n") > 1:
             say(plain(f"\ntask {task.task} failed:\n{task.trace}"))
-    if cause(status_.connector.trace) != status_.connector.trace.strip():
+    if cause_in(status_.connector.trace) != status_.connector.trace.strip():
         say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
 
 

@@ -7,6 +7,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.failures import failures_document
 from drover.codec.common import decode_counts, decode_figures
 from drover.codec.connect import decode_connector_type
+from drover.model.failures import cause_in
 
 #: The columns with a task's record counts.
 COUNTS = ("READ", "WRITTEN", "FILTERED", "DEAD LETTERS", "SKIPPED")
@@ -135,13 +136,7 @@ def count_cells(counted: pb.TaskState | pb.ConnectorStatus) -> tuple[str, ...]:
 
 
 def _cells(state: pb.ConnectorState | pb.TaskState) -> tuple[str, str, str]:
-    return run_state(state.state), state.worker_id, cause(state.trace)
-
-
-def cause(trace: str) -> str:
-    """The last line of a trace, which holds the exception and its message."""
-    lines = [line.strip() for line in trace.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return run_state(state.state), state.worker_id, cause_in(state.trace)
 
 
 def task_summary(status: pb.ConnectorStatus) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from drover.dataplane.answers import trace_on_executor
 from drover.errors import Reason, ResourceExhaustedError
 from drover.model.status import StatusKey
 from drover_worker.engine.in_flight import InFlight
@@ -246,9 +247,16 @@ def error_text(error: BaseException) -> str:
 
 
 def format_trace(error: BaseException) -> str:
-    """The traceback of ``error`` for a status, shortened in the middle to TRACE_MAX_BYTES."""
-    text = "".join(traceback.format_exception(error))
-    return cap_text(text)
+    """The traceback of ``error`` for a status, shortened in the middle to TRACE_MAX_BYTES.
+
+    The traceback of an error of an executor already has the causes and the message; the calls on
+    the driver come before it.
+    """
+    executor_trace = trace_on_executor(error)
+    if executor_trace is None:
+        return cap_text("".join(traceback.format_exception(error)))
+    calls = "".join(traceback.format_tb(error.__traceback__))
+    return cap_text(f"Traceback (most recent call last):\n{calls}{executor_trace}")
 
 
 def cap_text(text: str, max_bytes: int = TRACE_MAX_BYTES) -> str:

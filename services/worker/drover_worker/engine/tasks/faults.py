@@ -50,10 +50,12 @@ def fault_of(error: BaseException) -> Fault | None:
 
 
 def failed_record(error: BaseException) -> str | None:
-    """The description of the record that ``error`` is about; None if it is not about a record."""
+    """The description of the record that ``error`` is about, then the traceback of a plugin's code
+    that raised it; None if it is not about a record.
+    """
     for cause in with_causes(error):
         if isinstance(cause, RecordFailedError):
-            return error_text(cause)
+            return f"{cause}\n\n{cause.trace}" if cause.trace else str(cause)
         found = _RECORD_FAILED.search(error_text(cause))
         if found is not None:
             return found[1]

@@ -40,7 +40,12 @@ from drover.pipeline.report import total
 from drover.rpc.logs import log_context
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
-from drover_worker.engine.plugins.threads import PluginThreads, error_text, format_trace
+from drover_worker.engine.plugins.threads import (
+    PluginThreads,
+    cap_text,
+    error_text,
+    format_trace,
+)
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.commits import Answer, TaskCommits
 from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
@@ -469,10 +474,9 @@ class TaskRunner(ABC):
             return wait_s
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
-            first, trace = self._failure_summary(error, fault), format_trace(error)
             too_many = isinstance(error, TooManyErrorsError)
             self._end_failed(
-                trace if first is None else f"{first}\n\n{trace}",
+                self._failure_text(error, fault),
                 FailureCause.LIMIT if too_many else FailureCause.PLUGIN,
             )
         return pause_s
@@ -492,6 +496,13 @@ class TaskRunner(ABC):
             "the store is unavailable; the batch is retried" if fault is Fault.UNAVAILABLE else None
         )
 
+    def _failure_text(self, error: BaseException, fault: Fault | None) -> str:
+        record = failed_record(error) if fault is None else None
+        if record is not None:  # complete without the calls of the engine
+            return cap_text(record)
+        summary, trace = self._failure_summary(error, fault), format_trace(error)
+        return trace if summary is None else f"{summary}\n\n{trace}"
+
     def _failure_summary(self, error: BaseException, fault: Fault | None) -> str | None:
         if isinstance(error, DroverError) and error.reason is Reason.OFFSETS_LOST:
             return error.message
@@ -500,7 +511,7 @@ class TaskRunner(ABC):
                 f"a Spark process ended during {self._loss_count} batches in a row: check whether "
                 "the connector's code on executors crashes them or exceeds the memory"
             )
-        return failed_record(error) or memory_advice(error)
+        return memory_advice(error)
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
         """How long to wait before the failed call is retried; None for no retry."""
