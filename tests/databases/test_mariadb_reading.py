@@ -70,11 +70,16 @@ def test_every_type(server: MariaDb) -> None:
         f"INSERT INTO items VALUES (1, {values})",
         "INSERT INTO items (id) VALUES (2)",
     )
-    # MariaDB returns JSON text as it was written
-    of_mysql = {"json": '{"a": null, "b": 1.1}'} if server.kind == "mysql" else {}
+    # MariaDB returns JSON text as it was written; in MySQL, the first number of a point of the
+    # reference system 4326 is its latitude
+    of_mysql = {
+        "json": '{"a": null, "b": 1.1}',
+        "geometry": bytes.fromhex("0101000020e61000000000000000000040000000000000f03f"),
+    }
+    others = of_mysql if server.kind == "mysql" else {}
     full, empty = rows(TableReader(server, "bulk"))
     for number, (kind, _, wanted) in enumerate(CASES):
-        assert full[f"c{number}"] == of_mysql.get(kind, wanted), kind
+        assert full[f"c{number}"] == others.get(kind, wanted), kind
         assert empty[f"c{number}"] is None, kind
 
 

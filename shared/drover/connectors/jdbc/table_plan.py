@@ -256,6 +256,8 @@ class TablePlanner:
         first, last, count = self._span(connection, limited)
         if last is None:
             return None
+        if last == self._as_stored(_LOWEST):
+            self._check_partly_zero(connection, moment, due, count)
         upto = moment <= last
         offset = _offset_of(self._as_utc(last, now - self._delay))
         if number is not None:
@@ -296,6 +298,26 @@ class TablePlanner:
             if each is not None and not zero and not isinstance(each, datetime):
                 raise self._no_time(repr(each))
         return bounds[0], bounds[1], count
+
+    def _check_partly_zero(
+        self,
+        connection: "sa.Connection",
+        moment: "sa.ColumnElement[Any]",
+        due: "sa.ColumnElement[bool]",
+        count: int,
+    ) -> None:
+        """Reject times such as 2021-00-00, which MySQL returns as 0000-00-00 from a subquery: they
+        are behind the end of these ``count`` rows, and would never be read.
+        """
+        if self._address.kind != "mysql":
+            return
+        lowest = self._as_stored(_LOWEST)
+        zeros = sa.select(sa.func.count()).where(due, moment <= lowest)
+        if int(connection.execute(zeros).scalar_one()) >= count:
+            return
+        text = sa.select(sa.cast(moment, sa.String(32))).where(due, moment > lowest)
+        told = connection.execute(text.order_by(moment).limit(1)).scalar()
+        raise self._no_time(repr(told))
 
     def _no_time(self, told: str) -> DatabaseError:
         return DatabaseError(
