@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup lock proto wheels run up down kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
+.PHONY: help setup lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,8 +49,11 @@ run: setup check-java ## the main job: real data through a whole cluster, with w
 up: setup check-java ## keep an embedded cluster running in the foreground (Ctrl-C stops it)
 	@$(BIN)/drover up
 
-down: setup ## stop what `make up` or `make run` left, and remove its data
+down: setup ## stop what `make up` or `make run` left; its data stays
 	@$(BIN)/drover down
+
+clean-data: setup ## stop what `make up` or `make run` left, and delete its data
+	@$(BIN)/drover down --delete-data
 
 PORT ?= 9092
 kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka

@@ -72,7 +72,7 @@ def new_run_directory(root: Path) -> Path:
         except FileExistsError:
             continue
         return directory
-    raise OSError(None, f"{_RUNS_MAX} runs are kept; `make down` removes them", str(root))
+    raise OSError(None, f"{_RUNS_MAX} runs are kept; `make clean-data` deletes them", str(root))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

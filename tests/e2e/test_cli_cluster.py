@@ -74,6 +74,10 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
         assert "stopped the cluster in .drover/up\n" in down.out
         assert await up.wait() == 0
     assert await wait_until_gone(tree, 30) == []
+    assert (tmp_path / ".drover" / "up" / "data").is_dir()
+    deleted = await run_drover("down", "--delete-data", cwd=tmp_path)
+    assert (deleted.exit_code, deleted.err) == (0, "")
+    assert "deleting .drover/up: " in deleted.out
     assert not (tmp_path / ".drover" / "up").exists()
 
 

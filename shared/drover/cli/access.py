@@ -10,7 +10,8 @@ import grpc.aio
 
 from drover.client.calls import channel
 from drover.client.secure import channel_credentials
-from drover.local.state import DEFAULT_DIRECTORY, ClusterError, read_state
+from drover.local.found_clusters import cluster_in, clusters_of_folder
+from drover.local.state import ClusterError
 from drover.security.certificates import TlsFiles, read_certificate
 from drover.security.development_ca import files_of
 
@@ -24,12 +25,14 @@ class Access:
         token: The bearer token sent with each call; empty for none.
         address: Comma-separated addresses of workers; empty for the default.
         coordinator: Comma-separated addresses of coordinators; empty for the default.
+        origin: A description of the context that is used without being named; else empty.
     """
 
     tls: TlsFiles | None = None
     token: str = ""
     address: str = ""
     coordinator: str = ""
+    origin: str = ""
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """Channel credentials; None for plaintext.
@@ -43,6 +46,20 @@ class Access:
 
 
 _present: ContextVar[Callable[[], Access]] = ContextVar("present_access", default=Access)
+
+
+#: The directory of the option --dir.
+_directory: ContextVar[Path | None] = ContextVar("cluster_directory", default=None)
+
+
+def use_directory(directory: Path | None) -> None:
+    """Record the value of --dir of the running command; None for no option."""
+    _directory.set(directory)
+
+
+def present_directory() -> Path | None:
+    """The value of --dir of the running command."""
+    return _directory.get()
 
 
 def use_access(find: Callable[[], Access]) -> None:
@@ -63,16 +80,20 @@ def present_access() -> Access:
     return _present.get()()
 
 
-def access_to(address: str, directory: Path = DEFAULT_DIRECTORY) -> Access:
-    """The access to a server: the running command's, else that of the cluster in ``directory``."""
+def access_to(address: str, directory: Path | None = None) -> Access:
+    """The access to a server: the running command's, else that of the cluster in ``directory`` (by
+    default the one of --dir, or of the present folder).
+    """
     access = present_access()
     if access.tls is None:
+        directory = directory or _directory.get()
         try:
-            state = read_state(directory)
+            found = [cluster_in(directory)] if directory else clusters_of_folder(Path.cwd())
         except ClusterError:  # another user's: it must not stop calls to a given address
             return access
-        if state and state.certificates and address in state.addresses(""):
-            return Access(files_of(Path(state.certificates), "admin"))
+        for each in found:
+            if each and each.state.certificates and address in each.state.addresses(""):
+                return Access(files_of(Path(each.state.certificates), "admin"))
     return access
 
 

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import grpc.aio
 
-from drover.cli.console import T, run_call, worker_addresses
+from drover.cli.cluster_choice import worker_addresses
+from drover.cli.console import T, run_call
 from drover.client import ConnectClient
 
 #: Overrides user@host as the author, for example in a container.

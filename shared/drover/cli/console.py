@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drover.cli.access import access_to, connect, present_access
+from drover.cli.access import access_to, connect
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError, InvalidArgumentError
-from drover.local.state import DEFAULT_DIRECTORY, read_state
 from drover.local.tls_check import why_refused
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
@@ -86,34 +85,26 @@ AddressOption = Annotated[
 ]
 
 
-def worker_addresses(given: str) -> list[str]:
-    """Addresses at which to try a worker.
-
-    ``given`` (comma-separated) comes first, then the context's, then those of the cluster of
-    `drover up` in this folder, then the default.
-    """
-    given = given or present_access().address
-    return _addresses(given, "worker", DEFAULT_WORKER_ADDRESS)
+#: The cluster that the running command chose, until it is printed.
+_chosen_cluster: ContextVar[str] = ContextVar("chosen_cluster", default="")
 
 
-def coordinator_addresses(given: str) -> list[str]:
-    """Addresses of coordinators, chosen as in ``worker_addresses``."""
-    given = given or present_access().coordinator
-    return _addresses(given, "coordinator", DEFAULT_COORDINATOR_ADDRESS)
+def note_cluster(text: str) -> None:
+    """Have ``text`` printed on stderr once a server of the cluster answers."""
+    _chosen_cluster.set(text)
 
 
-def _addresses(given: str, process: str, default: str) -> list[str]:
-    if given:
-        return [_checked(address.strip()) for address in given.split(",")]
-    state = read_state(DEFAULT_DIRECTORY)
-    return (state.addresses(process) if state else []) or [default]
+def _print_cluster() -> None:
+    # a document of an error has it as a field: stderr stays one document
+    if _present_output.get() is Output.TABLE:
+        print_cluster_if_noted()
 
 
-def _checked(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise CliError(f"the address {address!r} is not host:port", EXIT_USAGE)
-    return address
+def print_cluster_if_noted() -> None:
+    """Print the text of ``note_cluster`` on stderr unless it has been printed."""
+    if chosen := _chosen_cluster.get():
+        _chosen_cluster.set("")
+        print(f"drover: using {chosen}", file=sys.stderr)
 
 
 def run_call(
@@ -136,6 +127,7 @@ async def call(
         for address in addresses:
             candidate = await stack.enter_async_context(connect(address))
             if await _connects(candidate):
+                _print_cluster()
                 return await work(candidate)
     raise _no_answer(server, addresses)
 
@@ -155,6 +147,7 @@ def run_coordinator_call(
             connected = [_connects(client.direct(address)) for address in addresses]
             if not any(await asyncio.gather(*connected)):
                 raise _no_answer("coordinator", addresses)
+            _print_cluster()
             return await work(client)
 
     return asyncio.run(run())
@@ -239,7 +232,10 @@ def complain(text: str, **details: Any) -> None:
     if _present_output.get() is Output.TABLE:
         print(f"drover: {text}", file=sys.stderr)
     else:
-        document = {"error": {"message": text, **details}}
+        document: dict[str, Any] = {"error": {"message": text, **details}}
+        if chosen := _chosen_cluster.get():
+            _chosen_cluster.set("")
+            document["cluster"] = chosen
         print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
 
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from drover import __version__
-from drover.cli.access import Access, use_access
+from drover.cli.access import Access, use_access, use_directory
+from drover.cli.cluster_choice import add_directory_option
 from drover.cli.commands import apply as apply_command
 from drover.cli.commands import certs as certs_commands
 from drover.cli.commands import cluster as cluster_commands
@@ -32,12 +33,14 @@ from drover.cli.console import (
     Output,
     OutputOption,
     complain,
+    note_cluster,
     note_output,
+    print_cluster_if_noted,
     print_document,
     print_refusal,
     say,
 )
-from drover.cli.contexts import find_context
+from drover.cli.contexts import find_context, read_contexts
 from drover.cli.definitions import DefinitionError
 from drover.cli.doctor import command as doctor
 from drover.errors import DroverError
@@ -129,6 +132,8 @@ def _access(context: str, *, tls_ca: str, tls_cert: str, tls_key: str, token: st
     """Options override the values of the context."""
     present = find_context(context)
     access = present.access() if present else Access()
+    if present and not context:
+        access = replace(access, origin=f"the context {read_contexts().current!r}")
     ca = tls_ca or (access.tls.ca if access.tls else "")
     if tls_cert or tls_key or not access.tls:
         cert, key = tls_cert, tls_key
@@ -151,9 +156,15 @@ def app(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; errors are printed without a traceback."""
     note_output(Output.TABLE)
     use_access(Access)
+    use_directory(None)
+    note_cluster("")
+    command = typer.main.get_command(cli)
+    add_directory_option(command)
     try:
-        cli(args=None if arguments is None else list(arguments))
+        command(args=None if arguments is None else list(arguments))
     except SystemExit as exit_:
+        if exit_.code == 0:
+            print_cluster_if_noted()
         # typer exits this way after every command, and prints usage errors first
         return exit_.code if isinstance(exit_.code, int) else 0
     except KeyboardInterrupt:

@@ -138,8 +138,9 @@ def test_an_engine_that_is_not_there_and_another_version(cluster: FakeCluster, d
     code, checks = found(drover)
     assert code == 1
     (findings,) = [each for name, each in checks.items() if name.startswith("worker ")]
-    assert [each["level"] for each in findings] == ["warning", "error"]
-    assert "0.0.9" in findings[0]["found"]
+    # a busy machine may add a warning about clocks
+    assert {each["level"] for each in findings} == {"warning", "error"}
+    assert any("0.0.9" in each["found"] for each in findings)
 
 
 def test_a_worker_that_does_not_answer(

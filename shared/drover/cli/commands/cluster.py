@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.commands.worker import state_of, worker_document
 from drover.cli.console import (
     EXIT_USAGE,
@@ -24,7 +25,6 @@ from drover.cli.console import (
     print_table,
     run_call,
     say,
-    worker_addresses,
 )
 from drover.cli.output.connectors import worker_health
 from drover.client import ConnectClient
@@ -36,6 +36,7 @@ from drover.local.cluster import (
     kafka_url,
     listen_from_environment,
 )
+from drover.local.found_clusters import register, unregister
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.local.process import descendants, kill_all, wait_until_gone
 from drover.local.running_cluster import refuse_beside_another
@@ -162,7 +163,11 @@ def up(
         on_event=partial(_print_event, output),
         certificates=options.certificates,
     )
-    asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
+    register(directory.absolute())
+    try:
+        asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
+    finally:
+        unregister(directory.absolute())
     if output is not Output.TABLE:
         print_event({"process": "cluster", "event": "down"}, output)
     else:
@@ -182,6 +187,8 @@ def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -
         served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
         say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
         say(f"Prometheus targets (file_sd): {options.directory / TARGETS_FILE}")
+    if options.directory != DEFAULT_DIRECTORY:
+        say(f"commands find it from its folder, or by --dir {options.directory}")
     say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")
 
 
@@ -234,32 +241,59 @@ def _print_event(output: Output, name: str, text: str) -> None:
 
 def down(
     directory: DirectoryOption = DEFAULT_DIRECTORY,
-    keep_data: Annotated[bool, typer.Option(help="Keep the data and logs.")] = False,
+    delete_data: Annotated[
+        bool,
+        typer.Option(
+            "--delete-data",
+            help="List, then delete the directory of the cluster: configs, offsets, topics, logs.",
+        ),
+    ] = False,
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", hidden=True, help="The default; has no effect.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop the cluster of this folder and those left by `make run`, and remove their data."""
+    """Stop the cluster of this folder, and those left by `make run`; their data stays."""
+    if delete_data and keep_data:
+        raise CliError("--delete-data and --keep-data contradict each other", EXIT_USAGE)
     directories = [directory]
     if directory == DEFAULT_DIRECTORY:
+        if not is_cluster_directory(directory) and is_cluster_directory(Path()):
+            directories = [Path()]  # called in the cluster's own directory
         directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
+    known = [path for path in directories if is_cluster_directory(path)]
     stopped, removed = [], []
-    for path in directories:
-        if not is_cluster_directory(path):
-            continue
+    for path in known:
         check_trusted(path)
         if asyncio.run(_stop(path)):
             stopped.append(str(path))
-        if not keep_data:
+            if output is Output.TABLE:
+                say(f"stopped the cluster in {path}")
+    if delete_data:
+        if output is Output.TABLE:
+            for path in known:
+                say(f"deleting {path}: {_content(path)}")
+        for path in known:
             _remove(path)
             removed.append(str(path))
     if output is not Output.TABLE:
         print_document({"stopped": stopped, "removed": removed}, output)
         return
-    for name in stopped:
-        say(f"stopped the cluster in {name}")
     for name in removed:
-        say(f"removed {name}")
-    if not stopped and not removed:
+        say(f"deleted {name}")
+    if not known:
         say(f"nothing to stop: there is no cluster in {directory}")
+    elif not delete_data:
+        kept = ", ".join(map(str, known))
+        say(f"the data stays in {kept}: `drover down --delete-data` deletes it")
+
+
+def _content(directory: Path) -> str:
+    """The number and size of the files in a directory, and the names of its entries."""
+    files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
+    size_mib = sum(path.stat().st_size for path in files) / 2**20
+    names = ", ".join(sorted(path.name for path in directory.iterdir()))
+    return f"{len(files)} files of {size_mib:.1f} MiB in all ({names})"
 
 
 async def _stop(directory: Path) -> bool:

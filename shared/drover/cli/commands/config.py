@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.commands.connector import FileOption
 from drover.cli.commands.plugin import key_document
 from drover.cli.console import (
@@ -17,7 +18,6 @@ from drover.cli.console import (
     print_table,
     run_call,
     say,
-    worker_addresses,
 )
 from drover.cli.definitions import read_definition
 from drover.client import ConnectClient

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.commands.apply import apply
 from drover.cli.commands.history import history, rollback
 from drover.cli.commands.new import new
@@ -31,7 +32,6 @@ from drover.cli.console import (
     print_table,
     print_tables,
     say,
-    worker_addresses,
 )
 from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
 from drover.cli.names import NameArgument, NamesArgument

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from drover.cli.cluster_choice import coordinator_addresses
 from drover.cli.console import (
     DEFAULT_COORDINATOR_ADDRESS,
     CliError,
     Output,
     OutputOption,
-    coordinator_addresses,
     plain,
     print_document,
     print_table,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.console import (
     AddressOption,
     CliError,
@@ -16,7 +17,6 @@ from drover.cli.console import (
     print_table,
     run_call,
     say,
-    worker_addresses,
 )
 from drover.cli.output.plugin_pairs import Pair, guarantees, pair_lines, pairs_of
 from drover.client import ConnectClient

@@ -9,6 +9,7 @@ import typer
 from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery, TopicDescription
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import author, call_worker
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.console import (
     AddressOption,
     CliError,
@@ -21,7 +22,6 @@ from drover.cli.console import (
     print_event,
     print_table,
     say,
-    worker_addresses,
 )
 from drover.cli.output.records import record_document, record_line
 from drover.client import ConnectClient

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from drover.cli.access import access_to, present_access
+from drover.cli.cluster_choice import worker_addresses
 from drover.cli.console import (
     EXIT_REFUSED,
     AddressOption,
@@ -19,7 +20,6 @@ from drover.cli.console import (
     print_document,
     print_table,
     say,
-    worker_addresses,
 )
 from drover.cli.doctor.certificates import look_at_certificates, of_cluster, of_command
 from drover.cli.doctor.cluster import look_at_cluster
