@@ -10,7 +10,7 @@ import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli import cluster_choice
-from drover.local.found_clusters import register
+from drover.local.found_clusters import register, registered_clusters
 from drover.local.state import ClusterState, ProcessState, write_state
 from tests.support.fake_cluster import FakeCluster, Run
 
@@ -73,7 +73,7 @@ def test_the_cluster_of_another_folder_is_not_the_default(
 ) -> None:
     elsewhere = place(tmp_path / "elsewhere" / "c1")
     register(elsewhere)
-    (address,) = cluster_choice.registered_clusters()[0].state.addresses("worker")
+    (address,) = registered_clusters()[0].state.addresses("worker")
     monkeypatch.setattr(cluster_choice, "DEFAULT_WORKER_ADDRESS", address)
     folder = tmp_path / "empty"
     folder.mkdir()
