@@ -19,8 +19,9 @@ from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import delta_table
 from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
 from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, translated_errors
-from drover.connectors.lakehouse.fitted_rows import TableError, UnfitRecordError
+from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings
+from drover.connectors.refused_records import RefusedRecordError
 from tests.support.http_gate import LOST, http_gate
 from tests.support.lake_records import KEYS, orders, records, schemaless
 from tests.support.s3 import S3
@@ -145,7 +146,7 @@ def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:
     own = settings(tmp_path)
     write(own, orders(0, 1))
     more = records([{"id": 1, "city": "x", "new": 1.5}], first=1)
-    with pytest.raises(TableError, match=r"has no column 'new': add it, set auto\.evolve"):
+    with pytest.raises(RefusedRecordError, match=r"has no column 'new': add it, set auto\.evolve"):
         write(own, more)
     assert ids(tmp_path) == [0]
     write(replace(own, evolves=True), more)
@@ -161,7 +162,7 @@ def test_fields_of_structs_are_added_where_that_is_set(tmp_path: Path) -> None:
     own = settings(tmp_path)
     write(own, records([{"id": 1, "at": {"x": 1}}]))
     more = records([{"id": 2, "at": {"x": 2, "y": "b"}}], first=1)
-    with pytest.raises(TableError, match=r"has no column 'at\.y'"):
+    with pytest.raises(RefusedRecordError, match=r"has no column 'at\.y'"):
         write(own, more)
     write(replace(own, evolves=True), more)
     keyed = replace(own, evolves=True, rows=UPSERT)
@@ -186,7 +187,9 @@ def test_keys_may_be_of_many_types(tmp_path: Path, one: Any, other: Any) -> None
 def test_another_type_is_told(tmp_path: Path) -> None:
     own = settings(tmp_path, evolves=True)
     write(own, orders(0, 1))
-    with pytest.raises(TableError, match="column 'id' of the table is int64, and the records have"):
+    with pytest.raises(
+        RefusedRecordError, match="'id' of the table is int64, and the records have"
+    ):
         write(own, records([{"id": "no number", "city": "x"}], first=1))
     write(own, records([{"id": "17", "city": "x"}], first=1))
     assert ids(tmp_path) == [0, 17]
@@ -205,7 +208,7 @@ def test_another_type_is_told(tmp_path: Path) -> None:
 )
 def test_records_that_are_no_rows_are_told(tmp_path: Path, values: pa.Array, told: str) -> None:
     keyed = RowSettings(keyed=True, key_fields=("id",))
-    with pytest.raises(TableError, match=told):
+    with pytest.raises(RefusedRecordError, match=told):
         write(settings(tmp_path, rows=keyed), records(values))
     assert not (tmp_path / "orders").exists()
 
@@ -378,7 +381,7 @@ def test_names_that_differ_in_case_only_are_told(tmp_path: Path) -> None:
     own = settings(tmp_path, evolves=True)
     write(own, records([{"id": 1}]))
     with pytest.raises(
-        TableError, match=r"/orders: field 'ID' differs from column 'id' only in case"
+        RefusedRecordError, match=r"/orders: field 'ID' differs from column 'id' only in case"
     ):
         write(own, records([{"id": 2, "ID": 3}], first=1))
 
@@ -408,5 +411,5 @@ def test_a_record_that_violates_a_constraint_is_refused_alone(tmp_path: Path) ->
     assert [each["offset"] for each in refused] == [2, 4]
     assert "CHECK constraint" in refused[0]["reason"]
     assert ids(tmp_path) == [1, 2, 4, 6]
-    with pytest.raises(UnfitRecordError, match=r"orders-0@6: .*CHECK constraint"):
+    with pytest.raises(RefusedRecordError, match=r"orders-0@6: .*CHECK constraint"):
         write(own, records([{"id": -8}], first=6, keys=[{"id": -8}]))

@@ -26,6 +26,7 @@ from drover.connectors.lakehouse.iceberg_table import (
     opened,
     written_offsets,
 )
+from drover.connectors.refused_records import RefusedRecordError
 from tests.support.http_gate import LOST, Rule, http_gate
 from tests.support.lake_records import KEYS, orders, records, schemaless
 from tests.support.postgres import Postgres
@@ -330,7 +331,7 @@ def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:
     write(own, orders(0, 1))
     more = records([{"id": 1, "city": "x", "new": 1.5}], first=1)
     told = r"has no column 'new': add it, set iceberg\.tables\.evolve-schema-enabled"
-    with pytest.raises(TableError, match=told):
+    with pytest.raises(RefusedRecordError, match=told):
         write(own, more)
     assert ids(own) == [0]
     write(replace(own, evolves=True), more)
@@ -346,7 +347,7 @@ def test_fields_of_structs_are_added_where_that_is_set(tmp_path: Path) -> None:
     own = settings(tmp_path)
     write(own, records([{"id": 1, "at": {"x": 1}}]))
     more = records([{"id": 2, "at": {"x": 2, "y": "b"}}], first=1)
-    with pytest.raises(TableError, match=r"has no column 'at\.y'"):
+    with pytest.raises(RefusedRecordError, match=r"has no column 'at\.y'"):
         write(own, more)
     evolving = {"iceberg.tables.evolve-schema-enabled": "true"}
     write(settings(tmp_path, **evolving), more)
@@ -370,7 +371,9 @@ def test_keys_may_be_of_many_types(tmp_path: Path, one: Any, other: Any) -> None
 def test_another_type_is_told(tmp_path: Path) -> None:
     own = settings(tmp_path)
     write(own, orders(0, 1))
-    with pytest.raises(TableError, match="column 'id' of the table is int64, and the records have"):
+    with pytest.raises(
+        RefusedRecordError, match="'id' of the table is int64, and the records have"
+    ):
         write(own, records([{"id": "no number", "city": "x"}], first=1))
     assert ids(own) == [0]
 

@@ -37,6 +37,7 @@ from drover.connector.connector import (
     Guarantee,
     Guarantees,
 )
+from drover.connector.error_settings import TOLERANCE
 from drover.connector.generators import GeneratorError, sink, source
 from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
 from drover.connector.offsets import OffsetChange, SinkOffset
@@ -66,6 +67,7 @@ __all__ = [
     "REPEATED",
     "REPLAYED",
     "REQUIRED",
+    "TOLERANCE",
     "TOPIC_NAME",
     "All",
     "ArrowRows",

@@ -19,7 +19,8 @@ from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.kafka import writer
 from drover.connectors.kafka.cluster import ClusterError
 from drover.connectors.kafka.sink import KafkaSink, target_of
-from drover.connectors.kafka.writer import ClusterWriter, RefusedRecordError, Target, set_back
+from drover.connectors.kafka.writer import ClusterWriter, Target, set_back
+from drover.connectors.refused_records import RefusedRecordError
 from drover.record.batch import HEADERS_TYPE, make_batch
 from tests.spark.pipeline import Pipeline
 from tests.support.kafka.broker import KafkaBroker

@@ -9,6 +9,7 @@ import pytest
 
 from drover.connectors.lakehouse.fitted_rows import TableError, aligned
 from drover.connectors.lakehouse.rows import RowSettings, changes_of
+from drover.connectors.refused_records import RefusedRecordError
 from drover.record.batch import with_column
 from drover.record.json.schemaless import dumps
 from drover.record.schema import arrow_field
@@ -90,7 +91,7 @@ def test_a_field_of_a_struct_that_is_always_null_is_left_out() -> None:
 
 def test_decimals_do_not_become_floating_point() -> None:
     exact, rounded = records([{"n": Decimal("0.1")}]), records([{"n": 0.1}], first=1)
-    with pytest.raises(TableError, match=r"record orders-0@1: .*'n' is a decimal in some records"):
+    with pytest.raises(RefusedRecordError, match=r"orders-0@1: .*'n' is a decimal in some records"):
         changes_of([exact, rounded], {}, RowSettings(), lambda column: column)
 
 
@@ -111,7 +112,7 @@ def test_objects_without_fields_are_rows_too() -> None:
     assert changes is not None
     assert changes.rows.to_pylist() == [{"n": 1}, {"n": None}, {"n": None}, {"n": None}]
     empty = schemaless([{}, {"n": None}])
-    with pytest.raises(TableError, match="record orders-0@0: no record has a value"):
+    with pytest.raises(RefusedRecordError, match="record orders-0@0: no record has a value"):
         changes_of([empty], {}, RowSettings(), lambda column: column)
     found = changes_of([empty], {}, RowSettings(), lambda column: column, tolerates=True)
     assert found is not None

@@ -19,6 +19,7 @@ from drover.connectors.files.levels import (
 from drover.connectors.files.partition_levels import PartitionBy
 from drover.connectors.files.row_files import RowFileWriter
 from drover.connectors.files.s3_sink import S3Sink, S3SinkTask
+from drover.connectors.refused_records import RefusedRecordError
 from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 
 NEW_YEAR = datetime(2023, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
@@ -174,7 +175,7 @@ def test_a_record_without_a_value_is_told() -> None:
         rows.schema.get_field_index(VALUE), VALUE, pa.array([None, None], pa.struct([]))
     )
     writer = RowFileWriter(None, layout)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="record orders-3@0: it has no value"):
+    with pytest.raises(RefusedRecordError, match="record orders-3@0: it has no value"):
         list(writer([empty]))
     # a batch that was written before leaves no rows, so no value can be missing
     assert list(RowFileWriter(None, layout, (("orders", 3, 2),))([rows])) == []  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from drover.connector import (
     ONCE,
+    TOLERANCE,
     All,
     Check,
     ConfigDef,
@@ -37,7 +38,6 @@ from drover.connectors.files.row_files import (
     FileLayout,
     RowFileWriter,
     Staging,
-    UnfitRecordError,
     extension_of,
 )
 from drover.connectors.files.storage.object_directory import ObjectDirectory
@@ -53,6 +53,7 @@ from drover.connectors.files.storage.output_directory import (
     StagedFile,
     written_offsets,
 )
+from drover.connectors.refused_records import RefusedRecordError, reject_refused
 
 PATH = "path"
 FORMAT = "format"
@@ -60,7 +61,6 @@ COMPRESSION = "compression"
 PARTITION_BY = "partition.by"
 FLUSH_SIZE = "flush.size"
 ROLL_BYTES = "roll.bytes"
-TOLERANCE = "errors.tolerance"
 
 _NONE = "none"
 #: The length that the fixed parts of a file's name leave for the topic.
@@ -173,16 +173,14 @@ class FilesSinkTask(SinkTask):
         )
         try:
             rows = batch.run_in_arrow(writer)
-        except UnfitRecordError as error:
-            batch.reject(*error.place, error.reason)
+        except RefusedRecordError as error:
+            batch.reject(*error.record.place, error.record.reason)
             raise
         except Exception:
             for each in batch.ranges:  # if a take-over caused the error, report that
                 directory.check_owner(each.topic, each.partition)
             raise
-        for row in rows:
-            if row["reason"] is not None:
-                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+        reject_refused(batch, rows)
         directory.publish(
             StagedFile(
                 row["staged"],

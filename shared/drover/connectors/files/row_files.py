@@ -5,7 +5,7 @@ Files are written under hidden names; the task renames them.
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ from drover.connector.records import (
     original_topics,
 )
 from drover.connectors.files.partition_levels import Level, shown
+from drover.connectors.refused_records import REFUSED_COLUMNS, RefusedRecord, RefusedRecordError
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
@@ -42,13 +43,10 @@ _SCHEMA = pa.schema(
         ("spark_partition", pa.int32()),
         ("staged", pa.string()),
         ("directory", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
         ("start_offset", pa.int64()),
         ("end_offset", pa.int64()),
         ("row_count", pa.int64()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
+        *REFUSED_COLUMNS,
     ]
 )
 #: S3 allows 1,024 bytes for a whole key, with the file's name and the sink's path.
@@ -113,7 +111,7 @@ class RowFileWriter:
         """Yield a row for each file, when its bytes are durable, and one for each refused record.
 
         Raises:
-            UnfitRecordError: A record cannot be written, and ``tolerates`` is false.
+            RefusedRecordError: A record cannot be written, and ``tolerates`` is false.
         """
         files = _Files(self)
         try:
@@ -143,19 +141,6 @@ class TooManyFilesError(ValueError):
     """A batch needs too many files."""
 
 
-class UnfitRecordError(ValueError):
-    """A record that cannot be written to a file."""
-
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
-        super().__init__(topic, partition, offset, reason)
-        self.place = (topic, partition, offset)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        topic, partition, offset = self.place
-        return f"record {topic}-{partition}@{offset}: {self.reason}"
-
-
 class _Files:
     """The open files, by directory, topic partition and schema, and the refused records."""
 
@@ -163,7 +148,7 @@ class _Files:
         self._writer = writer
         self._open: dict[Any, _RowFile] = {}
         self._closed: list[_RowFile] = []
-        self._refused: list[dict[str, Any]] = []
+        self._refused: list[RefusedRecord] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write records; a batch that cannot be written is halved until the records are found."""
@@ -195,12 +180,10 @@ class _Files:
             each[row].as_py()
             for each in (original_topics(batch), batch.column(PARTITION), batch.column(OFFSET))
         )
-        reason = str(error) or type(error).__name__
+        refused = RefusedRecord(topic, partition, offset, str(error) or type(error).__name__)
         if not self._writer.tolerates:
-            raise UnfitRecordError(topic, partition, offset, reason) from error
-        self._refused.append(
-            {"topic": topic, "partition": partition, "offset": offset, "reason": reason}
-        )
+            raise RefusedRecordError(refused) from error
+        self._refused.append(refused)
 
     def _split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, Any]:
         """The records to write, the columns to write of each, and its directory."""
@@ -308,7 +291,7 @@ class _Files:
             else:  # all its records were refused
                 file.discard()
         self._open.clear()
-        return [*(each.described() for each in self._closed), *self._refused]
+        return [*(each.described() for each in self._closed), *map(asdict, self._refused)]
 
     def discard(self) -> None:
         for file in (*self._open.values(), *self._closed):

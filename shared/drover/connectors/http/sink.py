@@ -44,6 +44,7 @@ from drover.connectors.http.settings import (
     contradictions,
 )
 from drover.connectors.output_ids import named_with, output_ids_of
+from drover.connectors.refused_records import RefusedRecord, answer, write_batch
 from drover.policy.egress import check_url
 from drover.policy.foreign_errors import shown_url
 
@@ -61,14 +62,6 @@ EXTRA = (
 #: With these the URL would name the whole collection, or another one.
 _NO_KEYS = ("", ".", "..")
 _PLACE = re.compile(r"\$\{(topic|key)\}")
-_REJECTED = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
 
 
 def _wait(seconds: float) -> None:
@@ -139,7 +132,7 @@ class HttpWriter:
         finally:
             client.close()
         if refused:
-            yield pa.RecordBatch.from_pylist(refused, schema=_REJECTED)
+            yield answer(0, refused)
 
     def _groups(self, batches: Iterable[Any]) -> Iterator[list[Message]]:
         """Consecutive records of one topic partition and one URL, up to the size of a request."""
@@ -164,7 +157,7 @@ class HttpWriter:
             and self.layout.url_of(first) == self.layout.url_of(message)
         )
 
-    def _send(self, client: Any, group: list[Message]) -> list[dict[str, Any]]:
+    def _send(self, client: Any, group: list[Message]) -> list[RefusedRecord]:
         """Send records; if a request with several is refused, send them one by one."""
         from drover.connectors.http.client import RefusedError
 
@@ -247,13 +240,8 @@ def _texts(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
     return found
 
 
-def _refused(message: Message, reason: str) -> dict[str, Any]:
-    return {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "reason": reason,
-    }
+def _refused(message: Message, reason: str) -> RefusedRecord:
+    return RefusedRecord(message.topic, message.partition, message.offset, reason)
 
 
 class HttpSinkTask(SinkTask):
@@ -270,8 +258,7 @@ class HttpSinkTask(SinkTask):
     def write(self, batch: SinkBatch) -> str:
         """Send the batch; reject each record that the server refuses."""
         writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
-        for row in batch.run_in_arrow(writer, at_once=True):
-            batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+        write_batch(batch, writer)
         return ""
 
 

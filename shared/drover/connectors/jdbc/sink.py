@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
+    TOLERANCE,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -46,6 +47,7 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
 )
 from drover.connectors.output_ids import output_ids_of
+from drover.connectors.refused_records import reject_refused
 from drover.connectors.unavailable import PLACEHOLDER, PLACEHOLDER_KEY, SETTING
 
 INSERT_MODE = "insert.mode"
@@ -58,7 +60,6 @@ DELETE_ENABLED = "delete.enabled"
 FIELDS_WHITELIST = "fields.whitelist"
 OFFSETS_TABLE = "offsets.table"
 LOCK_TIMEOUT = "lock.timeout.ms"
-TOLERANCE = "errors.tolerance"
 #: The most refused records of a batch before it is written again without them.
 _REFUSED_MAX = 10_000
 
@@ -98,13 +99,11 @@ class JdbcSinkTask(SinkTask):
         writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
         while True:
             rows = batch.run_in_arrow(writer, at_once=True)
-            refused = [row for row in rows if row["reason"] is not None]
+            refused = reject_refused(batch, rows)
             if not refused:
                 return ""
-            for row in refused:
-                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
-            places = {(row["topic"], row["partition"], row["offset"]) for row in refused}
-            writer = replace(writer, left_out=writer.left_out | places)
+            left_out = writer.left_out | {each.place for each in refused}
+            writer = replace(writer, left_out=left_out)
 
 
 class JdbcSink(SinkConnector):

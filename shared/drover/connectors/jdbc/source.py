@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import (
     REPLAYED,
+    TOLERANCE,
     ArrowRows,
     ConfigDef,
     ConnectorContext,
@@ -115,7 +116,7 @@ class JdbcSourceTask(SourceTask):
         looking = translated_errors(self._address, "inspecting the tables")
         with looking, self._address.connected() as connection:
             self._planners += map(self._planner, sources_of(connection, config))
-        if config["errors.tolerance"] == "none":
+        if config[TOLERANCE] == "none":
             names = [each.source.id for each in self._planners]
             connector = context.task.connector
             self._failed_before = {name: (connector, name) in _UNFINISHED for name in names}

@@ -39,6 +39,7 @@ from drover.connectors.jdbc.tables import (
     write_rows,
 )
 from drover.connectors.jdbc.write_settings import UPSERT, WriteSettings
+from drover.connectors.refused_records import RefusedRecord, answer
 
 if TYPE_CHECKING:
     from drover.connectors.jdbc.postgres_bulk import BulkPlan, BulkTable
@@ -56,15 +57,6 @@ _MADE_AHEAD = 2
 _SINGLE_ROWS = 100
 #: The size of a statement without its values.
 _STATEMENT_BYTES = 64 << 10
-_ANSWER = pa.schema(
-    [
-        ("rows", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -101,11 +93,12 @@ class TableWriter:
             written = self._written(connection, coming)
             if written.refused:
                 connection.rollback()
-                rows = [_refusal(*each) for each in written.refused]
+                found = (RefusedRecord(*place, reason) for place, reason in written.refused)
+                answered = answer(0, found)
             else:
                 connection.commit()
-                rows = [{"rows": written.row_count}]
-        yield pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
+                answered = answer(written.row_count, ())
+        yield answered
 
     def _written(self, connection: "sa.Connection", coming: ComingBatches) -> "_Writing":
         """Write all batches as they arrive, without committing."""
@@ -341,11 +334,6 @@ def _prepare(
         connection.exec_driver_sql(
             "BEGIN IMMEDIATE"
         )  # otherwise the first savepoint would start it
-
-
-def _refusal(place: Place, reason: str) -> dict[str, Any]:
-    topic, partition, offset = place
-    return {"topic": topic, "partition": partition, "offset": offset, "reason": reason}
 
 
 def _set_up(connection: "sa.Connection", settings: WriteSettings) -> None:

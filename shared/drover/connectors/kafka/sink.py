@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
+    TOLERANCE,
     Check,
     ConfigDef,
     ConfigKey,
@@ -35,18 +36,17 @@ from drover.connectors.kafka.cluster import (
 from drover.connectors.kafka.writer import (
     TOPIC_NAME,
     ClusterWriter,
-    RefusedRecordError,
     Target,
     set_back,
     traced_offsets,
 )
 from drover.connectors.output_ids import output_ids_of
+from drover.connectors.refused_records import write_batch
 
 PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
 FORMAT, CREATE, REPLICATION = "topic.format", "topics.create", "topics.replication.factor"
 GROUP = "offsets.group.id"
-TOLERANCE = "errors.tolerance"
 
 
 class KafkaSinkTask(SinkTask):
@@ -65,14 +65,7 @@ class KafkaSinkTask(SinkTask):
     def write(self, batch: SinkBatch) -> str:
         """Write the batch and its offsets; reject the records that the cluster refuses."""
         writer = replace(self._writer, output_ids=output_ids_of(batch, self._context))
-        try:
-            rows = batch.run_in_arrow(writer, at_once=True)
-        except RefusedRecordError as error:
-            batch.reject(*error.place, error.reason)
-            raise
-        for row in rows:
-            if row["reason"] is not None:
-                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+        write_batch(batch, writer)
         return ""
 
 

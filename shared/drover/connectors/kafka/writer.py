@@ -27,6 +27,7 @@ from drover.connectors.kafka.cluster import (
     refuse,
     translated_errors,
 )
+from drover.connectors.refused_records import RefusedRecord, RefusedRecordError, answer
 from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
@@ -54,15 +55,6 @@ _PRODUCER_DEFAULTS = {
 _LOOKS, _LOOK_S = 100, 0.1
 #: How often per batch a fenced producer is replaced.
 _ATTEMPTS = 3
-_ANSWER = pa.schema(
-    [
-        ("rows", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
 #: Errors of the broker, or of the client before it sends, that a record causes.
 _OF_A_RECORD = (
     "MSG_SIZE_TOO_LARGE",
@@ -122,19 +114,6 @@ class Target:
             refuse(own.topics_fault([self.topic_of(topic)]))
 
 
-class RefusedRecordError(ClusterError):
-    """The target cluster refuses a record; its place is the original one."""
-
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
-        super().__init__(topic, partition, offset, reason)
-        self.place = (topic, partition, offset)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        topic, partition, offset = self.place
-        return f"record {topic}-{partition}@{offset}: {self.reason}"
-
-
 class _BadRecordsError(ClusterError):
     """The cluster refuses some records of a transaction, which has ended without effect."""
 
@@ -163,18 +142,17 @@ class ClusterWriter:
             RefusedRecordError: The cluster refuses a record, and ``tolerates`` is false.
         """
         lanes = _lanes_of(self.target)
-        written, refused = 0, list[RefusedRecordError]()
+        written, refused = 0, list[RefusedRecord]()
         for batch in batches:
             for place, own in _by_place(batch):
                 count, found = self._write(lanes, place, own)
                 written += count
                 refused += found
-        rows = [{"rows": written}, *map(_described, refused)]
-        yield pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
+        yield answer(written, refused)
 
     def _write(
         self, lanes: "dict[Place, _Lane]", place: Place, batch: pa.RecordBatch
-    ) -> "tuple[int, list[RefusedRecordError]]":
+    ) -> "tuple[int, list[RefusedRecord]]":
         output_id = self.output_ids.get(TopicPartition(*place), "")
         for attempt in range(_ATTEMPTS):
             lane = lanes.pop(place, None)
@@ -185,7 +163,7 @@ class ClusterWriter:
                 if lane is None:
                     lane = _Lane(self.target, place, output_id)
                 written, refused = lane.write(batch, tolerates=self.tolerates)
-            except (ClusterError, RetriableError) as error:
+            except (ClusterError, RetriableError, RefusedRecordError) as error:
                 # the next producer finds out whether the transaction was committed
                 if lane is not None:
                     lane.let_go()
@@ -251,7 +229,7 @@ class _Lane:
 
     def write(
         self, batch: pa.RecordBatch, *, tolerates: bool = False
-    ) -> tuple[int, list[RefusedRecordError]]:
+    ) -> tuple[int, list[RefusedRecord]]:
         """Write the records that are not written yet; returns their number, and the records that
         the cluster refuses.
 
@@ -268,7 +246,7 @@ class _Lane:
         records = list(
             zip(*columns, times.cast(pa.int64()).to_pylist(), offsets[rows.start :], strict=True)
         )
-        refused: list[RefusedRecordError] = []
+        refused: list[RefusedRecord] = []
         for start in range(0, len(records), _TRANSACTION_RECORDS_MAX):
             part = records[start : start + _TRANSACTION_RECORDS_MAX]
             self._write_part(part, refused, tolerates=tolerates)
@@ -277,7 +255,7 @@ class _Lane:
     def _write_part(
         self,
         records: list[tuple[Any, ...]],
-        refused: list[RefusedRecordError],
+        refused: list[RefusedRecord],
         *,
         tolerates: bool,
     ) -> None:
@@ -287,9 +265,9 @@ class _Lane:
         except _BadRecordsError as error:
             if len(records) == 1:
                 place = (self._origin, self._partition, records[0][-1])
-                refused.append(RefusedRecordError(*place, str(error)))
+                refused.append(RefusedRecord(*place, str(error)))
                 if not tolerates:
-                    raise refused[-1] from error
+                    raise RefusedRecordError(refused[-1]) from error
                 return
             middle = len(records) // 2
             for half in (records[:middle], records[middle:]):
@@ -451,11 +429,6 @@ def _consumer_of(target: Target) -> "Consumer":
     own = ("linger.ms", "batch.", "compression.", "acks", "queue.buffering.", "transaction.")
     client = {n: v for n, v in _client_of(target).items() if not n.startswith(own)}
     return Consumer({**client, "group.id": target.group, "isolation.level": "read_committed"})
-
-
-def _described(refused: RefusedRecordError) -> dict[str, Any]:
-    topic, partition, offset = refused.place
-    return {"topic": topic, "partition": partition, "offset": offset, "reason": refused.reason}
 
 
 def _is_fenced(error: Exception) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
+    TOLERANCE,
     All,
     Check,
     ConfigDef,
@@ -36,10 +37,10 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
-    write_batch,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import of_topic, output_ids_of
+from drover.connectors.refused_records import write_batch
 from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.files import check_root, directory_fault
 
@@ -52,7 +53,6 @@ AUTO_CREATE, AUTO_EVOLVE = "auto.create", "auto.evolve"
 COMPACT_EVERY = "compact.every.commits"
 RETAIN_HOURS = "retain.hours"
 BATCH_WAIT_MS = "batch.wait.ms"
-TOLERANCE = "errors.tolerance"
 
 APPEND, UPSERT = "append", "upsert"
 #: How many partitions are checked for offsets when the topic's partition count is unknown.

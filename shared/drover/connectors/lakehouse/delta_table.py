@@ -22,22 +22,20 @@ from drover.connectors.files.storage.object_store import (
     is_object_url,
 )
 from drover.connectors.lakehouse.fitted_rows import (
-    Refusal,
     TableError,
     TableTypes,
-    UnfitRecordError,
 )
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
     RowSettings,
-    answer,
     by_topic,
     changes_of,
     stored_type,
     type_fault,
 )
 from drover.connectors.output_ids import named_with, of_topic
+from drover.connectors.refused_records import RefusedRecord, RefusedRecordError, answer
 from drover.policy.files import ForbiddenPathError, check_root
 
 if TYPE_CHECKING:
@@ -117,9 +115,9 @@ class DeltaWriter:
         """Yield the number of records written, which are durable then, and the refused records.
 
         Raises:
-            UnfitRecordError: A record cannot be a row, and ``tolerates`` is false.
+            RefusedRecordError: A record cannot be a row, and ``tolerates`` is false.
         """
-        written, refused = 0, list[Refusal]()
+        written, refused = 0, list[RefusedRecord]()
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             with translated_errors(self.settings.uri_of(topic)):
                 count, found = self._write(topic, origin, own)
@@ -129,7 +127,7 @@ class DeltaWriter:
 
     def _write(
         self, topic: str, origin: str, batches: list[pa.RecordBatch]
-    ) -> tuple[int, Sequence[Refusal]]:
+    ) -> tuple[int, Sequence[RefusedRecord]]:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         partitions = {each for batch in batches for each in batch.column("partition").to_pylist()}
@@ -171,7 +169,7 @@ class DeltaWriter:
 
     def _write_halves(
         self, topic: str, origin: str, batches: list[pa.RecordBatch]
-    ) -> tuple[int, Sequence[Refusal]]:
+    ) -> tuple[int, Sequence[RefusedRecord]]:
         """Write the halves of a batch of which a record violates a constraint of the table."""
         batch, middle = batches[0], batches[0].num_rows // 2
         parts = [[batch.slice(0, middle)], [batch.slice(middle)]]
@@ -182,9 +180,11 @@ class DeltaWriter:
             return sum(count for count, _ in found), [one for _, own in found for one in own]
         columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
         topic, partition, offset = (each[0].as_py() for each in columns)
-        refusal = Refusal(topic, partition, offset, "a CHECK constraint of the table rejects it")
+        refusal = RefusedRecord(
+            topic, partition, offset, "a CHECK constraint of the table rejects it"
+        )
         if not self.tolerates:
-            raise UnfitRecordError(refusal)
+            raise RefusedRecordError(refusal)
         return 0, (refusal,)
 
     def _types(self, table: "DeltaTable | None") -> TableTypes:
@@ -386,8 +386,8 @@ def translated_errors(uri: str) -> Iterator[None]:
         raise TableError(EXTRA)
     try:
         yield
-    except UnfitRecordError as error:
-        raise UnfitRecordError(error.refusal.within(uri)) from error
+    except RefusedRecordError as error:
+        raise RefusedRecordError(error.record.within(uri)) from error
     except TableError as error:
         raise TableError(f"{uri}: {error}") from error
     except (RetriableError, ForbiddenPathError):

@@ -2,7 +2,7 @@
 
 import decimal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,33 +33,6 @@ _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 class TableError(Exception):
     """A table that cannot be written; the message has the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A record that cannot be a row of its table, and the reason."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-
-    def within(self, place: str) -> "Refusal":
-        """The refusal with the place, such as a table, before its reason."""
-        return replace(self, reason=f"{place}: {self.reason}")
-
-
-class UnfitRecordError(TableError):
-    """A record that cannot be a row of its table."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        """``refusal`` has the record's place."""
-        super().__init__(refusal)
-        self.refusal = refusal
-
-    def __str__(self) -> str:
-        own = self.refusal
-        return f"record {own.topic}-{own.partition}@{own.offset}: {own.reason}"
 
 
 def _same(kind: pa.DataType, new: pa.DataType) -> pa.DataType:

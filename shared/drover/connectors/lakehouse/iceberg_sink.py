@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
+    TOLERANCE,
     All,
     Check,
     ConfigDef,
@@ -33,10 +34,10 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
-    write_batch,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import output_ids_of
+from drover.connectors.refused_records import write_batch
 from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
@@ -57,7 +58,6 @@ DELETE_ENABLED = "delete.enabled"
 EXPIRE_HOURS = "expire.snapshots.hours"
 INTERVAL_MS = "iceberg.control.commit.interval-ms"
 BATCH_WAIT_MS = "batch.wait.ms"
-TOLERANCE = "errors.tolerance"
 
 _SECRETS = (
     *("credential", "token", "s3.secret-access-key", "s3.session-token", "gcs.oauth2.token"),

@@ -17,23 +17,21 @@ import pyarrow as pa
 from drover.connector import RetriableError, TopicPartition
 from drover.connector.records import is_list
 from drover.connectors.lakehouse.fitted_rows import (
-    Refusal,
     TableError,
     TableTypes,
-    UnfitRecordError,
 )
 from drover.connectors.lakehouse.iceberg_keys import remove_keys, rows_of_keys
 from drover.connectors.lakehouse.rows import (
     EXTRA,
     Changes,
     RowSettings,
-    answer,
     by_topic,
     changes_of,
     stored_type,
     type_fault,
 )
 from drover.connectors.output_ids import SEPARATOR, named_with, of_topic
+from drover.connectors.refused_records import RefusedRecord, RefusedRecordError, answer
 from drover.policy.egress import forbidden_host
 from drover.policy.files import ForbiddenPathError, check_root
 from drover.policy.foreign_errors import causes_of, connection_text, response_text
@@ -189,10 +187,10 @@ class IcebergWriter:
         """Yield the number of records written, which are durable then, and the refused records.
 
         Raises:
-            UnfitRecordError: A record cannot be a row, and ``tolerates`` is false.
+            RefusedRecordError: A record cannot be a row, and ``tolerates`` is false.
         """
         catalog = self.settings.opened()
-        written, refused = 0, list[Refusal]()
+        written, refused = 0, list[RefusedRecord]()
         for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             for each in self.settings.tables:
                 identifier = each.identifier.replace("${topic}", topic)
@@ -209,7 +207,7 @@ class IcebergWriter:
         identifier: str,
         topic: str,
         batches: list[pa.RecordBatch],
-    ) -> tuple[int, Sequence[Refusal]]:
+    ) -> tuple[int, Sequence[RefusedRecord]]:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         for _ in range(_ATTEMPTS):
@@ -427,8 +425,8 @@ def translated_errors(what: str) -> Iterator[None]:
     )
     try:
         yield
-    except UnfitRecordError as error:
-        raise UnfitRecordError(error.refusal.within(what)) from error
+    except RefusedRecordError as error:
+        raise RefusedRecordError(error.record.within(what)) from error
     except TableError as error:
         raise TableError(f"{what}: {error}") from error
     except (RetriableError, ForbiddenPathError):

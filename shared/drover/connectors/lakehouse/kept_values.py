@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from drover.connector.records import OFFSET, PARTITION, original_topics
-from drover.connectors.lakehouse.fitted_rows import DELETED, LACKS, LACKS_TYPE, Refusal, TableError
+from drover.connectors.lakehouse.fitted_rows import DELETED, LACKS, LACKS_TYPE, TableError
+from drover.connectors.refused_records import RefusedRecord
 from drover.connectors.unavailable import Names
 
 #: Returns a table's rows for keys, with the key columns and further columns.
@@ -100,7 +101,7 @@ def filled(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, dict[int, Lac
 
 def completed(
     rows: pa.Table, keys: Sequence[str], lacking: Mapping[int, Lack], read: ReadRows
-) -> tuple[pa.Table, list[Refusal]]:
+) -> tuple[pa.Table, list[RefusedRecord]]:
     """Give rows their missing values from the table.
 
     Returns:
@@ -112,13 +113,13 @@ def completed(
     found = read(wanted, names)
     places = {key: row for row, key in enumerate(_key_tuples(found, keys))}
     sources = {name: np.arange(rows.num_rows) for name in names}
-    refused: list[Refusal] = []
+    refused: list[RefusedRecord] = []
     kept = np.ones(rows.num_rows, bool)
     for row, key in zip(numbers, _key_tuples(wanted, keys), strict=True):
         lack = lacking[row]
         reason = _missing(lack.names, found, is_there=key in places)
         if reason is not None:
-            refused += (Refusal(*record, reason) for record in lack.records)
+            refused += (RefusedRecord(*record, reason) for record in lack.records)
             kept[row] = False
             continue
         for name in lack.names:

@@ -1,15 +1,14 @@
 """Computes the changes that a topic's records make to its table: rows to write, keys to delete."""
 
 import decimal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector import SinkBatch
 from drover.connector.records import (
     KEY,
     OFFSET,
@@ -25,10 +24,8 @@ from drover.connectors.lakehouse.fitted_rows import (
     DELETED,
     NEW_TABLE,
     FittedRows,
-    Refusal,
     TableError,
     TableTypes,
-    UnfitRecordError,
     shown,
     unfit,
 )
@@ -39,6 +36,7 @@ from drover.connectors.lakehouse.kept_values import (
     filled,
     without_unavailable,
 )
+from drover.connectors.refused_records import RefusedRecord, RefusedRecordError
 from drover.connectors.unavailable import PLACEHOLDER, unavailable_names
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ class Changes:
     deleted: pa.Table
     keys: tuple[str, ...]
     next_offsets: Mapping[int, int]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedRecord, ...] = ()
     lacking: Mapping[int, Lack] = field(default_factory=dict)
 
     def completed(self, read: ReadRows, *, tolerates: bool) -> "Changes":
@@ -94,47 +92,14 @@ class Changes:
             tolerates: Add the records of rows that the table does not have to ``refused``.
 
         Raises:
-            UnfitRecordError: There is such a record, and ``tolerates`` is false.
+            RefusedRecordError: There is such a record, and ``tolerates`` is false.
         """
         if not self.lacking:
             return self
         rows, refused = completed(self.rows, self.keys, self.lacking, read)
         if refused and not tolerates:
-            raise UnfitRecordError(refused[0])
+            raise RefusedRecordError(refused[0])
         return replace(self, rows=rows, refused=(*self.refused, *refused), lacking={})
-
-
-_ANSWER = pa.schema(
-    [
-        ("rows", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
-
-
-def answer(row_count: int, refused: Iterable[Refusal]) -> pa.RecordBatch:
-    """The answer of a table writer: a row with the number of rows, then the refused records."""
-    rows = [{"rows": row_count}, *map(asdict, refused)]
-    return pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
-
-
-def write_batch(batch: SinkBatch, writer: Callable[[Iterable[Any]], Iterator[Any]]) -> None:
-    """Write a batch with a table writer, and reject the records that it refuses.
-
-    Raises:
-        RecordFailedError: Rejected records fail the task.
-    """
-    try:
-        rows = batch.run_in_arrow(writer, at_once=True)
-    except UnfitRecordError as error:
-        batch.reject(**asdict(error.refusal))
-        raise
-    for row in rows:
-        if row["reason"] is not None:
-            batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
 
 
 def type_fault(kind: pa.DataType) -> str | None:
@@ -190,12 +155,12 @@ def changes_of(
         None if all records were written.
 
     Raises:
-        UnfitRecordError: A record cannot be a row of the table, and ``tolerates`` is false.
+        RefusedRecordError: A record cannot be a row of the table, and ``tolerates`` is false.
     """
     new = [each for each in (_new(batch, written) for batch in batches) if each.num_rows]
     if not new and not tolerates:
         return None
-    refused: list[Refusal] = []
+    refused: list[RefusedRecord] = []
     if tolerates and written:
         # a killed task may have written its rows without reporting the refused records
         _read([_old(each, written) for each in batches], settings, storable, types, refused)
@@ -232,7 +197,7 @@ def changes_of(
 
 
 def _refuse_all(
-    batches: Iterable[pa.RecordBatch], refused: list[Refusal], *, tolerates: bool
+    batches: Iterable[pa.RecordBatch], refused: list[RefusedRecord], *, tolerates: bool
 ) -> None:
     """Refuse the records of a table that does not exist, of which none has a value."""
     known = {(each.topic, each.partition, each.offset) for each in refused}
@@ -242,9 +207,9 @@ def _refuse_all(
         for topic, partition, offset in zip(*(each.to_pylist() for each in columns), strict=True):
             if (topic, partition, offset) not in known:
                 reason = "no record has a value, so its table has no columns yet"
-                refusal = Refusal(topic, partition, offset, reason)
+                refusal = RefusedRecord(topic, partition, offset, reason)
                 if not tolerates:
-                    raise UnfitRecordError(refusal)
+                    raise RefusedRecordError(refusal)
                 refused.append(refusal)
 
 
@@ -253,7 +218,7 @@ def _read(
     settings: RowSettings,
     storable: Callable[[pa.Array], pa.Array],
     types: TableTypes,
-    refused: list[Refusal] | None,
+    refused: list[RefusedRecord] | None,
 ) -> "_RowReader":
     reader = _RowReader(settings, storable, FittedRows(types), refused)
     for batch in batches:
@@ -271,7 +236,7 @@ class _RowReader:
         settings: RowSettings,
         storable: Callable[[pa.Array], pa.Array],
         fitted: FittedRows,
-        refused: list[Refusal] | None,
+        refused: list[RefusedRecord] | None,
     ) -> None:
         """Without ``refused`` the first record that cannot be a row raises."""
         self._settings = settings
@@ -284,7 +249,7 @@ class _RowReader:
         """Add the rows of a batch.
 
         Raises:
-            UnfitRecordError: A record cannot be a row.
+            RefusedRecordError: A record cannot be a row.
         """
         if not batch.num_rows:
             return
@@ -298,9 +263,9 @@ class _RowReader:
                 return
             columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
             topic, partition, offset = (each[0].as_py() for each in columns)
-            refusal = Refusal(topic, partition, offset, str(error))
+            refusal = RefusedRecord(topic, partition, offset, str(error))
             if self._refused is None:
-                raise UnfitRecordError(refusal) from error
+                raise RefusedRecordError(refusal) from error
             self._refused.append(refusal)
 
     def _add(self, batch: pa.RecordBatch) -> None:
