@@ -43,6 +43,7 @@ from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
 from drover.connector.offsets import OffsetChange, SinkOffset
 from drover.connector.other_settings import OtherSettings
 from drover.connector.plain_rows import PlainRowsError
+from drover.connector.routed_topics import routed_topics
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
     OffsetRange,
@@ -128,6 +129,7 @@ __all__ = [
     "pattern_fault",
     "patterns_fault",
     "plugin_fault",
+    "routed_topics",
     "sink",
     "source",
     "visible_when",

@@ -19,7 +19,6 @@ from drover.connector import (
     OffsetChange,
     OneOf,
     Password,
-    RetriableError,
     SinkBatch,
     SinkConnector,
     SinkTask,
@@ -42,7 +41,6 @@ from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
 from drover.policy.egress import url_fault
-from drover.policy.files import ForbiddenPathError, root_fault
 
 CATALOG = "iceberg.catalog"
 TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"
@@ -129,7 +127,13 @@ class IcebergSink(SinkConnector):
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must fit catalogue and tables."""
-        return _catalog_faults(config)
+        from drover.connectors.lakehouse.iceberg_checks import catalog_faults
+
+        try:
+            settings = settings_of(config)
+        except (ValueError, TableError) as error:
+            return [Violation(URI, str(error))]
+        return list(catalog_faults(settings, config))
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -293,45 +297,6 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     if config.get(DELETE_ENABLED) and (not keyed or mode != RECORD_KEY):
         text = f"needs {UPSERT}=true and {PK_MODE}={RECORD_KEY}: the key selects the row"
         faults.append(Violation(DELETE_ENABLED, text))
-    return faults
-
-
-def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
-    from drover.connectors.lakehouse.iceberg_table import local_path, opened, translated_errors
-
-    try:
-        settings = settings_of(config)
-    except (ValueError, TableError) as error:
-        return [Violation(URI, str(error))]
-    warehouse = local_path(str(config.get(WAREHOUSE) or "x:"))
-    fault = root_fault(warehouse) if warehouse is not None else None
-    if fault is not None:
-        return [Violation(WAREHOUSE, fault)]
-    faults: list[Violation] = []
-    try:
-        catalog = settings.existing()
-        if catalog is not None:
-            with translated_errors(f"catalogue {settings.catalog!r}"):
-                catalog.list_namespaces()
-        for each in settings.tables:
-            for topic in config.get("topics") or ():
-                identifier = each.identifier.replace("${topic}", topic)
-                table = None if catalog is None else opened(catalog, identifier)
-                if table is None:
-                    if not settings.creates:
-                        text = (
-                            f"table {identifier!r} does not exist: create it, or set this to true"
-                        )
-                        faults.append(Violation(CREATE, text))
-                    continue
-                names = table.schema().column_names
-                faults += [
-                    Violation(ID_COLUMNS, f"table {identifier!r} has no column {name!r}")
-                    for name in each.rows.key_fields
-                    if name not in names and not settings.evolves
-                ]
-    except (TableError, RetriableError, ForbiddenPathError) as error:
-        faults.append(Violation(URI, f"cannot be used: {error}"))
     return faults
 
 

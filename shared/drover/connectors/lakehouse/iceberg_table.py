@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from drover.connector import RetriableError, TopicPartition
 from drover.connector.records import is_list
+from drover.connectors.files.storage.write_access import NAME_MAX_BYTES
 from drover.connectors.lakehouse.fitted_rows import (
     TableError,
     TableTypes,
@@ -55,6 +56,15 @@ _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+#: The latest version of the format that the library writes.
+_VERSION_MAX = 2
+_FILE_FORMAT, _PARQUET = "write.format.default", "parquet"
+_CODEC = "write.parquet.compression-codec"
+_CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4")
+_RENAME = (
+    "name the table instead of ${topic}, or rename the topics with RegexRouter, such as "
+    "transforms.table.regex=.*\\.([^.]+) and transforms.table.replacement=$1"
+)
 #: Pyarrow's messages for an S3 store that is away or busy.
 _AWAY = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING|"
@@ -147,6 +157,11 @@ class IcebergSettings:
 
             return CheckedSqlCatalog(self.catalog, **properties)
 
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether namespaces may be in namespaces: not in a database, by the library's code."""
+        return dict(self.properties)["type"] == "rest"
+
     def existing(self) -> "Catalog | None":
         """The catalogue; None if it is a database in which a first run creates it.
 
@@ -162,10 +177,18 @@ class IcebergSettings:
             url = sa.make_url(properties["uri"])
         if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
             return None
-        reading = replace(self, properties=(*self.properties, ("init_catalog_tables", "false")))
-        catalog: Any = reading.opened()
+        catalog: Any = self.reading()
         with translated_errors(f"catalogue {self.catalog!r}"):
             return catalog if sa.inspect(catalog.engine).has_table("iceberg_tables") else None
+
+    def reading(self) -> "Catalog":
+        """The catalogue, which is not created in a database that has none.
+
+        Raises:
+            TableError: The catalogue cannot be used.
+        """
+        properties = (*self.properties, ("init_catalog_tables", "false"))
+        return replace(self, properties=properties).opened()
 
 
 @dataclass(frozen=True)
@@ -210,10 +233,15 @@ class IcebergWriter:
     ) -> tuple[int, Sequence[RefusedRecord]]:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
+        fault = name_fault(identifier, is_hierarchical=self.settings.is_hierarchical)
+        if fault is not None:
+            raise TableError(fault)
         for _ in range(_ATTEMPTS):
             table = opened(catalog, identifier)
             ids = of_topic(self.output_ids, topic)
             found = {} if table is None else written_offsets(table, self.connector, topic, ids)
+            if table is not None:
+                check_writable(table)
             types = self._types(table)
             changes = changes_of(
                 batches, found, wanted.rows, storable, types, tolerates=self.tolerates
@@ -308,6 +336,50 @@ class IcebergWriter:
             _log.warning(
                 "snapshots of table %s were not expired: %s", identifier, _safe_text(error)
             )
+
+
+def name_fault(identifier: str, *, is_hierarchical: bool) -> str | None:
+    """Why a catalogue cannot have a table of a name, and the remedy; None if it can."""
+    parts = identifier.split(".")
+    if not all(each.strip() for each in parts):
+        return "its name has an empty part: name it NAMESPACE.TABLE"
+    bad = next((each for each in parts if "/" in each or not each.isprintable()), None)
+    if bad is not None:
+        return f"its name has {bad[:40]!r}, which cannot be the name of a directory: {_RENAME}"
+    long = next((each for each in parts if len(each.encode()) > NAME_MAX_BYTES), None)
+    if long is not None:
+        return f"its name has a part of more than {NAME_MAX_BYTES} bytes: {long[:40]!r}…: {_RENAME}"
+    if len(parts) > 2 and not is_hierarchical:
+        return (
+            "a catalogue in a database has one level of namespaces (hierarchical namespaces are "
+            f"not supported), and the name has {len(parts) - 1} dots: {_RENAME}"
+        )
+    return None
+
+
+def check_writable(table: "Table") -> None:
+    """Check that the library can write a table.
+
+    Raises:
+        TableError: It has a later version of the format, or files of another format.
+    """
+    if table.format_version > _VERSION_MAX:
+        raise TableError(
+            f"the table has version {table.format_version} of Iceberg's format, and the library "
+            f"writes up to {_VERSION_MAX}: create the table with format-version={_VERSION_MAX}"
+        )
+    kind = table.properties.get(_FILE_FORMAT, _PARQUET)
+    if kind.lower() != _PARQUET:
+        raise TableError(
+            f"the table has {_FILE_FORMAT}={kind}, and the library writes {_PARQUET} only: set "
+            f"{_FILE_FORMAT}={_PARQUET} at the table; a table may have files of several formats"
+        )
+    codec = table.properties.get(_CODEC, "zstd").lower()
+    if codec not in _CODECS:
+        raise TableError(
+            f"the table has {_CODEC}={codec}, which the library cannot write: set {_CODEC}=zstd at "
+            "the table"
+        )
 
 
 def opened(catalog: "Catalog", identifier: str) -> "Table | None":

@@ -55,6 +55,11 @@ class Sql(Transform):
         super().__init__(config)
         self._statement = parse_statement(config["query"])
 
+    @property
+    def computes_topics(self) -> bool:
+        """Whether the query returns topics."""
+        return TOPIC in self._statement.computed
+
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """See Transform."""
         statement = self._statement
