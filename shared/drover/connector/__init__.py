@@ -52,7 +52,7 @@ from drover.connector.sink import (
     SinkTask,
     SinkTaskContext,
 )
-from drover.connector.sink_control import Written
+from drover.connector.sink_control import PredictedWrite, Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
@@ -98,6 +98,7 @@ __all__ = [
     "Pattern",
     "PatternTimeoutError",
     "PlainRowsError",
+    "PredictedWrite",
     "Recommender",
     "RetriableError",
     "SinkBatch",

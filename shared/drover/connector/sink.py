@@ -30,13 +30,13 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset
-from drover.connector.sink_control import ControlledContext, Written
+from drover.connector.sink_control import ControlledContext, PredictedWrite, Written
 from drover.connector.sink_rows import ValueRows, latest_rows
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
 from drover.dataplane.plane import ALL_COLUMNS
@@ -44,6 +44,7 @@ from drover.model.offsets import TopicPartition
 from drover.pipeline.failures import RecordFailedError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -310,3 +311,24 @@ class SinkConnector(Connector):
         """
         del connector, config, partitions
         return {}
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: "Sequence[pa.RecordBatch]"
+    ) -> Iterable[PredictedWrite]:
+        """What ``write`` would do with some records, for previews. Must change nothing, neither in
+        the cluster nor in the sink's system.
+
+        Args:
+            config: The connector's parsed config.
+            batches: The records after all transforms, in order, each batch with one schema (see
+                drover.connector.records). Only structured sinks are asked.
+
+        Returns:
+            At most one prediction for each record.
+
+        Raises:
+            Exception: A task would fail with this error, whatever ``errors.tolerance`` is.
+        """
+        del config, batches
+        return ()

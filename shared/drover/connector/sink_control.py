@@ -32,6 +32,25 @@ class Written:
     up_to: Mapping[TopicPartition, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PredictedWrite:
+    """What a sink would do with a record; see ``SinkConnector.predicted_writes``.
+
+    Attributes:
+        topic: The topic that the record was consumed from.
+        partition: Its partition.
+        offset: Its offset.
+        target: Where the record would be written, such as a table or a directory.
+        refusal: Why the sink would reject the record; empty if it would write it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    target: str = ""
+    refusal: str = ""
+
+
 class SinkControl:
     """The pending requests of one sink task; thread-safe."""
 

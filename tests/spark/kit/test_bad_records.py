@@ -18,6 +18,7 @@ import pytest
 from drover.testing import Record, SinkKit, TaskFailedError
 from tests.databases.conftest import s3, s3_server
 from tests.support.own_connectors import ON_KAFKA, SINKS, Place, SinkCase
+from tests.support.previews import previewed, rejected
 
 __all__ = ["s3", "s3_server"]
 pytestmark = pytest.mark.spark
@@ -123,6 +124,8 @@ CONTRACTS: Mapping[str, Sequence[Contract]] = {
         ),
     ],
 }
+#: Sinks whose preview has the records that a run rejects, with the same reasons.
+PREDICTED = ("DeltaSink", "IcebergSink", "FilesSink", "S3Sink")
 #: Cases that need a server or a catalogue: with the suite of faults.
 _SLOW = ("S3Sink",)
 
@@ -199,6 +202,7 @@ def test_bad_records_become_dead_letters_and_good_ones_arrive_once(
         values += [value, {**GOOD, "id": number + 1}]
         keys += [each.key, number + 1]
     fed(kit, values, keys)
+    predicted = rejected(previewed(kit)) if name in PREDICTED else None
     kit.run_uncommitted()
     kit.run()
     found = sorted(case.found(kit))
@@ -211,6 +215,8 @@ def test_bad_records_become_dead_letters_and_good_ones_arrive_once(
     assert sorted(letters) == [2 * number + 2 for number in range(len(bad))]
     for number, each in enumerate(bad):
         assert re.search(each.words, letters[2 * number + 2]), letters[2 * number + 2]
+    if predicted is not None:
+        assert predicted == {f"records-0@{offset}": text for offset, text in letters.items()}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ The records are few, so they pass through the steps on the driver, one at a time
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
-from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, VALUE
+from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, PARTITION, VALUE, original_topics
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.record_path import RecordPath, Route
 from drover_worker.engine.tasks.replaying import Replaying
@@ -83,7 +83,9 @@ def preview(
             else:
                 _show(answer, route, _source_rows(batch), row_count)
         return answer
-    _show(answer, route, batches, row_count)
+    shown = _show(answer, route, batches, row_count)
+    if issubclass(connector_class, SinkConnector) and connector_class.structured:
+        _predict(connector_class, parsed, shown)
     return answer
 
 
@@ -92,19 +94,65 @@ def _show(
     route: Route,
     batches: Iterable[pa.RecordBatch],
     row_count: int,
-) -> None:
-    """Add the first records and their way through the steps to ``answer``."""
+) -> list[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]]:
+    """Add the first records and their way through the steps to ``answer``; returns the rows that
+    reached the last step, with their records there.
+    """
     answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
-    schemas = _SeenSchemas()
+    schemas, written = _SeenSchemas(), list[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]]()
     started_s = time.monotonic()
     for number, record in enumerate(islice(_single(route.prepare, batches), row_count)):
         if time.monotonic() - started_s > _TIME_S:
             answer.truncated = True
             break
-        answer.rows.append(_row(record, route, number, schemas))
+        row, found = _row(record, route, number, schemas)
+        answer.rows.append(row)
+        if found is not None:
+            written.append((answer.rows[-1], found))
     answer.schemas.extend(schemas.in_order(answer.steps[:-1]))
     if not answer.rows and not answer.notes:
         answer.notes.append("there are no records to read now")
+    return written
+
+
+def _predict(
+    connector_class: type[SinkConnector],
+    config: Mapping[str, Any],
+    shown: Sequence[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]],
+) -> None:
+    """Add to each row what the sink would do with its record."""
+    try:
+        found = {
+            (each.topic, each.partition, each.offset): each
+            for each in connector_class.predicted_writes(
+                config, _joined([record for _, record in shown])
+            )
+        }
+    except Exception as error:  # noqa: BLE001 - any of a plugin's code
+        for row, _ in shown:
+            _fail_write(row, f"{type(error).__name__}: {error}")
+        return
+    for row, record in shown:
+        columns = original_topics(record), record.column(PARTITION), record.column(OFFSET)
+        topic, partition, offset = (each[0].as_py() for each in columns)
+        predicted = found.get((topic, partition, offset))
+        if predicted is None:
+            continue
+        row.target = predicted.target
+        if predicted.refusal:
+            _fail_write(row, predicted.refusal)
+
+
+def _fail_write(row: preview_pb2.PreviewedRow, error: str) -> None:
+    row.failed_step, row.error = WRITE, error
+    del row.records[-1]
+
+
+def _joined(records: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Records in fewer batches, as a sink receives consecutive ones of one schema."""
+    groups = groupby(records, lambda each: each.schema)
+    tables = (pa.Table.from_batches(list(own)).combine_chunks() for _, own in groups)
+    return [batch for table in tables for batch in table.to_batches()]
 
 
 @contextmanager
@@ -232,28 +280,29 @@ class _SeenSchemas:
 
 def _row(
     record: pa.RecordBatch, route: Route, number: int, schemas: _SeenSchemas
-) -> preview_pb2.PreviewedRow:
+) -> tuple[preview_pb2.PreviewedRow, pa.RecordBatch | None]:
+    """The record's way through the steps, and the record at their end, if it arrives there."""
     named = ORIGIN in record.schema.names or record.column(OFFSET).null_count == 0
     row = preview_pb2.PreviewedRow(place=place_of(record) if named else f"row {number + 1}")
     fault = record.column(ERROR)[0].as_py() if ERROR in record.schema.names else None
     if fault is not None:
         row.failed_step, row.error = READ, fault
-        return row
+        return row, None
     found = _run(row, READ, route.before, record)
     if found is None:
-        return row
+        return row, None
     row.records.append(shown_record(found, route.default_topic))
     schemas.add(READ, found)
     for step in route.shown:
         found = _run(row, step.name, (step,), found)
         if found is None:
-            return row
+            return row, None
         row.records.append(shown_record(found, route.default_topic))
         schemas.add(step.name, found)
     found = _run(row, WRITE, route.after, found)
     if found is not None:
         row.records.append(shown_record(found, route.default_topic))
-    return row
+    return row, found
 
 
 def _run(

@@ -11,6 +11,8 @@ from drover.cli.console import plain
 
 _CELL_MAX_LENGTH = 100
 _COLUMNS_MAX = 20
+#: The step after which the target of a record is shown.
+_LAST = "write"
 
 
 def preview_tables(preview: Preview) -> Iterator[Table]:
@@ -38,6 +40,8 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
     table = Table(title=step, title_justify="left", title_style="bold", box=None, pad_edge=False)
     columns = ["FROM", *(["KEY"] if with_key else []), *(fields or ["VALUE"])]
     columns += ["HEADERS"] if with_headers else []
+    with_target = step == _LAST and any(row.target for row, _ in rows)
+    columns += ["TARGET"] if with_target else []
     for column in columns:
         table.add_column(column, header_style="dim", overflow="fold")
     for row, record in rows:
@@ -53,6 +57,7 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
         cells += _cells(record, fields)
         if with_headers:
             cells.append(_short(", ".join(f"{each.key}={each.value}" for each in record.headers)))
+        cells += [row.target] if with_target else []
         table.add_row(*(Text(plain(cell)) for cell in cells))
     return table
 

@@ -18,6 +18,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    PredictedWrite,
     RetriableError,
     SinkBatch,
     SinkConnector,
@@ -39,6 +40,7 @@ from drover.connectors.files.row_files import (
     RowFileWriter,
     Staging,
     extension_of,
+    predicted_files,
 )
 from drover.connectors.files.storage.object_directory import ObjectDirectory
 from drover.connectors.files.storage.object_store import (
@@ -321,6 +323,13 @@ class FilesSink(SinkConnector):
             directory = _object_directory(config, connector, Term(0, 0))
             return directory.written_offsets(partitions)
         return written_offsets(config[PATH], connector, partitions)
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: Sequence[Any]
+    ) -> Iterable[PredictedWrite]:
+        """The directories, and the records that cannot be written."""
+        return predicted_files(FilesSinkTask().layout(config), config[PATH], batches)
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

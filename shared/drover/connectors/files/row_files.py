@@ -3,6 +3,7 @@
 Files are written under hidden names; the task renames them.
 """
 
+import io
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from drover.connector import current_spark_partition
+from drover.connector import PredictedWrite, current_spark_partition
 from drover.connector.records import (
     OFFSET,
     PARTITION,
@@ -135,6 +136,36 @@ class RowFileWriter:
             old = pc.and_(own, pc.less(batch.column(OFFSET), offset))
             new = pc.and_(new, pc.invert(old))
         return new
+
+
+class _Discarding:
+    """A staging area that keeps nothing."""
+
+    def create(self, topic: str, partition: int, name: str) -> IO[bytes]:
+        """A buffer in memory."""
+        del topic, partition, name
+        return io.BytesIO()
+
+    def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None: ...
+
+    def discard(self, topic: str, partition: int, name: str) -> None: ...
+
+
+def predicted_files(
+    layout: FileLayout, root: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[PredictedWrite]:
+    """The directory below ``root`` of each record, or why it cannot be written; records without a
+    value that are skipped are left out.
+    """
+    writer = RowFileWriter(_Discarding(), layout, tolerates=True)
+    for batch in batches:
+        for row in range(batch.num_rows):
+            for answered in writer([batch.slice(row, 1)]):
+                (each,) = answered.to_pylist()
+                offset = batch.column(OFFSET)[row].as_py()
+                target = "/".join(filter(None, (root.rstrip("/"), each["directory"])))
+                place = (each["topic"], each["partition"], offset)
+                yield PredictedWrite(*place, target, each["reason"] or "")
 
 
 class TooManyFilesError(ValueError):

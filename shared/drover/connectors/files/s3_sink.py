@@ -1,7 +1,7 @@
 """S3Sink: FilesSink with the settings and the layout of Confluent's S3 sink."""
 
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from drover.connector import (
@@ -17,6 +17,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    PredictedWrite,
     SinkConnector,
     SinkTaskContext,
     Term,
@@ -39,7 +40,7 @@ from drover.connectors.files.levels import (
     TopicLevel,
     strftime_of,
 )
-from drover.connectors.files.row_files import GZIP, JSON, PARQUET, FileLayout
+from drover.connectors.files.row_files import GZIP, JSON, PARQUET, FileLayout, predicted_files
 from drover.connectors.files.storage.object_directory import CONFLUENT_NAMES, ObjectDirectory
 from drover.connectors.files.storage.object_store import STORE_SETTINGS, place_of
 
@@ -140,6 +141,13 @@ class S3Sink(SinkConnector):
     ) -> Mapping[TopicPartition, int]:
         """The ends of the files, from the log, or from names in Confluent's form."""
         return _directory(config, connector, Term(0, 0)).written_offsets(partitions)
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: Sequence[Any]
+    ) -> Iterable[PredictedWrite]:
+        """The directories, and the records that cannot be written."""
+        return predicted_files(S3SinkTask().layout(config), _url(config), batches)
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

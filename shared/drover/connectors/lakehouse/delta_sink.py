@@ -18,6 +18,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    PredictedWrite,
     RetriableError,
     SinkBatch,
     SinkConnector,
@@ -37,6 +38,7 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
+    predictions,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import of_topic, output_ids_of
@@ -159,6 +161,16 @@ class DeltaSink(SinkConnector):
                 found = written_offsets(table, connector, topic, ids)
                 traced |= {TopicPartition(topic, n): at for n, at in found.items() if at > 0}
         return traced
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: Sequence[Any]
+    ) -> Sequence[PredictedWrite]:
+        """The tables, and the records that cannot be rows."""
+        from drover.connectors.lakehouse.delta_table import DeltaWriter
+
+        writer = DeltaWriter(config["name"], settings_of(config), tolerates=True)
+        return predictions(batches, writer.predicted(batches))
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

@@ -134,18 +134,9 @@ class DeltaWriter:
         for _ in range(_ATTEMPTS):
             table = opened(self.settings, topic)
             found = {} if table is None else self._written(table, origin, partitions)
-            changes = changes_of(
-                batches,
-                found,
-                self.settings.rows,
-                storable,
-                self._types(table),
-                tolerates=self.tolerates,
-            )
+            changes = self._changes(table, batches, found)
             if changes is None:
                 return 0, ()
-            read = partial(_rows_of_keys, table)
-            changes = changes.completed(read, tolerates=self.tolerates)
             if not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0, changes.refused
             if table is None:
@@ -167,6 +158,52 @@ class DeltaWriter:
             f"{self.settings.uri_of(topic)}: {_ATTEMPTS} commits conflicted with other writers"
         )
 
+    def predicted(
+        self, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[str, str, RefusedRecord | None]]:
+        """For each table: its topic, its URI, and None; then the records that it would refuse,
+        except those that a constraint of the table rejects.
+
+        Raises:
+            TableError: A run would fail, whatever the records are.
+        """
+        for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
+            uri = self.settings.uri_of(topic)
+            with translated_errors(uri):
+                table = opened(self.settings, topic)
+                changes = self._changes(table, own, {})
+                assert changes is not None
+                if table is None and (changes.rows.num_rows or changes.deleted.num_rows):
+                    self._check_creation(changes)
+                    # the run fits the records to the table that it has created
+                    changes = self._changes(None, own, {}, created=changes.rows.schema)
+                    assert changes is not None
+            yield origin, uri, None
+            for each in changes.refused:
+                yield origin, uri, each.within(uri)
+
+    def _changes(
+        self,
+        table: "DeltaTable | None",
+        batches: list[pa.RecordBatch],
+        found: Mapping[int, int],
+        *,
+        created: pa.Schema | None = None,
+    ) -> Changes | None:
+        """The changes of records after the offsets that were found; None if there are none.
+
+        ``created`` is the schema that a missing table would get.
+        """
+        schema = created if table is None else pa.schema(table.schema().to_arrow())
+        types = TableTypes(
+            schema, self.settings.evolves, "auto.evolve", fault=_fault, folds_case=True
+        )
+        rows = self.settings.rows
+        changes = changes_of(batches, found, rows, storable, types, tolerates=self.tolerates)
+        if changes is None:
+            return None
+        return changes.completed(partial(_rows_of_keys, table), tolerates=self.tolerates)
+
     def _write_halves(
         self, topic: str, origin: str, batches: list[pa.RecordBatch]
     ) -> tuple[int, Sequence[RefusedRecord]]:
@@ -187,12 +224,6 @@ class DeltaWriter:
             raise RefusedRecordError(refusal)
         return 0, (refusal,)
 
-    def _types(self, table: "DeltaTable | None") -> TableTypes:
-        schema = None if table is None else pa.schema(table.schema().to_arrow())
-        return TableTypes(
-            schema, self.settings.evolves, "auto.evolve", fault=_fault, folds_case=True
-        )
-
     def _written(
         self, table: "DeltaTable", topic: str, partitions: Iterable[int]
     ) -> dict[int, int]:
@@ -204,19 +235,22 @@ class DeltaWriter:
         from deltalake import DeltaTable
 
         settings = self.settings
-        if not settings.creates:
-            raise TableError("the table does not exist: create it, or set auto.create")
-        schema = changes.rows.schema
-        missing = [each for each in settings.partition_by if each not in schema.names]
-        if missing:
-            raise TableError(f"records have no field {missing[0]!r} (partition.by)")
+        self._check_creation(changes)
         DeltaTable.create(
             settings.uri_of(topic),
-            schema=schema,
+            schema=changes.rows.schema,
             mode="ignore",  # another task may create it concurrently
             partition_by=list(settings.partition_by),
             storage_options=dict(settings.storage_options),
         )
+
+    def _check_creation(self, changes: Changes) -> None:
+        if not self.settings.creates:
+            raise TableError("the table does not exist: create it, or set auto.create")
+        names = changes.rows.schema.names
+        missing = [each for each in self.settings.partition_by if each not in names]
+        if missing:
+            raise TableError(f"records have no field {missing[0]!r} (partition.by)")
 
     def _commit(self, table: "DeltaTable", topic: str, changes: Changes) -> None:
         from deltalake import write_deltalake

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from drover.connector import Caution, RetriableError, SkippedCheck, Violation, routed_topics
 from drover.connectors.files.storage.write_access import directory_write_fault, file_write_fault
 from drover.connectors.lakehouse.fitted_rows import TableError
+from drover.connectors.lakehouse.iceberg_errors import translated_errors
 from drover.connectors.lakehouse.iceberg_limits import check_writable, name_fault
 from drover.connectors.lakehouse.iceberg_table import (
     IcebergSettings,
     IcebergTable,
     local_path,
     opened,
-    translated_errors,
 )
 from drover.policy.files import ForbiddenPathError, root_fault
 

@@ -19,6 +19,7 @@ from drover.connector import (
     OffsetChange,
     OneOf,
     Password,
+    PredictedWrite,
     SinkBatch,
     SinkConnector,
     SinkTask,
@@ -33,6 +34,7 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
+    predictions,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
 from drover.connectors.output_ids import output_ids_of
@@ -164,6 +166,16 @@ class IcebergSink(SinkConnector):
         from drover.connectors.lakehouse.iceberg_table import traced_offsets
 
         return traced_offsets(settings_of(config), connector, partitions)
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: Sequence[Any]
+    ) -> Sequence[PredictedWrite]:
+        """The tables, and the records that cannot be rows."""
+        from drover.connectors.lakehouse.iceberg_table import IcebergWriter
+
+        writer = IcebergWriter(config["name"], settings_of(config), tolerates=True)
+        return predictions(batches, writer.predicted(batches))
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

@@ -4,7 +4,6 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,10 +19,10 @@ from drover.connectors.lakehouse.fitted_rows import (
     TableError,
     TableTypes,
 )
+from drover.connectors.lakehouse.iceberg_errors import safe_text, translated_errors
 from drover.connectors.lakehouse.iceberg_keys import remove_keys, rows_of_keys
 from drover.connectors.lakehouse.iceberg_limits import check_writable, name_fault
 from drover.connectors.lakehouse.rows import (
-    EXTRA,
     Changes,
     RowSettings,
     by_topic,
@@ -32,10 +31,8 @@ from drover.connectors.lakehouse.rows import (
     type_fault,
 )
 from drover.connectors.output_ids import SEPARATOR, named_with, of_topic
-from drover.connectors.refused_records import RefusedRecord, RefusedRecordError, answer
-from drover.policy.egress import forbidden_host
-from drover.policy.files import ForbiddenPathError, check_root
-from drover.policy.foreign_errors import causes_of, connection_text, response_text
+from drover.connectors.refused_records import RefusedRecord, answer
+from drover.policy.files import check_root
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -56,18 +53,6 @@ _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-#: Pyarrow's messages for an S3 store that is away or busy.
-_AWAY = re.compile(
-    r"AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING|"
-    r"REQUEST_TIMEOUT|UNKNOWN \(HTTP status (429|5\d\d)\))"
-)
-#: The part of an object store's error that the local library wrote.
-_STORE = re.compile(
-    r".{0,300}AWS Error \w+(?: \(HTTP status \d+\))? during \w+ operation"
-    r"|google::cloud::Status\(\w+"
-)
-#: Packages whose errors contain responses.
-_OF_CLIENTS = ("requests", "urllib3", "azure", "adlfs", "gcsfs", "s3fs", "aiohttp", "fsspec")
 _log = logging.getLogger(__name__)
 
 
@@ -224,23 +209,14 @@ class IcebergWriter:
     ) -> tuple[int, Sequence[RefusedRecord]]:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        fault = name_fault(identifier, is_hierarchical=self.settings.is_hierarchical)
-        if fault is not None:
-            raise TableError(fault)
+        self._check_name(identifier)
         for _ in range(_ATTEMPTS):
             table = opened(catalog, identifier)
             ids = of_topic(self.output_ids, topic)
             found = {} if table is None else written_offsets(table, self.connector, topic, ids)
-            if table is not None:
-                check_writable(table)
-            types = self._types(table)
-            changes = changes_of(
-                batches, found, wanted.rows, storable, types, tolerates=self.tolerates
-            )
+            changes = self._changes(table, wanted, batches, found)
             if changes is None:
                 return 0, ()
-            read = partial(rows_of_keys, table)
-            changes = changes.completed(read, tolerates=self.tolerates)
             if not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0, changes.refused
             try:
@@ -258,15 +234,77 @@ class IcebergWriter:
             f"table {identifier}: {_ATTEMPTS} commits conflicted with other writers"
         )
 
-    def _types(self, table: "Table | None") -> TableTypes:
-        schema = None if table is None else table.schema().as_arrow()
-        return TableTypes(schema, self.settings.evolves, EVOLVE_SETTING, widened, _fault)
+    def predicted(
+        self, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[str, str, RefusedRecord | None]]:
+        """For each table: its topic, its name, and None; then the records that it would refuse.
+
+        Raises:
+            TableError: A run would fail, whatever the records are.
+        """
+        catalog = self.settings.existing()
+        for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
+            for wanted in self.settings.tables:
+                identifier = wanted.identifier.replace("${topic}", topic)
+                with translated_errors(f"table {identifier}"):
+                    self._check_name(identifier)
+                    table = None if catalog is None else opened(catalog, identifier)
+                    changes = self._changes(table, wanted, own, {})
+                    assert changes is not None
+                    if table is None and (changes.rows.num_rows or changes.deleted.num_rows):
+                        self._check_creation(wanted, changes)
+                        # the run fits the records to the table that it has created
+                        schema = changes.rows.schema
+                        changes = self._changes(None, wanted, own, {}, created=schema)
+                        assert changes is not None
+                yield origin, identifier, None
+                for each in changes.refused:
+                    yield origin, identifier, each.within(f"table {identifier}")
+
+    def _check_name(self, identifier: str) -> None:
+        fault = name_fault(identifier, is_hierarchical=self.settings.is_hierarchical)
+        if fault is not None:
+            raise TableError(fault)
+
+    def _changes(
+        self,
+        table: "Table | None",
+        wanted: IcebergTable,
+        batches: list[pa.RecordBatch],
+        found: Mapping[int, int],
+        *,
+        created: pa.Schema | None = None,
+    ) -> Changes | None:
+        """The changes of records after the offsets that were found; None if there are none.
+
+        ``created`` is the schema that a missing table would get.
+        """
+        schema = created
+        if table is not None:
+            check_writable(table)
+            schema = table.schema().as_arrow()
+        types = TableTypes(schema, self.settings.evolves, EVOLVE_SETTING, widened, _fault)
+        changes = changes_of(batches, found, wanted.rows, storable, types, tolerates=self.tolerates)
+        if changes is None:
+            return None
+        _check_keys(changes.keys)
+        return changes.completed(partial(rows_of_keys, table), tolerates=self.tolerates)
 
     def _create(
         self, catalog: "Catalog", wanted: IcebergTable, identifier: str, changes: Changes
     ) -> None:
         from pyiceberg.transforms import parse_transform
 
+        self._check_creation(wanted, changes)
+        schema, namespace = changes.rows.schema, identifier.rpartition(".")[0]
+        catalog.create_namespace_if_not_exists(namespace)
+        creation = catalog.create_table_transaction(identifier, schema, properties=_NEW_TABLE)
+        with creation.update_spec() as spec:
+            for each in wanted.partition_by:
+                spec.add_field(each.column, parse_transform(each.transform), each.name)
+        creation.commit_transaction()
+
+    def _check_creation(self, wanted: IcebergTable, changes: Changes) -> None:
         if not self.settings.creates:
             raise TableError(
                 "the table does not exist: create it, or set iceberg.tables.auto-create-enabled"
@@ -275,15 +313,6 @@ class IcebergWriter:
         missing = [each.column for each in wanted.partition_by if each.column not in schema.names]
         if missing:
             raise TableError(f"records have no field {missing[0]!r} to partition by")
-        namespace = identifier.rpartition(".")[0]
-        if not namespace:
-            raise TableError("a table's name must have a namespace before a dot")
-        catalog.create_namespace_if_not_exists(namespace)
-        creation = catalog.create_table_transaction(identifier, schema, properties=_NEW_TABLE)
-        with creation.update_spec() as spec:
-            for each in wanted.partition_by:
-                spec.add_field(each.column, parse_transform(each.transform), each.name)
-        creation.commit_transaction()
 
     def _commit(
         self, table: "Table", topic: str, output_ids: Mapping[int, str], changes: Changes
@@ -299,7 +328,6 @@ class IcebergWriter:
                 update.union_by_name(rows.schema)
         told = {"drover.connector": self.connector, "drover.topic": topic}
         if changes.keys:
-            _check_keys(changes.keys)
             keys = pa.concat_tables([rows.select(list(changes.keys)), changes.deleted])
             removed = remove_keys(transaction, table.io, keys, told)
             if not rows.num_rows and not removed:
@@ -324,9 +352,7 @@ class IcebergWriter:
         try:
             table.maintenance.expire_snapshots().older_than(before).commit()
         except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does)
-            _log.warning(
-                "snapshots of table %s were not expired: %s", identifier, _safe_text(error)
-            )
+            _log.warning("snapshots of table %s were not expired: %s", identifier, safe_text(error))
 
 
 def opened(catalog: "Catalog", identifier: str) -> "Table | None":
@@ -423,55 +449,6 @@ def set_back(
                 transaction.set_properties({_property(connector, topic): _encoded(found)})
 
 
-@contextmanager
-def translated_errors(what: str) -> Iterator[None]:
-    """Convert the library's errors to ``TableError``, or ``RetriableError`` if a retry may help."""
-    try:
-        import pyiceberg.exceptions as known
-        import requests
-    except ModuleNotFoundError as error:
-        raise TableError(EXTRA) from error
-    passing = (
-        known.CommitStateUnknownException,
-        known.ServerError,
-        known.ServiceUnavailableError,
-        known.TooManyRequestsError,
-        requests.ConnectionError,
-        requests.Timeout,
-        requests.exceptions.ChunkedEncodingError,
-        ConnectionError,
-        TimeoutError,
-    )
-    try:
-        yield
-    except RefusedRecordError as error:
-        raise RefusedRecordError(error.record.within(what)) from error
-    except TableError as error:
-        raise TableError(f"{what}: {error}") from error
-    except (RetriableError, ForbiddenPathError):
-        raise
-    except (ModuleNotFoundError, known.NotInstalledError) as error:
-        raise TableError(EXTRA) from error
-    except Exception as error:  # noqa: BLE001 (catalogues and file systems raise their own)
-        # no cause, as it may have parts of responses
-        text = f"{what}: {_safe_text(error)}"
-        if forbidden_host(error) is not None or isinstance(error, requests.exceptions.SSLError):
-            raise TableError(text) from None
-        if isinstance(error, passing) or _waiting_helps(error):
-            raise RetriableError(text) from None
-        raise TableError(text) from None
-
-
-def _waiting_helps(error: Exception) -> bool:
-    """Whether a retry may fix an error of a database, of pyarrow, or of Azure's library."""
-    status = getattr(error, "status_code", None)
-    return (
-        type(error).__name__ in ("OperationalError", "ServiceRequestError", "ServiceResponseError")
-        or (isinstance(status, int) and (status == 429 or status >= 500))
-        or _AWAY.search(str(error)) is not None
-    )
-
-
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column converted to a type of Iceberg."""
     wanted = stored_type(column.type, time=pa.time64("us"), others=_SMALL)
@@ -535,30 +512,3 @@ def _encoded(offsets: Mapping[str, int]) -> str:
 def _order(stored: tuple[str, int]) -> tuple[int, str]:
     number, _, output_id = stored[0].partition(SEPARATOR)
     return int(number), output_id
-
-
-def _safe_text(error: Exception) -> str:
-    """An error in one line, without text that a server sent."""
-    forbidden = forbidden_host(error)
-    if forbidden is not None:
-        return str(forbidden)
-    name = type(error).__name__
-    for cause in causes_of(error):
-        response = getattr(cause, "response", None)
-        status = getattr(response, "status_code", None)
-        if response is not None and isinstance(status, int):
-            length = len(getattr(response, "content", b"") or b"")
-            return f"{name}: answered {response_text(status, _media_type(response), length)}"
-    store = _STORE.search(str(error))
-    if store is not None:
-        return f"{name}: {store[0]}"
-    kind = type(error).__module__.partition(".")[0]
-    if kind in _OF_CLIENTS or "Azure" in str(error):  # pyarrow's errors of Azure are OSErrors
-        return connection_text(error)
-    return f"{name}: {str(error).strip().partition(chr(10))[0][:500]}"
-
-
-def _media_type(response: Any) -> str | None:
-    headers = getattr(response, "headers", None) or {}
-    found = headers.get("content-type")
-    return found if isinstance(found, str) else None

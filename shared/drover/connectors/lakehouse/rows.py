@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector import PredictedWrite
 from drover.connector.records import (
     KEY,
     OFFSET,
@@ -100,6 +101,34 @@ class Changes:
         if refused and not tolerates:
             raise RefusedRecordError(refused[0])
         return replace(self, rows=rows, refused=(*self.refused, *refused), lacking={})
+
+
+def predictions(
+    batches: Iterable[pa.RecordBatch],
+    predicted: Iterable[tuple[str, str, RefusedRecord | None]],
+) -> list[PredictedWrite]:
+    """What a table writer would do with each record of some batches.
+
+    Args:
+        batches: The records.
+        predicted: For each table its original topic, its name, and None; and the records that it
+            would refuse.
+    """
+    targets: dict[str, dict[str, None]] = {}
+    refusals: dict[tuple[str, int, int], str] = {}
+    for topic, target, refused in predicted:
+        targets.setdefault(topic, {})[target] = None
+        if refused is not None:
+            refusals.setdefault(refused.place, refused.reason)
+    found = []
+    for batch in batches:
+        columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+        places = zip(*(each.to_pylist() for each in columns), strict=True)
+        for topic, partition, offset in places:
+            target = ", ".join(targets.get(topic, ()))
+            refusal = refusals.get((topic, partition, offset), "")
+            found.append(PredictedWrite(topic, partition, offset, target, refusal))
+    return found
 
 
 def type_fault(kind: pa.DataType) -> str | None:

@@ -81,6 +81,7 @@ class EngineConfigs:
                 texts[:] = [self.hidden(each) for each in texts]
         for row in preview.rows:
             row.place, row.error = self.hidden(row.place), self.hidden(row.error)
+            row.target = self.hidden(row.target)
             for record in row.records:
                 record.topic = self.hidden(record.topic)
                 if record.HasField("key"):

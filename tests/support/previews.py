@@ -1,0 +1,41 @@
+"""Previews of a test kit's connector, which write nothing."""
+
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
+
+from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
+from drover.connector.settings import parse_config
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.testing import SinkKit, SourceKit
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.preview import preview
+from drover_worker.engine.tasks.task_runner import TaskTools
+
+
+def previewed(kit: SinkKit | SourceKit, *, rows: int = 1_000) -> Preview:
+    """The preview of the first rows of a kit's topics or source."""
+    parse_config(kit.connector_class, kit.config).require_valid(kit.config["name"])
+    tools: Any = SimpleNamespace(spark=kit.spark, plane=EmbeddedPlane(kit._store))
+    return preview(
+        PluginRegistry(),
+        cast("TaskTools", tools),
+        kit.config,
+        rows,
+        dead_letters=False,
+        wait=Event().wait,
+    )
+
+
+def rejected(found: Preview) -> dict[str, str]:
+    """The errors of the rows that do not arrive, by their place."""
+    return {row.place: row.error for row in found.rows if row.failed_step}
+
+
+def targets(found: Preview) -> dict[str, str]:
+    """Where the other rows would be written."""
+    return {row.place: row.target for row in found.rows if _arrives(row)}
+
+
+def _arrives(row: PreviewedRow) -> bool:
+    return not (row.failed_step or row.dropped_by)
