@@ -196,6 +196,30 @@ def test_another_type_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pa.array([1], pa.int32()), pa.array([2**40])),
+        (pa.array([1.5], pa.float32()), pa.array([1e300])),
+        (pa.array([Decimal("1.5")]), pa.array([Decimal("12345.5")])),
+        (pa.array([1], pa.int8()), pa.array([1000], pa.int32())),
+    ],
+)
+def test_a_value_that_needs_a_wider_column_is_rejected_alone(
+    tmp_path: Path, before: pa.Array, after: pa.Array
+) -> None:
+    own = settings(tmp_path, evolves=True)
+    for first, values in enumerate((before, after, before)):
+        batch = records(pa.StructArray.from_arrays([values], ["n"]), first=first)
+        (answer,) = DeltaWriter("sink", own, tolerates=True)([batch])
+        refused = [row["reason"] for row in answer.to_pylist() if row["reason"]]
+        assert len(refused) == (first == 1)
+        assert all("'n' has the value" in each for each in refused)
+        assert all("convert it with Cast, or change the table" in each for each in refused)
+    found = DeltaTable(f"{tmp_path}/orders").to_pyarrow_table().column("n").to_pylist()
+    assert found == before.to_pylist() * 2
+
+
+@pytest.mark.parametrize(
     ("values", "told"),
     [
         (pa.array(["text"]), "record orders-0@0: .*it has no fields"),

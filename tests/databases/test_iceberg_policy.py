@@ -10,8 +10,8 @@ from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse.checked_files import CheckedFileIO
 from drover.connectors.lakehouse.fitted_rows import TableError
-from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_errors import translated_errors
+from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import IcebergWriter
 from drover.policy.egress import HOSTS_VARIABLE, ForbiddenHostError
 from drover.policy.files import ROOTS_VARIABLE, ForbiddenPathError

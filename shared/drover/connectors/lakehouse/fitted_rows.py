@@ -165,10 +165,17 @@ class FittedRows:
             if _is_untyped(kind):
                 raise unfit(known.name, column, "a part of it has no type: create the column")
             self._check_format(known.name, kind)
-        wider = types.widened(kind, column.type) if types.evolves else kind
-        if wider != kind and (not _casts(column, kind, exact=True)):
-            kind = wider
-        return cast(column, known.with_type(kind)), known.with_type(kind)
+        wider, remedy = types.widened(kind, column.type), ""
+        if (
+            wider != kind
+            and not _casts(column, kind, exact=True)
+            and _casts(column, wider, exact=False)
+        ):
+            if types.evolves:
+                kind = wider
+            else:
+                remedy = f"set {types.evolve_setting}, "
+        return cast(column, known.with_type(kind), remedy), known.with_type(kind)
 
     def _merged(self, known: pa.Field, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.Field]:
         """The same for a column that the table does not have yet."""
@@ -224,11 +231,11 @@ def unfit(name: str, column: pa.ChunkedArray, why: str) -> TableError:
     return TableError(f"field {name!r}{value} {why[:300]}")
 
 
-def cast(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+def cast(column: pa.ChunkedArray, wanted: pa.Field, remedy: str = "") -> pa.ChunkedArray:
     """A column with the type of a table's column.
 
     Raises:
-        TableError: A value would change.
+        TableError: A value would change; ``remedy`` is named before the usual ones.
     """
     if column.type == wanted.type:
         return column
@@ -243,8 +250,8 @@ def cast(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     path, value = _first_unfit(wanted.name, values, wanted.type)
     raise TableError(
         f"column {wanted.name!r} of the table is {wanted.type}, and the records have {column.type} "
-        f"which does not fit: {path!r} has the value {value} ({why}): convert it with Cast, or "
-        "change the table"
+        f"which does not fit: {path!r} has the value {value} ({why}): {remedy}convert it with "
+        "Cast, or change the table"
     )
 
 

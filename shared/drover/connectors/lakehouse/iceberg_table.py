@@ -460,8 +460,9 @@ def widened(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
     to double, a decimal to one of more digits (https://iceberg.apache.org/spec/#schema-evolution).
     """
     types = pa.types
-    if types.is_int32(kind) and types.is_int64(new):
-        return new
+    is_number = types.is_integer(new) or types.is_decimal(new) or types.is_floating(new)
+    if types.is_int32(kind) and is_number:
+        return pa.int64()
     if types.is_float32(kind) and types.is_float64(new):
         return new
     if types.is_decimal128(kind) and (types.is_decimal128(new) or types.is_integer(new)):
