@@ -155,7 +155,7 @@ async def test_a_topic_that_loses_records_is_refused(
 
 async def test_more_replicas_than_brokers_are_told(client: KafkaClient) -> None:
     spec = replace(config_topic(client.storage), replication_factor=9)
-    with raises_reason(Reason.STORAGE_MISCONFIGURED, spec.name, "replicat"):
+    with raises_reason(Reason.STORAGE_MISCONFIGURED, spec.name, "REPLICATION_FACTOR is 9"):
         await ensure_topics(client, [spec])
 
 

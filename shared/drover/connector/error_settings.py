@@ -7,8 +7,10 @@ from typing import Any
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.recommender import visible_with
 from drover.config.validators import Check, InRange, OneOf
+from drover.dataplane.topic_creation import TopicRule
 from drover.dataplane.topics import name_fault
 from drover.errors import Violation
+from drover.log.storage import REPLICATION_FACTOR
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.times import DAY_MS
 
@@ -23,11 +25,22 @@ DEAD_LETTER_REPLICATION = "errors.deadletterqueue.topic.replication.factor"
 DEAD_LETTER_CONTEXT = "errors.deadletterqueue.context.headers.enable"
 
 _GROUP = "Errors"
+#: Kafka's protocol has 16 bits for it.
+_REPLICATION_MAX = 32_767
 
 
 def _topic_fault(topic: str) -> str | None:
     return (name_fault(topic) or None) if topic else None
 
+
+def _replication_fault(factor: int) -> str | None:
+    if factor == -1 or 1 <= factor <= _REPLICATION_MAX:
+        return None
+    return f"must be 1 to {_REPLICATION_MAX}, or -1 for the cluster's default, not {factor}"
+
+
+#: Validator for a replication factor.
+REPLICATION = Check(_replication_fault)
 
 ERROR_SETTINGS = ConfigDef(
     ConfigKey(
@@ -87,8 +100,8 @@ ERROR_SETTINGS = ConfigDef(
         default=3,
         group=_GROUP,
         documentation="The replication factor with which Drover creates the dead letter queue on "
-        "Kafka.",
-        validator=InRange(-1),
+        "Kafka; -1 for the cluster's default.",
+        validator=REPLICATION,
         recommender=visible_with(DEAD_LETTER_TOPIC),
     ),
     ConfigKey(
@@ -134,6 +147,12 @@ class ErrorSettings:
     context_headers: bool
     max_rate: float
     max_rate_window_ms: int
+
+    @property
+    def dead_letter_rule(self) -> TopicRule:
+        """How the topic of dead letters is created."""
+        settings = {REPLICATION_FACTOR: DEAD_LETTER_REPLICATION}
+        return TopicRule(1, self.dead_letter_replication_factor, settings=settings)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ErrorSettings":

@@ -1,13 +1,16 @@
 """The settings with which a source's topics are created: topic.creation.* (KIP-158)."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.patterns import Pattern, patterns_fault
-from drover.config.validators import Check, InRange
+from drover.config.validators import Check
+from drover.connector.error_settings import REPLICATION, ErrorSettings
 from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
 from drover.dataplane.topics import PARTITION_COUNT_MAX
+from drover.log.storage import PARTITIONS, REPLICATION_FACTOR
 
 TOPIC_PARTITIONS = "topic.partitions"
 PREFIX = "topic.creation."
@@ -16,8 +19,7 @@ DEFAULT = "default"
 
 _GROUP = "Topic creation"
 _INCLUDE, _EXCLUDE = "include", "exclude"
-_PARTITIONS, _REPLICATION = "partitions", "replication.factor"
-_OWN = (_INCLUDE, _EXCLUDE, _PARTITIONS, _REPLICATION)
+_OWN = (_INCLUDE, _EXCLUDE, PARTITIONS, REPLICATION_FACTOR)
 
 
 def _count_fault(value: int) -> str | None:
@@ -88,7 +90,7 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
 
 def topic_creation_of(config: Mapping[str, Any]) -> TopicCreation | None:
     """The rules for new topics in a parsed config; None if it has none."""
-    if config.get(f"{PREFIX}{DEFAULT}.{_PARTITIONS}") is None:
+    if config.get(f"{PREFIX}{DEFAULT}.{PARTITIONS}") is None:
         return None
     default = _rule(config, DEFAULT, TopicRule())
     return TopicCreation(
@@ -104,18 +106,26 @@ def topic_creation_of(config: Mapping[str, Any]) -> TopicCreation | None:
     )
 
 
+def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
+    """How the topics of a source and of its dead letters are created."""
+    rule = TopicRule(config[TOPIC_PARTITIONS] or 1, settings={PARTITIONS: TOPIC_PARTITIONS})
+    creation = topic_creation_of(config) or TopicCreation(rule)
+    topic = errors.dead_letter_topic
+    return replace(creation, named={topic: errors.dead_letter_rule}) if topic else creation
+
+
 def _rule_keys(name: str, *, required: bool) -> Iterator[ConfigKey]:
     given: dict[str, Any] = {} if required else {"default": None}
     yield ConfigKey(
-        f"{PREFIX}{name}.{_REPLICATION}",
+        f"{PREFIX}{name}.{REPLICATION_FACTOR}",
         ConfigType.INT,
         group=_GROUP,
         documentation="The replication factor of new topics; -1 for the cluster's default.",
-        validator=InRange(-1),
+        validator=REPLICATION,
         **given,
     )
     yield ConfigKey(
-        f"{PREFIX}{name}.{_PARTITIONS}",
+        f"{PREFIX}{name}.{PARTITIONS}",
         ConfigType.INT,
         group=_GROUP,
         documentation="The partition count of new topics; -1 for the cluster's default.",
@@ -139,17 +149,24 @@ def _topic_configs(raw: Mapping[str, str | None]) -> Iterator[str]:
 
 def _rule(config: Mapping[str, Any], name: str, default: TopicRule) -> TopicRule:
     prefix = f"{PREFIX}{name}."
-    partitions = config.get(f"{prefix}{_PARTITIONS}")
-    replication = config.get(f"{prefix}{_REPLICATION}")
+    partitions = config.get(f"{prefix}{PARTITIONS}")
+    replication = config.get(f"{prefix}{REPLICATION_FACTOR}")
     own = {
         key.removeprefix(prefix): value
         for key, value in config.items()
         if key.startswith(prefix) and key.removeprefix(prefix) not in _OWN and value is not None
     }
+    given = {
+        PARTITIONS: partitions,
+        REPLICATION_FACTOR: replication,
+        **own,
+    }
+    settings = {key: f"{prefix}{key}" for key, value in given.items() if value is not None}
     return TopicRule(
         default.partition_count if partitions is None else partitions,
         default.replication_factor if replication is None else replication,
         {**default.config, **own},
+        {**default.settings, **settings},
     )
 
 

@@ -24,8 +24,9 @@ from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.topic_creation import PlannedUse
 from drover.dataplane.values import ReadPlan, StagedBlob
-from drover.errors import UnavailableError
+from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 
@@ -187,6 +188,11 @@ class EmbeddedPlane:
         """See DataPlane."""
         bounds = self.store.bounds()
         return {partition: each for (name, partition), each in bounds.items() if name == topic}
+
+    def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
+        """See DataPlane: the store has no users, and one replica of each topic."""
+        del use
+        return ()
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """See DataPlane: the coordinator has one retention for all topics."""

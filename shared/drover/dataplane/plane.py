@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
-from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
+from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
 from drover.dataplane.values import ReadPlan
-from drover.errors import DataLossError, Reason, UnavailableError
+from drover.errors import DataLossError, Reason, UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 
@@ -183,6 +183,14 @@ class DataPlane(Protocol):
 
     def reserved_topics(self) -> Collection[str]:
         """The cluster's internal topics."""
+
+    def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
+        """What the storage would reject of a connector's topics; changes nothing.
+
+        Returns:
+            Violations, with ``Caution`` for a risk, and ``SkippedCheck`` for a check that the
+            storage does not answer.
+        """
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """The end offset of each existing partition, for readers. One cheap request for all."""

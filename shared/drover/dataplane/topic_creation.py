@@ -1,6 +1,6 @@
 """The creation of missing topics (KIP-158)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drover.config.patterns import Pattern
@@ -11,12 +11,14 @@ class TopicRule:
     """The settings of a new topic; ``replication_factor`` None and -1 leave it to the cluster.
 
     ``config`` has topic settings such as cleanup.policy. Embedded storage uses only the partition
-    count.
+    count. ``settings`` names the connector's settings that the rule was made from, by PARTITIONS,
+    REPLICATION_FACTOR and the names of topic settings: for messages.
     """
 
     partition_count: int = 1
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +84,40 @@ class TopicCreation:
 
 #: One partition, and the cluster's defaults.
 SINGLE_PARTITION = TopicCreation(TopicRule())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """A topic that a connector is going to use.
+
+    Attributes:
+        setting: The setting that names the topic; the first fault of the topic is reported there.
+        name: The topic; empty for new topics whose names are not known yet.
+        operations: What the connector does with it: READ, WRITE.
+        rule: How the connector creates the topic if it is missing; None: it does not.
+    """
+
+    setting: str
+    name: str
+    operations: frozenset[str] = frozenset()
+    rule: TopicRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedUse:
+    """The topics and the consumer group that a connector is going to use.
+
+    Attributes:
+        connector: The connector's name.
+        topics: Its topics.
+        group: The consumer group of a sink's offsets; empty for a source.
+        offsets_topic: The own offsets topic of a source; empty if it has none.
+    """
+
+    connector: str
+    topics: Sequence[PlannedTopic]
+    group: str = ""
+    offsets_topic: str = ""
+
+
+READ, WRITE = "READ", "WRITE"

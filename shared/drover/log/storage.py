@@ -11,6 +11,7 @@ from drover.log.directory import storage_directory
 from drover.model.secrets import MASK
 
 SETTING = "DROVER_STORAGE_URL"
+PARTITIONS, REPLICATION_FACTOR = "partitions", "replication.factor"
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT = "compact"
 """The required cleanup policy of these topics: the last record of each key is kept."""

@@ -197,7 +197,7 @@ class BatchProducer(TaskProducer):
         if error.code() in _OF_PRODUCER:
             return self._meaning(error, f"{self.id} cannot write")
         doing = f"records for the topic {topic} cannot be written"
-        return self._client.translated(error, doing=doing, topic=topic)
+        return self._client.translated(error, doing=doing, topic=topic, operation="Write")
 
 
 @lru_cache(maxsize=10_000)

@@ -96,6 +96,7 @@ class RangeConsumer:
                         error,
                         doing=f"the leaders of the topic {topic} cannot be found",
                         topic=topic,
+                        operation="Read",
                     ) from error
                 self._known_until_s[topic] = now_s + _TOPIC_KNOWN_S
         self._consumer.assign([TopicPartition(*key, at) for key, at in positions.items()])

@@ -79,7 +79,10 @@ class MessageReader:
         if code in LOST:
             raise removed_error(wanted, error.str())
         raise self._client.translated(
-            error, doing=f"{wanted.topic}-{wanted.partition} cannot be read", topic=wanted.topic
+            error,
+            doing=f"{wanted.topic}-{wanted.partition} cannot be read",
+            topic=wanted.topic,
+            operation="Read",
         )
 
 

@@ -19,6 +19,7 @@ from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts, topic_states
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
+from drover.dataplane.kafka.use_checks import use_faults
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     ALL_COLUMNS,
@@ -33,8 +34,9 @@ from drover.dataplane.plane import (
 )
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
+from drover.dataplane.topic_creation import PlannedUse
 from drover.dataplane.values import ReadPlan
-from drover.errors import DroverError
+from drover.errors import DroverError, Violation
 from drover.log.kafka.client import TopicState
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId, Term
@@ -225,6 +227,10 @@ class KafkaPlane:
         """See DataPlane."""
         return self._storage.topics.names
 
+    def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
+        """See DataPlane."""
+        return use_faults(self._storage, use, is_exactly_once=self._staging_directory is not None)
+
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See DataPlane: the last stable offsets."""
         return self._list_offsets(partitions, OffsetSpec.latest())
@@ -283,7 +289,10 @@ class KafkaPlane:
             return self._client.topic_settings_now(topic)
         except (KafkaException, TimeoutError) as error:
             raise self._client.translated(
-                error, doing=f"the settings of the topic {topic} cannot be read", topic=topic
+                error,
+                doing=f"the settings of the topic {topic} cannot be read",
+                topic=topic,
+                operation="DescribeConfigs",
             ) from error
 
     def writer(
@@ -355,5 +364,8 @@ class KafkaPlane:
             return self._client.offsets_now(partitions, spec)
         except (KafkaException, TimeoutError) as error:
             raise self._client.translated(
-                error, doing=f"the bounds of {topics} cannot be read", topic=topics
+                error,
+                doing=f"the bounds of {topics} cannot be read",
+                topic=topics,
+                operation="Describe",
             ) from error

@@ -290,7 +290,10 @@ class Sending:
     def _translated(self, error: KafkaException | KafkaError, topic: str) -> DroverError:
         names = topic or ", ".join(sorted(self._topics))
         return self._client.translated(
-            error, doing=f"records for the topic {names} cannot be written", topic=names
+            error,
+            doing=f"records for the topic {names} cannot be written",
+            topic=names,
+            operation="Write",
         )
 
 

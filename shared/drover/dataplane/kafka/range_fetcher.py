@@ -114,7 +114,7 @@ class RangeFetcher:
         if isinstance(error, KafkaError) and error.code() in LOST:
             return removed_error(wanted, error.str())
         doing = f"{wanted.topic}-{wanted.partition} cannot be read"
-        return self._client.translated(error, doing=doing, topic=wanted.topic)
+        return self._client.translated(error, doing=doing, topic=wanted.topic, operation="Read")
 
     async def _fetch(self, place: Place, offset: int, max_bytes: int) -> Fetched:
         """The leader's data from this offset on; looks up the leader again if it moves."""

@@ -95,13 +95,19 @@ class TaskProducer(ABC):
             took_s = time.monotonic() - self._began_s if self._in_transaction else 0.0
             timed_out = took_s >= self.timeout_ms / 1000
             return FencedError(f"{doing}: {error.str()}", timed_out=timed_out)
-        meant = self._client.translated(error, doing=doing)
+        of_id = error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        meant = self._client.translated(
+            error,
+            doing=doing,
+            operation="Write",
+            resource=f"the transactional id {self.id}" if of_id else "",
+        )
         if error.code() not in FORBIDDEN:
             return meant
         return FailedPreconditionError(
             meant.reason,
-            f"{meant.message}: for exactly once that is Write and Describe of the transactional id "
-            f"{self.id}, and Write of {' and '.join(self._offset_topics)}. Without, set "
+            f"{meant.message}. Exactly once needs Write and Describe on the transactional id "
+            f"{self.id}, and Write on {' and '.join(self._offset_topics)}. Without, set "
             "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT=disabled",
             metadata=meant.metadata,
         )

@@ -10,6 +10,7 @@ from drover.dataplane.topic_creation import TopicRule
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient, TopicState
+from drover.log.kafka.new_topics import make_topic
 from drover.log.kafka.topics import BETWEEN_LOOKS_S, LOOKS
 
 #: How long a partition count is cached; new partitions appear after this time.
@@ -26,7 +27,9 @@ def topic_states(client: KafkaClient, topics: Collection[str]) -> dict[str, Topi
         return client.topics_now(topics)
     except (KafkaException, TimeoutError) as error:
         named = ", ".join(sorted(topics))
-        raise client.translated(error, doing=f"asking about {named}", topic=named) from error
+        raise client.translated(
+            error, doing=f"asking about {named}", topic=named, operation="Describe"
+        ) from error
 
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
@@ -37,6 +40,17 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     """
     states = topic_states(client, topics)
     return {topic: state.partition_count for topic, state in states.items()}
+
+
+def new_topic(topic: str, rule: TopicRule, partition_count: int) -> NewTopic:
+    """The request for a topic by a rule; partition count -1 is the brokers' default."""
+    return NewTopic(
+        topic,
+        num_partitions=partition_count,
+        # the brokers' default, which may differ from that of the cluster's own topics
+        replication_factor=-1 if rule.replication_factor is None else rule.replication_factor,
+        config=dict(rule.config),
+    )
 
 
 def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule, *, at_least: int = 0) -> int:
@@ -53,23 +67,15 @@ def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule, *, at_least: 
     # -1 is the brokers' default
     count = max(rule.partition_count, at_least) if at_least else rule.partition_count
     require_valid(topic, max(1, count))
-    wanted = NewTopic(
-        topic,
-        num_partitions=count,
-        # the brokers' default, which may differ from that of the cluster's own topics
-        replication_factor=-1 if rule.replication_factor is None else rule.replication_factor,
-        config=dict(rule.config),
-    )
-    doing = "be created" if topic not in found else f"get {count} partitions"
     try:
         if topic in found:
             client.add_partitions_now(NewPartitions(topic, count))
         else:
-            client.make_topic_now(wanted)
+            wanted = new_topic(topic, rule, count)
+            make_topic(client, wanted, rule.settings)
     except (KafkaException, TimeoutError) as error:
-        raise client.translated(
-            error, doing=f"the topic {topic} cannot {doing}", topic=topic
-        ) from error
+        doing = f"the topic {topic} cannot get {count} partitions"
+        raise client.translated(error, doing=doing, topic=topic, operation="Alter") from error
     looks = Retrying(
         retry=retry_if_not_result(lambda seen: seen >= max(1, at_least)),
         wait=wait_fixed(BETWEEN_LOOKS_S),

@@ -146,6 +146,11 @@ class KafkaClient:
         return self._made(lambda: Consumer({**defaults, **self._common, **own, **settings}))
 
     @property
+    def user(self) -> str:
+        """The brokers' name for the user of this client, as far as its settings show it."""
+        return errors.principal_of(self.storage.client_config)
+
+    @property
     def admin(self) -> AdminClient:
         """The admin client; wait for its futures with ``waited`` inside ``run``, as they block."""
         return self._admin
@@ -165,7 +170,13 @@ class KafkaClient:
             raise self.translated(error, doing=doing, topic=topic) from error
 
     def translated(
-        self, error: KafkaException | KafkaError | TimeoutError, *, doing: str, topic: str = ""
+        self,
+        error: KafkaException | KafkaError | TimeoutError,
+        *,
+        doing: str,
+        topic: str = "",
+        operation: str = "",
+        resource: str = "",
     ) -> DroverError:
         """Translate an error of Kafka; a TimeoutError means that brokers do not respond.
 
@@ -174,13 +185,24 @@ class KafkaClient:
         producer, NON_EMPTY_GROUP for offsets of a group with members, STORAGE_MISCONFIGURED for an
         error that an operator has to fix (a missing topic, no authorization), and DataLossError
         LOG_CORRUPT for lost records.
+
+        ``operation`` and ``resource`` are for the message if the user lacks the operation on the
+        resource, by default on the topic.
         """
         if isinstance(error, TimeoutError):
             error = KafkaError(KafkaError._TIMED_OUT)
         what = error.args[0] if isinstance(error, KafkaException) else error
         assert isinstance(what, KafkaError)
         brokers = self.storage.bootstrap_servers
-        meant = errors.as_error(what, doing=doing, topic=topic, brokers=brokers)
+        meant = errors.as_error(
+            what,
+            doing=doing,
+            topic=topic,
+            brokers=brokers,
+            user=self.user,
+            operation=operation,
+            resource=resource,
+        )
         if isinstance(meant, UnavailableError) and self._refused is not None:
             refusal, since_s = self._refused
             if time.monotonic() - since_s < _REFUSED_FOR_S:
@@ -224,6 +246,60 @@ class KafkaClient:
                 states[topic] = TopicState(topic, topic_id, len(described.partitions))
         return states
 
+    def topic_operations_now(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
+        """What the user may do with the existing ones of ``topics``, such as WRITE; for threads.
+        It is empty where the brokers do not show the user whether the topic exists.
+
+        Raises KafkaException and TimeoutError.
+        """
+        found = self._admin.describe_topics(
+            TopicCollection(sorted(topics)),
+            include_authorized_operations=True,
+            request_timeout=self.timeout_s,
+        )
+        states: dict[str, frozenset[str]] = {}
+        for topic, future in found.items():
+            try:
+                described = self.waited(future)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    states[topic] = frozenset()
+                elif code not in errors.UNKNOWN_TOPIC:
+                    raise
+            else:
+                operations = described.authorized_operations or ()
+                states[topic] = frozenset(each.name for each in operations)
+        return states
+
+    def cluster_operations_now(self) -> tuple[frozenset[str], int]:
+        """What the user may do with the cluster, and the number of brokers; for threads.
+
+        Raises KafkaException and TimeoutError.
+        """
+        future = self._admin.describe_cluster(
+            include_authorized_operations=True, request_timeout=self.timeout_s
+        )
+        described = self.waited(future)
+        operations = frozenset(each.name for each in described.authorized_operations or ())
+        return operations, len(described.nodes)
+
+    def group_operations_now(self, group: str) -> frozenset[str]:
+        """What the user may do with a consumer group; for threads.
+
+        Raises KafkaException and TimeoutError.
+        """
+        found = self._admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=self.timeout_s
+        )
+        try:
+            described = self.waited(found[group])
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return frozenset()
+            raise
+        return frozenset(each.name for each in described.authorized_operations or ())
+
     def cluster_id_now(self) -> str:
         """The cluster's id, for threads; raises KafkaException."""
         return str(self._admin.list_topics(timeout=self.timeout_s).cluster_id or "")
@@ -264,12 +340,16 @@ class KafkaClient:
         found = self.waited(future).get(name)
         return None if found is None else found.value
 
-    def make_topic_now(self, topic: NewTopic) -> None:
+    def make_topic_now(self, topic: NewTopic, *, dry_run: bool = False) -> None:
         """Create a topic unless it exists, for threads; raises KafkaException and TimeoutError.
 
-        Not all brokers know it at once: poll with ``describe_topic`` until it appears.
+        Not all brokers know it at once: poll with ``describe_topic`` until it appears. With
+        ``dry_run`` the brokers check the request only.
         """
-        (future,) = self._admin.create_topics([topic], request_timeout=self.timeout_s).values()
+        asked = self._admin.create_topics(
+            [topic], request_timeout=self.timeout_s, validate_only=dry_run
+        )
+        (future,) = asked.values()
         try:
             self.waited(future)
         except KafkaException as error:

@@ -1,5 +1,6 @@
 """Translates Kafka's errors into errors for callers."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -90,7 +91,16 @@ SILENCE: Final = frozenset(
 BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 
 
-def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> DroverError:
+def as_error(
+    error: KafkaError,
+    *,
+    doing: str,
+    topic: str,
+    brokers: str,
+    user: str = "",
+    operation: str = "",
+    resource: str = "",
+) -> DroverError:
     """The error for a caller; see ``KafkaClient.translated``."""
     code = error.code()
     where = f"{doing}: {error.str()}"
@@ -125,7 +135,10 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
             metadata,
         )
     if code in FORBIDDEN:
-        return misconfigured(f"{where}. Add an ACL for the user in DROVER_KAFKA_CONFIG", metadata)
+        user = user or "the user in DROVER_KAFKA_CONFIG"
+        wanted = f"the operation {operation} on" if operation else "to use"
+        on = resource or _resource(code, topic)
+        return misconfigured(f"{where}. Add an ACL that allows {user} {wanted} {on}", metadata)
     if code in UNKNOWN_TOPIC:
         return misconfigured(
             f"{where}. Check that the topic {topic} exists and has this partition", metadata
@@ -137,6 +150,32 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
         f"{where} (brokers {brokers}). Check that they run and are reachable from here, then retry",
         metadata=metadata,
     )
+
+
+def principal_of(client_config: Mapping[str, str]) -> str:
+    """The brokers' name for the user of client settings, as far as the settings show it."""
+    user = client_config.get("sasl.username")
+    if user:
+        return f"User:{user}"
+    protocol = client_config.get("security.protocol", "plaintext").upper()
+    if protocol.startswith("SASL"):
+        return "the user of the login"
+    has_certificate = any(
+        client_config.get(name)
+        for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
+    )
+    return "the user of the client certificate" if has_certificate else "User:ANONYMOUS"
+
+
+def _resource(code: int, topic: str) -> str:
+    """The kind of resource of an authorization error, with its name if it is known."""
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"the topic {topic}" if topic else "the topic"
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return "the consumer group"
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "the transactional id"
+    return "the cluster"
 
 
 def is_refusal(error: KafkaError) -> bool:

@@ -11,7 +11,8 @@ from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, Resou
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient, TopicState
-from drover.log.storage import CLEANUP_POLICY, COMPACT, KafkaStorage
+from drover.log.kafka.new_topics import make_topic
+from drover.log.storage import CLEANUP_POLICY, COMPACT, REPLICATION_FACTOR, KafkaStorage
 
 _logger = structlog.get_logger(__name__)
 
@@ -19,6 +20,8 @@ CONTROL_SEGMENT_BYTES = 16 << 20
 """Small, since leases are renewed often and brokers never compact the active segment."""
 
 _CREATE_SETTING = "DROVER_STORAGE_CREATE_TOPICS"
+#: The settings of new topics of the cluster, for messages.
+OF_STORAGE = {REPLICATION_FACTOR: "DROVER_STORAGE_REPLICATION_FACTOR"}
 
 LOOKS = 50
 BETWEEN_LOOKS_S = 0.1
@@ -112,7 +115,7 @@ async def ensure_topics(client: KafkaClient, specs: Sequence[TopicSpec]) -> dict
         state = await client.describe_topic(spec.name)
         if client.storage.topics.create:
             state = await _complete(client, spec, state)
-        elif (missing := _missing(spec, state, client.storage.bootstrap_servers)) is not None:
+        elif (missing := missing_part(spec, state, client.storage.bootstrap_servers)) is not None:
             wrong.append(missing)
         if state is not None:
             wrong.extend(await _faults(client, spec, state))
@@ -133,7 +136,7 @@ async def _complete(client: KafkaClient, spec: TopicSpec, state: TopicState | No
     return state
 
 
-def _missing(spec: TopicSpec, state: TopicState | None, brokers: str) -> str | None:
+def missing_part(spec: TopicSpec, state: TopicState | None, brokers: str) -> str | None:
     """What an operator has to create of a topic; None if nothing is missing."""
     tool = f"kafka-topics.sh --bootstrap-server {brokers}"
     if state is None:
@@ -158,16 +161,20 @@ def _missing(spec: TopicSpec, state: TopicState | None, brokers: str) -> str | N
     return None
 
 
-async def _create(client: KafkaClient, spec: TopicSpec) -> None:
-    topic = NewTopic(
+def new_topic(spec: TopicSpec) -> NewTopic:
+    """The request for a topic."""
+    return NewTopic(
         spec.name,
         num_partitions=spec.partition_count,
         replication_factor=spec.replication_factor,
         config={CLEANUP_POLICY: COMPACT, **spec.settings},
     )
 
+
+async def _create(client: KafkaClient, spec: TopicSpec) -> None:
+    topic = new_topic(spec)
     await client.run(
-        lambda: client.make_topic_now(topic),
+        lambda: make_topic(client, topic, OF_STORAGE),
         doing=f"the topic {spec.name} cannot be created",
         topic=spec.name,
     )

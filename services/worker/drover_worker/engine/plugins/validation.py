@@ -19,7 +19,7 @@ from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
 from drover.convert.registry import CONVERTERS
 from drover.dataplane.plane import DataPlane
-from drover.errors import DroverError
+from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover.log.storage import CLEANUP_POLICY, COMPACT
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.transform.registry import PREDICATES, TRANSFORMS
@@ -31,6 +31,7 @@ from drover_worker.engine.plugins.catalogue import (
     connector_type,
     describe_error,
 )
+from drover_worker.engine.plugins.planned_use import planned_use
 from drover_worker.engine.plugins.threads import cap_text
 
 _TEXT_MAX_BYTES = 16 * 1024
@@ -38,6 +39,10 @@ _WARNED_SETTINGS_MAX = 100
 _SYSTEMS_SKIPPED = (
     "the systems that the config names were not contacted: this needs the role ADMIN for the "
     "connector"
+)
+TOPICS_SKIPPED = (
+    "the brokers were not asked whether they accept the connector's topics: this needs the role "
+    "ADMIN for the connector"
 )
 _RESOLVED_FAULT = (
     "the value from the config provider is not valid here: the fault is not shown, because it may "
@@ -126,12 +131,57 @@ def validate(
         PluginNotFoundError: connector.class names a class that is not installed.
     """
     answer = _validated(registry, resolution.config, use_systems=use_systems)
+    if open_plane is not None and resolution.config.get(CONNECTOR_CLASS, "").strip():
+        connector_class = registry.find(resolution.config[CONNECTOR_CLASS])
+        _add(answer, _storage_faults(connector_class, resolution.config, open_plane))
     for value in answer.values:
         if not_exactly_once and value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
             value.errors.append(f"cannot be {REQUIRED}: {not_exactly_once}")
         if value.key.name == OFFSETS_TOPIC_SETTING and value.value and not value.errors:
             value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, open_plane))
     return _as_written(answer, resolution)
+
+
+def _storage_faults(
+    connector_class: type[Connector], config: Mapping[str, str], open_plane: Callable[[], DataPlane]
+) -> list[Violation]:
+    """What the storage would reject of the topics that a connector uses."""
+    try:
+        planned = planned_use(connector_class, config)
+    except Exception:  # noqa: BLE001 - plugin code; its fault is reported with the settings
+        return []
+    if planned is None:
+        return []
+    use, faults = planned
+    try:
+        plane = open_plane()
+        reserved = plane.reserved_topics()
+        for each in use.topics:
+            if each.name in reserved:
+                text = f"must not be {each.name}, an internal topic of the cluster"
+                faults.append(Violation(each.setting, f"{text}: name another topic"))
+        allowed = [each for each in use.topics if each.name not in reserved]
+        faults += plane.use_faults(replace(use, topics=allowed))
+    except DroverError as error:
+        text = f"the topics of the connector were not checked: {error.message}"
+        faults.append(SkippedCheck(CONNECTOR_CLASS, text))
+    return faults
+
+
+def _add(answer: engine_pb2.ConfigValidation, faults: Iterable[Violation]) -> None:
+    """Add faults to the settings that they name, or to the class where there is no such setting."""
+    values = {each.key.name: each for each in answer.values}
+    for fault in faults:
+        if isinstance(fault, SkippedCheck):
+            answer.skipped_checks.add(setting=_clean(fault.field), reason=_clean(fault.description))
+            continue
+        value = values.get(fault.field, values[CONNECTOR_CLASS])
+        text = _clean(fault.description)
+        if value.key.name != fault.field:
+            text = f"{_clean(fault.field)} {text}"
+        known = value.warnings if isinstance(fault, Caution) else value.errors
+        if text not in known:
+            known.append(text)
 
 
 def uses_systems(connector_class: type[Connector]) -> bool:

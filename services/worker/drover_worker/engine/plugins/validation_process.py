@@ -27,6 +27,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.config.providers import ConfigProviderError
 from drover.config.resolution import ConfigResolver, Resolution
 from drover.connector.record_settings import with_worker_converters
+from drover.log.storage import KafkaStorage
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.planes import open_plane
@@ -34,7 +35,7 @@ from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.plugins.threads import Raised, TimedOut
-from drover_worker.engine.plugins.validation import skip_unresolved, validate
+from drover_worker.engine.plugins.validation import TOPICS_SKIPPED, skip_unresolved, validate
 from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings
 
 WHAT = "the validation"
@@ -88,6 +89,7 @@ class ValidationProcess:
             converter_config=settings.converters,
             not_exactly_once=settings.source_limitation,
             providers=settings.config_providers,
+            on_kafka=isinstance(settings.storage, KafkaStorage),
         )
         if wanted.use_systems:
             request.settings = settings.to_json()
@@ -255,6 +257,8 @@ def _validated(
                 use_systems=False,
             )
             skip_unresolved(found, set(request.providers))
+            if request.on_kafka:
+                found.skipped_checks.add(reason=TOPICS_SKIPPED)
         else:
             found = validate(
                 plugins,

@@ -1,7 +1,7 @@
 """Builds the pipelines for a task's records, from its config."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ from drover.dataplane.arrow_rows import (
 )
 from drover.dataplane.payload import READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS, DataPlane, DeadLetterWriter, Destination
-from drover.dataplane.topic_creation import TopicCreation, TopicRule
+from drover.dataplane.topic_creation import TopicCreation
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId
 from drover.pipeline import (
@@ -364,16 +364,8 @@ def encode_counts(report: PassReport) -> RecordCounts:
 def dead_letter_destination(errors: ErrorSettings) -> Destination:
     """The destination of a sink's dead letters."""
     return Destination(
-        topic=errors.dead_letter_topic, creation=TopicCreation(_dead_letter_rule(errors))
+        topic=errors.dead_letter_topic, creation=TopicCreation(errors.dead_letter_rule)
     )
-
-
-def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
-    """How the topics of a source and of its dead letters are created."""
-    rule = TopicRule(config[TOPIC_PARTITIONS] or 1)
-    creation = topic_creation_of(config) or TopicCreation(rule)
-    topic = errors.dead_letter_topic
-    return replace(creation, named={topic: _dead_letter_rule(errors)}) if topic else creation
 
 
 def copies_creation(
@@ -384,10 +376,6 @@ def copies_creation(
         return creation
     counts_set = config[TOPIC_PARTITIONS] is not None or topic_creation_of(config) is not None
     return creation.for_copies(batch.originals, counts_set=counts_set)
-
-
-def _dead_letter_rule(errors: ErrorSettings) -> TopicRule:
-    return TopicRule(1, errors.dead_letter_replication_factor)
 
 
 def parts_of(plan: ReadPlan, by: str) -> list[ReadPlan]:

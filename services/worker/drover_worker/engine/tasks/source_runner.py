@@ -32,6 +32,7 @@ from drover.connector.settings import (
     PARTITIONER_KEYLESS,
     POLL_INTERVAL_MS,
 )
+from drover.connector.topic_settings import source_topic_creation
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
 from drover.dataplane.topic_creation import TopicCreation
 from drover.errors import Reason, UnavailableError
@@ -46,7 +47,7 @@ from drover_worker.engine.tasks.publisher import (
     SourceOffsets,
     StagedBatch,
 )
-from drover_worker.engine.tasks.record_path import copies_creation, source_topic_creation
+from drover_worker.engine.tasks.record_path import copies_creation
 from drover_worker.engine.tasks.replaying import Replaying, split_replay_offsets
 from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
