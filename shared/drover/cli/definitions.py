@@ -179,7 +179,7 @@ def _definition(value: _Value, label: str) -> Definition:
     config = value.get("config")
     if "config" not in value or ("connector.class" in value and not isinstance(config, dict)):
         flat = _strings(value, label, "")
-        return Definition(flat.get("name", ""), flat)
+        return Definition(flat.get("name", "").strip(), flat)
     if not isinstance(config, dict):
         raise DefinitionError(f'{label}: "config" is {_describe(config)}; it must be an object')
     unknown = sorted(value.keys() - _ENVELOPE_KEYS)
@@ -190,7 +190,7 @@ def _definition(value: _Value, label: str) -> Definition:
     envelope = _strings({key: value[key] for key in value if key != "config"}, label, "")
     settings = _strings(config, label, "config.")
     return Definition(
-        name=envelope.get("name", settings.get("name", "")),
+        name=envelope.get("name", settings.get("name", "")).strip(),
         config=settings,
         initial_state=envelope.get("initial_state", ""),
     )
@@ -200,8 +200,9 @@ def _strings(values: Mapping[str, _Value], label: str, prefix: str) -> dict[str,
     for key, value in values.items():
         if value is None:
             raise DefinitionError(
-                f'{label}: "{prefix}{key}" has no value (null); leave it out, or write "" if the '
-                "setting may be empty"
+                f'{label}: "{prefix}{key}" has no value (null); leave it out for the default. An '
+                'empty value ("") is only for texts, lists and passwords: numbers, booleans and '
+                "classes reject it"
             )
         if isinstance(value, list):
             raise DefinitionError(

@@ -16,6 +16,16 @@ from drover.errors import DroverError
 _PATIENCE_S = 2.0
 
 
+def trimmed(name: str) -> str:
+    """A name without white space around it, as workers take it."""
+    return name.strip()
+
+
+def all_trimmed(names: list[str]) -> list[str]:
+    """As ``trimmed``."""
+    return [name.strip() for name in names]
+
+
 def complete_name(context: typer.Context, incomplete: str) -> list[str]:
     """The connectors whose names start with ``incomplete``; none if no worker answers in time."""
     address = context.params.get("address") or os.environ.get(ADDRESS_VARIABLE, "")
@@ -32,7 +42,12 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The connector's name.", autocompletion=complete_name),
+    typer.Argument(
+        metavar="NAME",
+        help="The connector's name.",
+        autocompletion=complete_name,
+        callback=trimmed,
+    ),
 ]
 NamesArgument = Annotated[
     list[str],
@@ -40,5 +55,6 @@ NamesArgument = Annotated[
         metavar="NAME…",
         help="The names of connectors, one or several.",
         autocompletion=complete_name,
+        callback=all_trimmed,
     ),
 ]

@@ -39,6 +39,7 @@ from drover.rpc.bounds import Bounds, Places
 from drover.rpc.call_metrics import CallFigures, MethodFigures
 from drover.rpc.callers import host_of
 from drover.rpc.guard import CallGuard, current_principal
+from drover.rpc.names import CLIENT_SERVICE, trim_names
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
@@ -532,12 +533,15 @@ async def _guarded(
 def _decoder(deserialize: Decode, method: str) -> Decode:
     def decode(data: bytes) -> Any:
         try:
-            return deserialize(data)
+            request = deserialize(data)
         except DecodeError as error:
             raise InvalidArgumentError(
                 Reason.INVALID_REQUEST,
                 f"the message to {_short(method)} is not a valid request: {error}",
             ) from error
+        if method.startswith(CLIENT_SERVICE):
+            trim_names(request)
+        return request
 
     return decode
 

@@ -64,7 +64,7 @@ class Access:
 
 def connector_of(request: Any) -> str:
     """The connector that a request names; empty if it names none."""
-    name = str(getattr(request, "name", "")).strip()
+    name = str(getattr(request, "name", ""))
     if not name and isinstance(config := getattr(request, "config", None), Mapping):
         name = str(config.get("name", "")).strip()
     return name

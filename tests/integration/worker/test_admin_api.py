@@ -243,31 +243,13 @@ async def test_a_name_that_cannot_run_is_refused_at_once(worker: RunningWorker, 
         assert fields(caught.value) == ["name"]
 
 
-async def test_only_the_name_of_a_new_connector_is_trimmed(
+async def test_a_put_of_a_name_with_blanks_changes_the_connector_of_that_name(
     cluster: WorkerCluster, worker: RunningWorker
 ) -> None:
     await worker.stub.CreateConnector(create("a"), timeout=20)
-    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
-    stub = worker.stub
-    calls: list[Awaitable[object]] = [
-        stub.StopConnector(pb.StopConnectorRequest(name=" a"), timeout=20),
-        stub.PauseConnector(pb.PauseConnectorRequest(name=" a"), timeout=20),
-        stub.RestartConnector(pb.RestartConnectorRequest(name=" a"), timeout=20),
-        stub.RestartTask(pb.RestartTaskRequest(name=" a"), timeout=20),
-        stub.DeleteConnector(pb.DeleteConnectorRequest(name=" a"), timeout=20),
-        stub.GetConnector(pb.GetConnectorRequest(name=" a"), timeout=20),
-        stub.GetConnectorHistory(pb.GetConnectorHistoryRequest(name=" a"), timeout=20),
-        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(name=" a"), timeout=20),
-        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(name=" a"), timeout=20),
-    ]
-    for call in calls:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-    put = pb.PutConnectorConfigRequest(name=" a", config={"connector.class": SOURCE})
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.PutConnectorConfig(put, timeout=20)
-    assert fields(caught.value) == ["name"]
+    put = pb.PutConnectorConfigRequest(name=" a\u00a0", config={"connector.class": SOURCE})
+    answer = await worker.stub.PutConnectorConfig(put, timeout=20)
+    assert (answer.connector.name, answer.created) == ("a", False)
     await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
 
 

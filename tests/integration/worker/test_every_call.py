@@ -157,6 +157,32 @@ async def test_whatever_is_sent_the_answer_is_one_to_act_upon(
                 assert "Traceback" not in details, said
 
 
+async def test_a_name_that_was_pasted_with_blanks_is_that_name_in_every_call(
+    addresses: dict[str, str],
+) -> None:
+    def named(method: MethodDescriptor, name: str) -> Message:
+        request = GetMessageClass(method.input_type)()
+        request.name = name  # type: ignore[attr-defined]
+        return request
+
+    of_connector = [
+        each for each in methods_of("connect") if "name" in each.input_type.fields_by_name
+    ]
+    of_connector.sort(key=lambda each: each.name in ("DeleteConnector", "StopConnector"))
+    async with grpc.aio.insecure_channel(addresses["connect"]) as channel:
+        for method in of_connector:
+            if method.name == "DeleteConnector":
+                continue
+            exact = await answer_of(channel, method, named(method, "c"))
+            pasted = await answer_of(channel, method, named(method, " c\u00a0\n"))
+            assert pasted[0] == exact[0], f"{method.name}: {exact} {pasted}"
+        (delete,) = [each for each in of_connector if each.name == "DeleteConnector"]
+        assert (await answer_of(channel, delete, named(delete, "\tc ")))[0] is grpc.StatusCode.OK
+        assert (await answer_of(channel, delete, named(delete, "c")))[0] is (
+            grpc.StatusCode.NOT_FOUND
+        )
+
+
 def test_every_service_is_walked() -> None:
     assert {place: len(methods_of(place)) > 1 for place in SERVICES} == dict.fromkeys(
         SERVICES, True

@@ -46,6 +46,20 @@ def test_a_flat_config_holds_its_name() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": " a\u00a0", "config": {}}',
+        '{"config": {"name": "a\\t"}}',
+        '{"name": " a ", "connector.class": "X"}',
+    ],
+)
+def test_a_name_has_no_white_space_around_it(text: str) -> None:
+    definition = parse_definition(text, "c.json")
+    assert isinstance(definition, Definition)
+    assert definition.name == "a"
+
+
 def test_yaml_words_stay_as_they_are_written() -> None:
     text = "name: a\nconnector.class: X\ncountry: no\nday: 2013-01-01\nmode: 0644\nempty: ''\n"
     config = parse_definition(text, "c.yml").config
@@ -82,6 +96,7 @@ def test_the_initial_state_is_read() -> None:
         ("c.json", '{"a": 1, "b": 2, "a": 3}', 'c.json: the key "a" is duplicated'),
         ("c.json", '{"a": NaN}', "c.json: NaN is not JSON"),
         ("c.json", '{"a": null}', 'c.json: "a" has no value'),
+        ("c.json", '{"connector.class": null}', "numbers, booleans and classes reject it"),
         ("c.json", '{"config": {"a": ["x"]}}', 'c.json: "config.a" is a list'),
         ("c.json", '{"config": {"a": {"x": 1}}}', 'c.json: "config.a" is an object'),
         ("c.json", '{"config": ["a"]}', 'c.json: "config" is a list; it must be an object'),

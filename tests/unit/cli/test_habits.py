@@ -47,6 +47,29 @@ def test_verbs_take_several_names_and_go_on_after_a_refusal(
     ]
 
 
+@pytest.mark.parametrize(
+    ("rpc", "command"),
+    [
+        ("GetConnector", ["connector", "get"]),
+        ("GetConnectorStatus", ["connector", "status"]),
+        ("PauseConnector", ["connector", "pause"]),
+        ("StopConnector", ["connector", "stop"]),
+        ("DeleteConnector", ["connector", "delete"]),
+        ("GetConnectorOffsets", ["connector", "offsets"]),
+        ("GetConnectorHistory", ["connector", "history"]),
+        ("DescribeTopic", ["topic", "describe"]),
+        ("GetPlugin", ["plugin", "describe"]),
+    ],
+)
+def test_names_with_blanks_around_them_are_those_names(
+    cluster: FakeCluster, drover: Run, rpc: str, command: list[str]
+) -> None:
+    cluster.answers[rpc] = NotFoundError(Reason.CONNECTOR_NOT_FOUND, "not there")
+    drover(*command, " pasted\u00a0\n")
+    asked = cluster.requests[-1]
+    assert getattr(asked, "name", "") + getattr(asked, "class_name", "") == "pasted"
+
+
 def test_errors_are_documents_for_machines_too(cluster: FakeCluster, drover: Run) -> None:
     fault = Violation('config["a"]', "is wrong")
     cluster.answers["GetConnector"] = InvalidArgumentError(

@@ -20,7 +20,7 @@ FindFaults = Callable[[ConfigMap, str], Awaitable[list[Violation]]]
 
 
 def checked_name(name: str) -> str:
-    """The name of a connector that may exist; only the name of a new connector is trimmed.
+    """The name of a connector that may exist, without the white space that the client sent.
 
     Raises:
         NotFoundError: CONNECTOR_NOT_FOUND, the name is invalid, so no connector can have it.

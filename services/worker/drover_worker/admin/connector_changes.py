@@ -92,7 +92,7 @@ class ConnectorChanges:
     ) -> pb.CreateConnectorResponse:
         """Create a connector."""
         message = _copy(request)
-        message.name = request.name.strip() or request.config.get("name", "").strip()
+        message.name = request.name or request.config.get("name", "").strip()
         await self._prepare_config(message, call)
         message.request_id = request.request_id or new_request_id()
         ask = requests.CreateConnector(

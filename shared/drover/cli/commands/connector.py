@@ -34,7 +34,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
-from drover.cli.names import NameArgument, NamesArgument
+from drover.cli.names import NameArgument, NamesArgument, trimmed
 from drover.cli.output.connectors import (
     COUNTS,
     connector_document,
@@ -317,7 +317,9 @@ def topics(
 
 @commands.command()
 def watch(
-    name: Annotated[str, typer.Argument(help="Only this connector.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(help="Only this connector.", show_default=False, callback=trimmed)
+    ] = "",
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

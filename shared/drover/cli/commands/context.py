@@ -22,11 +22,12 @@ from drover.cli.contexts import (
     unknown_context,
     write_contexts,
 )
+from drover.cli.names import trimmed
 from drover.security.certificates import TlsFiles, read_certificate
 
 commands = typer.Typer(no_args_is_help=True, help="Contexts: named connections to clusters.")
 
-NameArgument = Annotated[str, typer.Argument(help="The context's name.")]
+NameArgument = Annotated[str, typer.Argument(help="The context's name.", callback=trimmed)]
 
 
 def _path_option(help_text: str) -> typer.models.OptionInfo:

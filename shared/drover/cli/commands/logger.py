@@ -16,6 +16,7 @@ from drover.cli.console import (
     print_table,
     say,
 )
+from drover.cli.names import trimmed
 
 commands = typer.Typer(no_args_is_help=True, help="Log levels of running workers.")
 
@@ -36,7 +37,9 @@ def list_loggers(address: AddressOption = "", output: OutputOption = Output.TABL
 
 @commands.command("set")
 def set_level(
-    name: Annotated[str, typer.Argument(metavar="NAME", help='The logger, or "root".')],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help='The logger, or "root".', callback=trimmed)
+    ],
     level: Annotated[
         str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR or OFF.")
     ],

@@ -18,6 +18,7 @@ from drover.cli.console import (
     run_call,
     say,
 )
+from drover.cli.names import trimmed
 from drover.cli.output.plugin_pairs import Pair, guarantees, pair_lines, pairs_of
 from drover.client import ConnectClient
 from drover.codec.connect import decode_connector_type
@@ -107,7 +108,9 @@ def reload_plugins(
 
 @commands.command()
 def describe(
-    class_name: Annotated[str, typer.Argument(metavar="CLASS", help="Its full name or an alias.")],
+    class_name: Annotated[
+        str, typer.Argument(metavar="CLASS", help="Its full name or an alias.", callback=trimmed)
+    ],
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

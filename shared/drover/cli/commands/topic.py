@@ -23,6 +23,7 @@ from drover.cli.console import (
     print_table,
     say,
 )
+from drover.cli.names import trimmed
 from drover.cli.output.records import record_document, record_line
 from drover.client import ConnectClient
 from drover.errors import UnavailableError
@@ -35,7 +36,9 @@ _CONVERTER_HELP = (
     "default the format is detected for each record."
 )
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", callback=trimmed)
+]
 CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="How many records.")]
 PartitionOption = Annotated[
     list[int] | None,

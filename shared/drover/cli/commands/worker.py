@@ -18,6 +18,7 @@ from drover.cli.console import (
     print_table,
     say,
 )
+from drover.cli.names import trimmed
 from drover.cli.output.connectors import worker_health
 from drover.client import ConnectClient
 from drover.local.state import DEFAULT_DIRECTORY, read_state
@@ -33,6 +34,7 @@ WorkerArgument = Annotated[
         metavar="WORKER",
         help="The worker's id (host:port) from `drover worker list`, or its name in the cluster of "
         "`drover up` in this folder, such as worker-2.",
+        callback=trimmed,
     ),
 ]
 
