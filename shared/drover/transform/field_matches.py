@@ -1,6 +1,7 @@
 """FieldMatches: a predicate on the value of a field; not in Kafka Connect."""
 
 import decimal
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -19,6 +20,10 @@ from drover.transform.transform import Predicate, SettingError
 
 _CONDITIONS = ("equals", "in", "pattern", "min", "max")
 _EXACT = decimal.Context(prec=100)
+#: Larger than any exponent of a column.
+_EXPONENT_MAX = 10_000
+#: A number with an exponent that decimals do not have.
+_BEYOND = re.compile(r"(?P<number>[+-]?(\d+\.?\d*|\.\d+))[eE](?P<sign>[+-]?)\d+", re.ASCII)
 _INT64_BOUND = 1 << 63
 
 
@@ -201,10 +206,23 @@ def _none(row_count: int) -> Mask:
 
 def _decimal(text: str) -> decimal.Decimal | None:
     try:
-        number = _EXACT.create_decimal(text.strip())
+        number = decimal.Decimal(text.strip())
     except decimal.InvalidOperation:
+        found = _BEYOND.fullmatch(text.strip())
+        if found is None:
+            return None
+        exponent = f"{found['sign']}{_EXPONENT_MAX + 1}"
+        number = decimal.Decimal(f"{found['number']}e{exponent}")
+    if not number.is_finite():
         return None
-    return number if number.is_finite() else None
+    if not number:
+        return decimal.Decimal(0)
+    # arithmetic raises Overflow beyond the exponents of its context; no column has such numbers
+    if number.adjusted() > _EXPONENT_MAX:
+        return decimal.Decimal(f"1e{_EXPONENT_MAX}").copy_sign(number)
+    if number.adjusted() < -_EXPONENT_MAX:
+        return decimal.Decimal(f"1e-{_EXPONENT_MAX}").copy_sign(number)
+    return number
 
 
 def _number(text: str, sign: str, kind: pa.DataType) -> Any:

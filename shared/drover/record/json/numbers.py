@@ -6,6 +6,18 @@ import decimal
 _DOUBLE_DIGITS = 15
 
 
+def exact_number(text: str) -> decimal.Decimal:
+    """A number of JSON as a decimal; for ``parse_float`` of ``json.loads``.
+
+    Raises:
+        ValueError: The exponent has more than 18 digits.
+    """
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(f"the exponent of the number {text[:80]} is too large") from None
+
+
 class Fraction(decimal.Decimal):
     """A number with a fraction or an exponent that floating point would change; ``text`` is its
     form in JSON.
@@ -14,8 +26,12 @@ class Fraction(decimal.Decimal):
     text: str
 
     def __new__(cls, text: str) -> "Fraction":
-        """From its form in JSON."""
-        found = super().__new__(cls, text)
+        """From its form in JSON.
+
+        Raises:
+            ValueError: The exponent has more than 18 digits, as of ``exact_number``.
+        """
+        found = super().__new__(cls, exact_number(text))
         found.text = text
         return found
 

@@ -21,6 +21,7 @@ from drover.model.times import DAY_MS
 from drover.record import schema as schemas
 from drover.record.arrow import Array
 from drover.record.errors import RecordError
+from drover.record.json.numbers import exact_number
 from drover.record.schema import (
     DECIMAL128_DIGITS,
     PRECISION,
@@ -37,6 +38,8 @@ Reader = Callable[[Any], Any]
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+#: Floating point of 32 bits rounds numbers from here on to infinity.
+_FLOAT_END = 2.0**128 - 2.0**103
 _EXACT = decimal.Context(prec=400, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
@@ -47,7 +50,7 @@ def exact_json(text: str | bytes) -> Any:
         ValueError: the text is not JSON.
     """
     try:
-        return json.loads(text, parse_float=decimal.Decimal, parse_constant=_refuse)
+        return json.loads(text, parse_float=exact_number, parse_constant=_refuse)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -196,6 +199,13 @@ def _nearest(found: Any, kind: Type) -> float:
         return math.copysign(math.inf, found)
 
 
+def _float(found: Any) -> float:
+    number = _nearest(found, Type.FLOAT32)
+    if not isinstance(found, str) and abs(number) >= _FLOAT_END:
+        raise RecordError(f"the number {_short(found)} does not fit into {Type.FLOAT32}")
+    return number
+
+
 def _double(found: Any) -> float:
     number = _nearest(found, Type.FLOAT64)
     if isinstance(found, str):
@@ -220,7 +230,7 @@ def _string(found: Any) -> str:
 
 
 _READERS: dict[Type, Reader] = {
-    Type.FLOAT32: lambda found: _nearest(found, Type.FLOAT32),
+    Type.FLOAT32: _float,
     Type.FLOAT64: _double,
     Type.BOOLEAN: _boolean,
     Type.STRING: _string,
