@@ -64,6 +64,8 @@ class FakeEngine:
         self.untraced: list[TopicPartition] = []
         #: Classes missing from its list of plugins.
         self.lacking: set[str] = set()
+        #: The versions of its classes, by class name; by default 1.
+        self.versions: dict[str, str] = {}
         #: End offsets of topic partitions; None while unavailable.
         self.end_offsets: dict[tuple[str, int], int] | None = {}
         self._configs: dict[str, Mapping[str, str]] = {}
@@ -155,7 +157,20 @@ class FakeEngine:
         match command.WhichOneof("command"):
             case "list_plugins":
                 found = [each for each in _PLUGINS if each.class_name not in self.lacking]
-                return pb.EngineReport(plugins=pb.PluginList(plugins=found))
+                of_records = [
+                    pb.RecordPlugin(
+                        kind=kind,
+                        class_name=name,
+                        aliases=[name.rpartition(".")[2]],
+                        version=self.versions.get(name, "1"),
+                    )
+                    for kind, name in RECORD_PLUGINS
+                    if name not in self.lacking
+                ]
+                plugins = pb.PluginList(plugins=found, record_plugins=of_records)
+                for each in plugins.plugins:
+                    each.version = self.versions.get(each.class_name, "1")
+                return pb.EngineReport(plugins=plugins)
             case "validate_config":
                 config = dict(command.validate_config.config)
                 if config.get("connector.class", "") in self.lacking:
@@ -289,6 +304,12 @@ _KEYS = [
     pb.ConfigKey(name=REPLAY, type="STRING"),
     pb.ConfigKey(name=REPLAY_WHERE, type="STRING"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
+]
+#: Kinds and classes.
+RECORD_PLUGINS = [
+    ("converter", "tests.Converter"),
+    ("transforms", "tests.Transform"),
+    ("predicates", "tests.Predicate"),
 ]
 _PLUGINS = [
     pb.Plugin(class_name=SOURCE, aliases=["IdleSource"], type="source", config_keys=_KEYS),

@@ -81,3 +81,64 @@ async def test_a_worker_that_does_not_answer_is_named_and_no_reason_to_refuse(
     await other.stub.CreateConnector(
         pb.CreateConnectorRequest(name="c", config={"connector.class": SOURCE}), timeout=20
     )
+
+
+#: A setting, the class that it names, and the rest of its config.
+OF_RECORDS = [
+    ("value.converter", "tests.Converter", {}),
+    ("transforms.t.type", "tests.Transform", {"transforms": "t"}),
+    ("predicates.p.type", "tests.Predicate", {"predicates": "p"}),
+]
+
+
+async def validated(via: RunningWorker, **config: str) -> pb.ValidateConfigResponse:
+    request = pb.ValidateConfigRequest(config={"name": "c", "connector.class": SOURCE, **config})
+    return await via.stub.ValidateConfig(request, timeout=20)
+
+
+@pytest.mark.parametrize(("setting", "name", "more"), OF_RECORDS)
+async def test_a_transform_or_converter_that_a_worker_lacks_is_a_fault_with_the_workers(
+    three_workers: list[RunningWorker], setting: str, name: str, more: dict[str, str]
+) -> None:
+    three_workers[2].engine.lacking = {name}
+    for written in (name, f" {name} ", name.rpartition(".")[2]):
+        answer = await validated(three_workers[0], **more, **{setting: written})
+        found = [each for each in answer.violations if each.field == f'config["{setting}"]']
+        assert f"is not installed on {three_workers[2].address}, only on" in found[-1].description
+    config = {"name": "c", "connector.class": SOURCE, **more, setting: name}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await three_workers[1].stub.CreateConnector(
+            pb.CreateConnectorRequest(name="c", config=config), timeout=20
+        )
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert three_workers[2].address in (caught.value.details() or "") + str(
+        caught.value.trailing_metadata()
+    )
+
+
+async def test_different_versions_of_a_class_are_a_warning(
+    three_workers: list[RunningWorker],
+) -> None:
+    three_workers[1].engine.versions = {SOURCE: "2", "tests.Converter": "2"}
+    answer = await validated(three_workers[0], **{"value.converter": "tests.Converter"})
+    assert not answer.violations
+    assert {each.field for each in answer.warnings} == {
+        'config["connector.class"]',
+        'config["value.converter"]',
+    }
+    for each in answer.warnings:
+        assert f"2 on {three_workers[1].address}" in each.description
+    await three_workers[0].stub.CreateConnector(
+        pb.CreateConnectorRequest(name="c", config={"connector.class": SOURCE}), timeout=20
+    )
+
+
+async def test_a_worker_that_does_not_answer_is_a_skipped_check(
+    three_workers: list[RunningWorker],
+) -> None:
+    three_workers[2].engine.die()
+    answer = await validated(three_workers[0])
+    assert not answer.violations
+    (skipped,) = answer.skipped_checks
+    assert skipped.setting == "connector.class"
+    assert f"whether {three_workers[2].address} has the classes" in skipped.reason

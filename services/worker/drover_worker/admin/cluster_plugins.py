@@ -1,10 +1,10 @@
 """The plugins of all workers, and plugins that some workers lack."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.errors import DroverError, Violation
+from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.admin.views import plugin_view
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
@@ -18,6 +18,7 @@ _WORKER_TIMEOUT_S = 2.0
 #: new workers.
 _CACHED_S = 30.0
 
+CONNECTOR_CLASS = "connector.class"
 LIST = ForwardedMethod("ListPlugins", pb.ListPluginsRequest, pb.ListPluginsResponse)
 
 
@@ -66,16 +67,16 @@ class ClusterPlugins:
         response = await self._list_of(leader, 1, _LEADER_TIMEOUT_S)
         return response or merged({self._worker_id: own, leader: None})
 
-    async def faults(self, class_name: str) -> list[Violation]:
-        """A violation if some workers have the plugin and others lack it.
-
-        Unreachable workers are ignored.
+    async def faults(self, config: Mapping[str, str]) -> list[Violation]:
+        """A violation for each class of a config that some workers have and others lack, a caution
+        for each class of which workers have different versions, and skipped checks for workers that
+        do not answer.
         """
         try:
-            fault = missing_fault(class_name, await self._listing())
-        except DroverError:
-            return []
-        return [fault] if fault is not None else []
+            return plugin_faults(config, await self._listing())
+        except DroverError as error:
+            text = f"whether all workers have the classes was not checked: {error.message}"
+            return [SkippedCheck(_field(CONNECTOR_CLASS), text)]
 
     async def _listing(self) -> pb.ListPluginsResponse:
         """The cached listing while it is valid; a listing with a missing plugin is not cached."""
@@ -85,7 +86,8 @@ class ClusterPlugins:
         expired = generation != self._cached_generation or now_s >= self._cached_until_s
         if listing is None or expired:
             listing = await self.list_all()
-            complete = not any(plugin.worker_ids for plugin in listing.plugins)
+            found = (*listing.plugins, *listing.record_plugins)
+            complete = not any(each.worker_ids for each in found)
             self._cached_generation = generation
             self._cached_until_s = now_s + (_CACHED_S if complete else 0.0)
             self._cached = listing
@@ -98,6 +100,15 @@ class ClusterPlugins:
             shown = plugin_view(each)
             shown.load_time.FromMilliseconds(plugins.loaded_ms)
             response.plugins.append(shown)
+        response.record_plugins.extend(
+            pb.RecordPlugin(
+                kind=each.kind,
+                class_name=each.class_name,
+                aliases=each.aliases,
+                version=each.version,
+            )
+            for each in plugins.record_plugins
+        )
         return response
 
     async def _list_of(
@@ -120,7 +131,10 @@ class ClusterPlugins:
 def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPluginsResponse:
     """Merge the listings of all workers, by worker id; None for a worker that did not respond."""
     by_version: dict[tuple[str, str], tuple[pb.Plugin, list[str]]] = {}
+    of_records: dict[tuple[str, str, str], tuple[pb.RecordPlugin, list[str]]] = {}
     listings = {worker_id: each for worker_id, each in sorted(responses.items()) if each}
+    # a worker of an earlier version lists none: it is not known to lack any
+    silent = [worker_id for worker_id, each in listings.items() if not each.record_plugins]
     for worker_id, listing in listings.items():
         for plugin in listing.plugins:
             key = (plugin.class_name, plugin.version)
@@ -128,6 +142,9 @@ def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPlu
             worker_ids.append(worker_id)
             if first.load_time.ToNanoseconds() < plugin.load_time.ToNanoseconds():
                 first.load_time.CopyFrom(plugin.load_time)
+        for each in listing.record_plugins:
+            place = (each.kind, each.class_name, each.version)
+            of_records.setdefault(place, (each, [*silent]))[1].append(worker_id)
     response = pb.ListPluginsResponse(
         worker_ids=listings, silent_worker_ids=sorted(responses.keys() - listings.keys())
     )
@@ -135,22 +152,74 @@ def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPlu
         response.plugins.append(plugin)
         if len(worker_ids) < len(listings):
             response.plugins[-1].worker_ids.extend(worker_ids)
+    for _, (each, worker_ids) in sorted(of_records.items(), key=lambda found: found[0]):
+        response.record_plugins.append(each)
+        if len(worker_ids) < len(listings):
+            response.record_plugins[-1].worker_ids.extend(sorted(worker_ids))
     return response
 
 
-def missing_fault(class_name: str, listing: pb.ListPluginsResponse) -> Violation | None:
-    """A violation if a plugin is installed on some workers only; None if on all or on none."""
-    versions = [p for p in listing.plugins if class_name in (p.class_name, *p.aliases)]
-    having = {worker for each in versions for worker in each.worker_ids or listing.worker_ids}
-    lacking = [worker for worker in listing.worker_ids if worker not in having]
-    if not having or not lacking:
-        return None
+def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) -> list[Violation]:
+    """See ``ClusterPlugins.faults``."""
+    faults: list[Violation] = []
+    silent = listing.silent_worker_ids
+    if silent:
+        text = (
+            f"whether {_listed(silent)} {'has' if len(silent) == 1 else 'have'} the classes of the "
+            "connector was not checked: no answer"
+        )
+        faults.append(SkippedCheck(_field(CONNECTOR_CLASS), text))
+    for setting, kind in _settings(config):
+        name = config[setting].strip().replace(":", ".")
+        found = _versions(kind, name, listing)
+        everywhere = listing.worker_ids
+        workers = {each.version: each.worker_ids or everywhere for each in found}
+        having = {worker for each in workers.values() for worker in each}
+        lacking = [worker for worker in everywhere if worker not in having]
+        if having and lacking:
+            faults.append(_missing(setting, name, lacking, sorted(having)))
+        elif len(workers) > 1:
+            listed = ", ".join(f"{key} on {_listed(each)}" for key, each in workers.items())
+            text = (
+                f"the workers have different versions of {name}: {listed}. A task runs the version "
+                "of its worker"
+            )
+            faults.append(Caution(_field(setting), text))
+    return faults
+
+
+def _settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The settings with classes and the kinds of these classes."""
+    found = [(CONNECTOR_CLASS, "")]
+    found += [(f"{each}.converter", "converter") for each in ("key", "value", "header")]
+    for kind in ("transforms", "predicates"):
+        names = (each.strip() for each in config.get(kind, "").split(","))
+        found += [(f"{kind}.{name}.type", kind) for name in dict.fromkeys(names) if name]
+    return ((setting, kind) for setting, kind in found if config.get(setting, "").strip())
+
+
+def _versions(
+    kind: str, name: str, listing: pb.ListPluginsResponse
+) -> Sequence[pb.Plugin | pb.RecordPlugin]:
+    found: list[pb.Plugin | pb.RecordPlugin]
+    if kind:
+        found = [each for each in listing.record_plugins if each.kind == kind]
+    else:
+        found = [*listing.plugins]
+    return [each for each in found if name in (each.class_name, *each.aliases)]
+
+
+def _missing(setting: str, name: str, lacking: Sequence[str], having: Sequence[str]) -> Violation:
     return Violation(
-        'config["connector.class"]',
-        f"{class_name} is not installed on {_listed(lacking)}, only on {_listed(sorted(having))}:"
+        _field(setting),
+        f"{name} is not installed on {_listed(lacking)}, only on {_listed(having)}:"
         " tasks may run on any worker, so install the plugin on all workers and restart the ones"
         " without it",
     )
+
+
+def _field(setting: str) -> str:
+    return f'config["{setting}"]'
 
 
 def _listed(worker_ids: Sequence[str], most: int = 5) -> str:

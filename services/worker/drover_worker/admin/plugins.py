@@ -2,17 +2,15 @@
 
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
-from drover_worker.admin.cluster_plugins import ClusterPlugins
+from drover_worker.admin.cluster_plugins import CONNECTOR_CLASS, ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
-from drover_worker.admin.views import add_fault, key_view, plugin_view, validation_view
+from drover_worker.admin.views import key_view, plugin_view, validation_view
 from drover_worker.core.config.checks import config_error
 from drover_worker.shell.engine_link import EngineLink
 
-CONNECTOR_CLASS = "connector.class"
 #: The default and the maximum number of records in a preview.
 PREVIEW_ROWS, PREVIEW_ROWS_MAX = 10, 1_000
 #: The connector's name in a preview of a config without one.
@@ -99,11 +97,5 @@ class Plugins:
         may_change = call.may_change(config.get("name", "").strip())
         use_systems = may_change and not request.skip_systems
         answer = await self._engine.validate(config, call.principal.name, use_systems=use_systems)
-        missing = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
-        not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
-        # the cluster's violation includes this worker, so the engine's is left out
-        shown = validation_view(answer, show_undefined=may_change)
-        response = pb.ValidateConfigResponse() if missing and not_here else shown
-        for fault in missing:
-            add_fault(response, CONNECTOR_CLASS, fault)
-        return response
+        found = await self._cluster.faults(config) if config.get(CONNECTOR_CLASS) else []
+        return validation_view(answer, found, show_undefined=may_change)

@@ -1,6 +1,6 @@
 """Converts the worker's views into messages of the admin API, with secrets masked."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
@@ -9,11 +9,11 @@ from drover.codec.connect import (
     encode_connector_status,
     encode_connector_type,
 )
-from drover.errors import Violation
+from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.config import ConfigMap
 from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
-from drover_worker.shell.engine_violations import violations_of
+from drover_worker.shell.engine_violations import without_missing
 from drover_worker.shell.known_plugins import KnownPlugins
 
 
@@ -138,31 +138,40 @@ def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
 
 
 def validation_view(
-    answer: engine_pb2.ConfigValidation | engine_pb2.Failure, *, show_undefined: bool
+    answer: engine_pb2.ConfigValidation | engine_pb2.Failure,
+    of_cluster: Sequence[Violation] = (),
+    *,
+    show_undefined: bool,
 ) -> pb.ValidateConfigResponse:
     """The result of a validation: all violations, and the errors of each setting.
 
-    ``show_undefined`` is as in ``ConnectorViews.masked``.
+    Args:
+        answer: The engine's answer.
+        of_cluster: See ``ClusterPlugins.faults``.
+        show_undefined: As in ``ConnectorViews.masked``.
     """
-    violations = violations_of(answer)
+    lacking = [each for each in of_cluster if not isinstance(each, Caution | SkippedCheck)]
+    violations = [*without_missing(answer, lacking), *lacking]
     response = pb.ValidateConfigResponse(
         error_count=len(violations),
         violations=[
             pb.ConfigViolation(field=v.field, description=v.description) for v in violations
         ],
     )
+    cautions = [each for each in of_cluster if isinstance(each, Caution)]
     if isinstance(answer, engine_pb2.ConfigValidation):
         for value in answer.values:
+            field = f'config["{value.key.name}"]'
+            warnings = [*value.warnings, *(c.description for c in cautions if c.field == field)]
             shown = response.values.add(
                 key=key_view(value.key),
-                errors=value.errors,
-                warnings=value.warnings,
+                errors=[each.description for each in violations if each.field == field],
+                warnings=warnings,
                 recommended_values=value.recommended_values,
                 visible=value.visible,
             )
             response.warnings.extend(
-                pb.ConfigViolation(field=f'config["{value.key.name}"]', description=warning)
-                for warning in value.warnings
+                pb.ConfigViolation(field=field, description=warning) for warning in warnings
             )
             if value.HasField("value"):
                 shown.value = masked_value(value, show_undefined=show_undefined)
@@ -171,13 +180,11 @@ def validation_view(
             for each in answer.skipped_checks
         )
         response.groups.extend(dict.fromkeys(value.key.group for value in answer.values))
+    response.skipped_checks.extend(
+        pb.SkippedCheck(
+            setting=each.field.removeprefix('config["').removesuffix('"]'), reason=each.description
+        )
+        for each in of_cluster
+        if isinstance(each, SkippedCheck)
+    )
     return response
-
-
-def add_fault(response: pb.ValidateConfigResponse, setting: str, fault: Violation) -> None:
-    """Add a violation of a setting to a validation's result."""
-    response.error_count += 1
-    response.violations.add(field=fault.field, description=fault.description)
-    for value in response.values:
-        if value.key.name == setting:
-            value.errors.append(fault.description)

@@ -17,9 +17,11 @@ from drover.codec.common import decode_counts, decode_figures, encode_task_id, e
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.codec.failures import decode_cause
 from drover.errors import (
+    Caution,
     DeadlineExceededError,
     FailedPreconditionError,
     Reason,
+    SkippedCheck,
     UnavailableError,
     Violation,
 )
@@ -31,7 +33,7 @@ from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
-from drover_worker.shell.engine_violations import violations_of
+from drover_worker.shell.engine_violations import violations_of, without_missing
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 
@@ -51,6 +53,8 @@ _log = structlog.get_logger("drover.worker")
 
 #: See ``OffsetFetcher.fetch``.
 Fetch = Callable[[int, str, str | None], None]
+#: Faults, cautions and skipped checks of the classes that a config names, on all workers.
+ClusterFaults = Callable[[Mapping[str, str]], Awaitable[list[Violation]]]
 
 
 class Engine(Protocol):
@@ -100,7 +104,7 @@ class EngineLink:
         self._forget_fetches: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
-        self._cluster_faults: Callable[[str], Awaitable[list[Violation]]] | None = None
+        self._cluster_faults: ClusterFaults | None = None
         self._engine: Engine | None = None
         self.spark_version = ""
         self.plugins = KnownPlugins()
@@ -134,8 +138,8 @@ class EngineLink:
         """Call ``on_progressed`` with each progress report of an engine."""
         self._on_progressed = on_progressed
 
-    def attach_cluster(self, faults: Callable[[str], Awaitable[list[Violation]]]) -> None:
-        """Use ``faults`` to check whether the other workers have a connector class."""
+    def attach_cluster(self, faults: ClusterFaults) -> None:
+        """Use ``faults`` to check whether the other workers have the classes of a config."""
         self._cluster_faults = faults
 
     # Reports
@@ -281,7 +285,10 @@ class EngineLink:
                 )
                 for problem in report.plugins.problems:
                     _log.warning("a plugin could not be loaded", why=problem.message)
-                self.plugins.set_installed(report.plugins.plugins, report.plugins.record_settings)
+                found = report.plugins
+                self.plugins.set_installed(
+                    found.plugins, found.record_settings, found.record_plugins
+                )
         return self.plugins
 
     async def try_know_plugins(self, class_names: Iterable[str]) -> None:
@@ -306,13 +313,11 @@ class EngineLink:
     async def _with_cluster_faults(
         self, config: Mapping[str, str], answer: pb.ConfigValidation | pb.Failure
     ) -> list[Violation]:
-        class_name = config.get("connector.class", "")
-        if self._cluster_faults is None or not class_name:
+        if self._cluster_faults is None or not config.get("connector.class", ""):
             return violations_of(answer)
-        lacking = await self._cluster_faults(class_name)
-        if lacking and isinstance(answer, pb.Failure) and answer.plugin_not_found:
-            return lacking  # includes this worker
-        return [*violations_of(answer), *lacking]
+        found = await self._cluster_faults(config)
+        lacking = [each for each in found if not isinstance(each, Caution | SkippedCheck)]
+        return [*without_missing(answer, lacking), *lacking]
 
     async def validate(
         self, config: Mapping[str, str], caller: str = "", *, use_systems: bool = True

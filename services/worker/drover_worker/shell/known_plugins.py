@@ -26,6 +26,8 @@ class KnownPlugins:
         self._validated: dict[str, pb.Plugin] = {}
         self._asked: set[str] = set()
         self._record_settings: dict[tuple[str, str], bool] = {}
+        #: Converters, transforms and predicates.
+        self.record_plugins: Sequence[pb.RecordPlugin] = ()
         #: Whether the current engine has listed its plugins.
         self.listed = False
         #: When the current engine started, in milliseconds since 1970; 0 without an engine.
@@ -41,9 +43,13 @@ class KnownPlugins:
         return [plugin for _, plugin in sorted(by_class.items())]
 
     def set_installed(
-        self, plugins: Iterable[pb.Plugin], record_settings: Iterable[pb.RecordSetting] = ()
+        self,
+        plugins: Iterable[pb.Plugin],
+        record_settings: Iterable[pb.RecordSetting] = (),
+        record_plugins: Iterable[pb.RecordPlugin] = (),
     ) -> None:
-        """Store the engine's plugin list, and the settings of converters and transforms."""
+        """Store the engine's plugin list, and converters and transforms with their settings."""
+        self.record_plugins = tuple(record_plugins)
         self._installed = {
             name: plugin for plugin in plugins for name in (plugin.class_name, *plugin.aliases)
         }

@@ -89,17 +89,32 @@ def encode_plugins(
             entry_point=_clean(problem.entry_point), message=_clean(problem.message)
         )
     answer.record_settings.extend(_record_settings())
+    answer.record_plugins.extend(_record_plugins())
     return answer
+
+
+_REGISTRIES: Sequence[tuple[str, ClassRegistry[Any]]] = (
+    ("converter", CONVERTERS),
+    ("transforms", TRANSFORMS),
+    ("predicates", PREDICATES),
+)
+
+
+def _record_plugins() -> Iterable[engine_pb2.RecordPlugin]:
+    """The converters, transforms and predicates that can be imported."""
+    for kind, registry in _REGISTRIES:
+        for each in registry:
+            yield engine_pb2.RecordPlugin(
+                kind=kind,
+                class_name=_clean(class_name(each)),
+                aliases=[_clean(name) for name in dict.fromkeys((each.__name__, *each.aliases))],
+                version=_clean(str(each.version)),
+            )
 
 
 def _record_settings() -> Iterable[engine_pb2.RecordSetting]:
     """The settings of converters, transforms and predicates; a failing config_def() is skipped."""
-    registries: list[tuple[str, ClassRegistry[Any]]] = [
-        ("converter", CONVERTERS),
-        ("transforms", TRANSFORMS),
-        ("predicates", PREDICATES),
-    ]
-    for kind, registry in registries:
+    for kind, registry in _REGISTRIES:
         for each in registry:
             with suppress(Exception):
                 for key in each.config_def():

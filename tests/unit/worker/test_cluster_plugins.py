@@ -1,0 +1,59 @@
+"""The plugins of all workers, merged."""
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.errors import Caution, Violation
+from drover_worker.admin.cluster_plugins import merged, plugin_faults
+
+CONFIG = {
+    "connector.class": "pkg.Lines",
+    "transforms": "a, b",
+    "transforms.a.type": "Upper",
+    "transforms.b.type": "pkg:Lower",
+}
+
+
+def listing(
+    *, connector: str = "1", transforms: tuple[str, ...] = ("Upper", "Lower"), version: str = "1"
+) -> pb.ListPluginsResponse:
+    of_records = [
+        pb.RecordPlugin(kind="transforms", class_name=f"pkg.{n}", aliases=[n], version=version)
+        for n in transforms
+    ]
+    connectors = [pb.Plugin(class_name="pkg.Lines", version=connector)] if connector else []
+    return pb.ListPluginsResponse(plugins=connectors, record_plugins=of_records)
+
+
+def faults(**workers: pb.ListPluginsResponse | None) -> list[Violation]:
+    return plugin_faults(CONFIG, merged(workers))
+
+
+def test_classes_that_all_workers_have_are_no_fault() -> None:
+    assert faults(w1=listing(), w2=listing()) == []
+
+
+def test_each_class_that_a_worker_lacks_is_a_fault_of_its_setting() -> None:
+    found = faults(w1=listing(), w2=listing(connector="", transforms=("Upper",)), w3=listing())
+    assert [each.field for each in found] == [
+        'config["connector.class"]',
+        'config["transforms.b.type"]',
+    ]
+    assert all("is not installed on w2, only on w1, w3" in each.description for each in found)
+
+
+def test_a_class_that_no_worker_lists_is_not_judged() -> None:
+    assert faults(w1=listing(transforms=("Upper",)), w2=listing(transforms=("Upper",))) == []
+
+
+def test_versions_are_named_with_their_workers() -> None:
+    (found,) = faults(w1=listing(), w2=listing(connector="2"))
+    assert isinstance(found, Caution)
+    assert "1 on w1, 2 on w2" in found.description
+
+
+def test_a_worker_of_an_earlier_version_lacks_no_transform_as_far_as_is_known() -> None:
+    assert faults(w1=listing(), w2=listing(transforms=())) == []
+
+
+def test_a_worker_that_did_not_respond_is_a_skipped_check() -> None:
+    (found,) = faults(w1=listing(), w2=None)
+    assert "whether w2 has the classes" in found.description
