@@ -86,8 +86,9 @@ class ClusterPlugins:
         expired = generation != self._cached_generation or now_s >= self._cached_until_s
         if listing is None or expired:
             listing = await self.list_all()
-            found = (*listing.plugins, *listing.record_plugins)
-            complete = not any(each.worker_ids for each in found)
+            complete = not any(each.worker_ids for each in listing.plugins) and not any(
+                each.worker_ids for each in listing.record_plugins
+            )
             self._cached_generation = generation
             self._cached_until_s = now_s + (_CACHED_S if complete else 0.0)
             self._cached = listing
