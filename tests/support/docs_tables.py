@@ -7,6 +7,7 @@ A table is between two marks. The first mark selects its content::
     <!-- settings of every connector -->                      or source, or sink
     <!-- settings of the converter AvroConverter -->
     <!-- classes of Kafka Connect -->
+    <!-- systems of other connectors -->
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
     <!-- metrics of worker -->                                or of other processes
     <!-- end -->
@@ -27,6 +28,7 @@ from drover.connector import (
     SourceConnector,
 )
 from drover.connector.settings import full_config_def
+from drover.connectors.other_products import SYSTEMS
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_worker.engine.plugins.catalogue import PluginRegistry
@@ -206,6 +208,25 @@ def _classes() -> str:
     return "| Class of Kafka Connect | Runs as |\n|---|---|\n" + "".join(sorted(rows))
 
 
+def _systems() -> str:
+    systems = sorted(SYSTEMS, key=lambda each: each.name.lower())
+    rows = [
+        f"| {each.name} | {_first_name(each.source)} | {_first_name(each.sink)} |\n"
+        for each in systems
+        if each.source or each.sink
+    ]
+    missing = ", ".join(each.name for each in systems if not (each.source or each.sink))
+    head = "| System | Nearest source | Nearest sink |\n|---|---|---|\n"
+    return f"{head}{''.join(rows)}| {missing} | none | none |\n"
+
+
+def _first_name(nearest: str) -> str:
+    name, comma, how = nearest.partition(",")
+    if not name:
+        return "none"
+    return f"`{name}`{comma} {_as_code(how)}" if comma else f"`{name}`"
+
+
 def _lacking(name: str) -> str:
     others = connectors()[name].other_settings
     told: dict[str, list[str]] = {}
@@ -257,6 +278,7 @@ _FIXED: Mapping[str, Callable[[], str]] = {
     "settings of every source": lambda: _common(lambda name: not _of_sink(name)),
     "settings of every sink": lambda: _common(lambda name: not _of_source(name)),
     "classes of Kafka Connect": _classes,
+    "systems of other connectors": _systems,
 }
 
 

@@ -1,10 +1,11 @@
 """Finds the class that a setting names, among built-in classes and plugins."""
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from drover.config.near_names import did_you_mean, near_classes
+from drover.config.other_classes import OtherClasses, nearest_class
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 
 
@@ -28,14 +29,20 @@ class ClassRegistry(Generic[ClassT]):
         what: The kind, for messages, such as "converter".
         group: The entry point group in which installed distributions offer their classes.
         built_in: Returns the built-in classes.
+        elsewhere: Classes of other products, for messages about unknown names.
     """
 
     def __init__(
-        self, what: str, group: str, built_in: Callable[[], Sequence[type[ClassT]]]
+        self,
+        what: str,
+        group: str,
+        built_in: Callable[[], Sequence[type[ClassT]]],
+        elsewhere: Sequence[OtherClasses] = (),
     ) -> None:
         self._what = what
         self._group = group
         self._built_in = built_in
+        self._elsewhere = elsewhere
         self._classes: dict[str, type[ClassT]] = {}
         self._pending: list[EntryPoint] | None = None
 
@@ -43,8 +50,8 @@ class ClassRegistry(Generic[ClassT]):
         """The class with this name.
 
         Raises:
-            ValueError: There is no such class, or it fails to import. The message suggests a
-                similar name.
+            ValueError: There is no such class, or it fails to import. The message names the class
+                that does the same job, if there is one.
         """
         name = name.strip()
         found = self._classes.get(name)
@@ -55,9 +62,16 @@ class ClassRegistry(Generic[ClassT]):
             return self._classes[name]
         if name in broken:
             raise ValueError(f"{self._what} {name!r} cannot be imported: {broken[name]}")
-        near = get_close_matches(name, list(self._classes), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names())}"
-        raise ValueError(f"no {self._what} is called {name!r}: {hint}")
+        raise ValueError(f"no {self._what} is called {name!r}: {self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        nearest = nearest_class(name, self._elsewhere)
+        if nearest is not None:
+            return nearest
+        known = {each: found.__name__ for each, found in self._classes.items()}
+        return did_you_mean([repr(each) for each in near_classes(name, known)]) or (
+            f"there are {', '.join(self.names())}"
+        )
 
     def names(self) -> list[str]:
         """The simple names of all classes, sorted."""

@@ -17,11 +17,11 @@ Example:
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import Enum, StrEnum
 from itertools import islice
 from typing import Any, Final
 
+from drover.config.near_names import did_you_mean, near_settings
 from drover.config.recommender import Recommender
 from drover.config.validators import Validator
 from drover.errors import InvalidArgumentError, Reason, Violation
@@ -286,8 +286,8 @@ class ConfigDef:
         return found
 
     def _unknown(self, name: str) -> str:
-        near = get_close_matches(name, self._keys, n=1)
-        advice = f"; did you mean {near[0]}?" if near else ""
+        question = did_you_mean(near_settings(name, self._keys)[:1])
+        advice = f"; {question}" if question else ""
         return f"is not a setting of this connector and has no effect{advice}"
 
 

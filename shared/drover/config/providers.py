@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from drover.config.class_registry import ClassRegistry
+from drover.config.other_classes import OtherClasses
 from drover.config.patterns import Pattern, PatternTimeoutError
 from drover.config.properties import parse_properties
 
@@ -147,7 +148,24 @@ def _built_in() -> Sequence[type[ConfigProvider]]:
     return (FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider)
 
 
-PROVIDERS: ClassRegistry[ConfigProvider] = ClassRegistry("config provider", GROUP, _built_in)
+PROVIDERS_ELSEWHERE = (
+    OtherClasses(
+        ("KubernetesSecretConfigProvider", "KubernetesConfigMapConfigProvider"),
+        "",
+        "DirectoryConfigProvider, for a secret that is mounted as a directory",
+    ),
+    OtherClasses(("EnvironmentVariableConfigProvider",), "", "EnvVarConfigProvider"),
+    OtherClasses(
+        (
+            *("VaultConfigProvider", "vault", "SecretsManagerConfigProvider", "secretsmanager"),
+            *("AzureKeyVaultConfigProvider", "SsmParamStoreConfigProvider", "SecretConfigProvider"),
+        ),
+        "reads a secret store: let its agent write files, for FileConfigProvider",
+    ),
+)
+PROVIDERS: ClassRegistry[ConfigProvider] = ClassRegistry(
+    "config provider", GROUP, _built_in, PROVIDERS_ELSEWHERE
+)
 #: The names of the built-in providers, if a worker's settings do not rename them.
 BUILT_IN_NAMES = tuple(each.aliases[0] for each in _built_in())
 

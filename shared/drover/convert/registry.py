@@ -8,6 +8,7 @@ from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
 from drover.config.validators import Check
 from drover.convert.converter import Converter
+from drover.convert.other_converters import CONVERTERS_ELSEWHERE
 
 
 def _built_in() -> Sequence[type[Converter]]:
@@ -34,7 +35,9 @@ def _built_in() -> Sequence[type[Converter]]:
     )  # fmt: skip
 
 
-CONVERTERS: ClassRegistry[Converter] = ClassRegistry("converter", "drover.converters", _built_in)
+CONVERTERS: ClassRegistry[Converter] = ClassRegistry(
+    "converter", "drover.converters", _built_in, CONVERTERS_ELSEWHERE
+)
 
 
 def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigDef:

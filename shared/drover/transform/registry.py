@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from drover.config.class_registry import ClassRegistry
+from drover.transform.other_transforms import PREDICATES_ELSEWHERE, TRANSFORMS_ELSEWHERE
 from drover.transform.transform import Predicate, Transform
 
 
@@ -50,5 +51,9 @@ def _predicates() -> Sequence[type[Predicate]]:
     return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone, TopicNameMatches
 
 
-TRANSFORMS: ClassRegistry[Transform] = ClassRegistry("transform", "drover.transforms", _transforms)
-PREDICATES: ClassRegistry[Predicate] = ClassRegistry("predicate", "drover.predicates", _predicates)
+TRANSFORMS: ClassRegistry[Transform] = ClassRegistry(
+    "transform", "drover.transforms", _transforms, TRANSFORMS_ELSEWHERE
+)
+PREDICATES: ClassRegistry[Predicate] = ClassRegistry(
+    "predicate", "drover.predicates", _predicates, PREDICATES_ELSEWHERE
+)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from drover.config.near_names import did_you_mean, near_classes
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 from drover.config.plugin_modules import module_fault
 from drover.connector import Connector, SinkConnector, SourceConnector
+from drover.connectors.other_products import nearest_connector
 from drover_worker.engine.plugins.threads import error_text
 
 GROUP = "drover.connectors"
@@ -93,7 +95,7 @@ class PluginRegistry:
         if classes:
             candidates = ", ".join(sorted(class_name(each) for each in classes if each))
             raise PluginNotFoundError(f"{name!r} names several connectors: {candidates}")
-        raise self._unknown(name, "")
+        raise self._unknown(name)
 
     def built_in_module(self, name: str) -> str | None:
         """The module of the built-in connector that ``connector.class`` names; imports nothing."""
@@ -128,23 +130,33 @@ class PluginRegistry:
         module_name, _, attribute = dotted.rpartition(".")
         fault = module_fault(module_name)
         if fault is not None:
-            raise self._unknown(name, f": {fault}")
+            raise self._unknown(name, own_class=fault)
         try:
             module = PLUGIN_IMPORTS.run(dotted, lambda: importlib.import_module(module_name))
             return checked_class(getattr(module, attribute))
         except Exception as error:
             # the import runs plugin code, which may raise anything
             raise self._unknown(
-                name, f" and cannot be imported ({describe_error(error)})"
+                name, why=f" and cannot be imported ({describe_error(error)})"
             ) from error
 
-    def _unknown(self, name: str, why: str) -> PluginNotFoundError:
+    def _unknown(self, name: str, *, why: str = "", own_class: str = "") -> PluginNotFoundError:
+        text = f"no connector {name!r} is installed on this worker{why}: {self._nearest(name)}"
+        if own_class:
+            end = "" if text.endswith("?") else "."
+            text += f"{end} For a class of your own: {own_class} (docs/connectors.md)"
+        return PluginNotFoundError(text)
+
+    def _nearest(self, name: str) -> str:
+        names = {each: entry.point.name for entry in self._entries for each in entry.names}
+        question = did_you_mean([repr(each) for each in near_classes(name, names)])
+        nearest = question or nearest_connector(name)
+        if nearest is not None:
+            return nearest
         known = sorted({each.point.name for each in self._entries})
         shown = ", ".join(known[:_KNOWN_SHOWN_MAX]) or "none"
         more = f" and {len(known) - _KNOWN_SHOWN_MAX} more" if len(known) > _KNOWN_SHOWN_MAX else ""
-        return PluginNotFoundError(
-            f"no connector {name!r} is installed on this worker{why}; known: {shown}{more}"
-        )
+        return f"known: {shown}{more}"
 
 
 def checked_class(found: object) -> type[Connector]:
