@@ -78,6 +78,34 @@ async def test_every_fault_of_a_config_is_told(worker: RunningWorker) -> None:
         assert sorted(fields(caught.value)) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"connector.class": SINK, "consumer.override.group.id": "drover", "topics": "t"},
+        {"connector.class": SINK, "consumer.override.group.id": "connect-other", "topics": "t"},
+        {"connector.class": SOURCE, "topic": "t", "db.login": MASK},
+        {"connector.class": SINK, "topics": "t", "db.login": MASK, "unknown.1": "x"},
+    ],
+)
+async def test_validate_preview_and_create_tell_the_same_faults(
+    worker: RunningWorker, config: dict[str, str]
+) -> None:
+    config = {**config, "name": "a"}
+    validated = await worker.stub.ValidateConfig(
+        pb.ValidateConfigRequest(config=config), timeout=20
+    )
+    expected = sorted(each.field for each in validated.violations)
+    assert len(expected) == validated.error_count > 0
+    for call in (
+        worker.stub.CreateConnector(pb.CreateConnectorRequest(name="a", config=config), timeout=20),
+        worker.stub.PreviewConnector(pb.PreviewConnectorRequest(config=config), timeout=20),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert reason(caught.value) == "INVALID_CONFIG"
+        assert sorted(fields(caught.value)) == expected
+
+
 async def test_a_config_over_one_mebibyte_is_refused(worker: RunningWorker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.stub.CreateConnector(create("a", topic="x" * 1024 * 1024), timeout=20)

@@ -99,7 +99,7 @@ class Admin:
             engine=engine,
         )
         self.drains = WorkerDrains(forwarder)
-        self.plugins = Plugins(engine, plugins)
+        self.plugins = Plugins(engine, plugins, group_id=group_id)
         self.topics = Topics(engine, reads)
         self.plugin_reload = PluginReload(
             worker_id=backends.worker_id,

@@ -2,13 +2,16 @@
 
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
+from drover.model.config import ConfigMap
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.cluster_plugins import CONNECTOR_CLASS, ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
-from drover_worker.admin.views import key_view, plugin_view, validation_view
-from drover_worker.core.config.checks import config_error
+from drover_worker.admin.masking import mask_violations
+from drover_worker.admin.views import add_fault, key_view, plugin_view, validation_view
+from drover_worker.core.config.checks import config_error, sink_group_violations
 from drover_worker.shell.engine_link import EngineLink
 
 #: The default and the maximum number of records in a preview.
@@ -32,9 +35,10 @@ def bounded(preview: Preview) -> Preview:
 class Plugins:
     """Runs plugins in the engine, which has its own time limits."""
 
-    def __init__(self, engine: EngineLink, cluster: ClusterPlugins) -> None:
+    def __init__(self, engine: EngineLink, cluster: ClusterPlugins, *, group_id: str) -> None:
         self._engine = engine
         self._cluster = cluster
+        self._group_id = group_id
 
     async def list_all(
         self, _request: pb.ListPluginsRequest, call: AdminCall
@@ -73,7 +77,11 @@ class Plugins:
         name = config["name"].strip()
         caller = call.principal.name
         await check_config(name, config, self._engine.find_faults, caller)
-        faults = await self._engine.find_faults(config, caller)
+        answer = await self._engine.validate(config, caller)
+        faults = [
+            *await self._engine.with_cluster_faults(config, answer),
+            *self._sink_faults(name, config, answer),
+        ]
         if faults:
             raise config_error(name, faults)
         return pb.PreviewConnectorResponse(
@@ -98,4 +106,14 @@ class Plugins:
         use_systems = may_change and not request.skip_systems
         answer = await self._engine.validate(config, call.principal.name, use_systems=use_systems)
         found = await self._cluster.faults(config) if config.get(CONNECTOR_CLASS) else []
-        return validation_view(answer, found, show_undefined=may_change)
+        response = validation_view(answer, found, show_undefined=may_change)
+        name = config.get("name", "").strip()
+        for fault in (*mask_violations(config), *self._sink_faults(name, config, answer)):
+            add_fault(response, fault)
+        return response
+
+    def _sink_faults(
+        self, name: str, config: ConfigMap, answer: engine_pb.ConfigValidation | engine_pb.Failure
+    ) -> list[Violation]:
+        is_sink = isinstance(answer, engine_pb.ConfigValidation) and answer.connector_type == "sink"
+        return sink_group_violations(name, config, self._group_id) if is_sink else []

@@ -188,3 +188,12 @@ def validation_view(
         if isinstance(each, SkippedCheck)
     )
     return response
+
+
+def add_fault(response: pb.ValidateConfigResponse, fault: Violation) -> None:
+    """Add a violation to a validation's result."""
+    response.error_count += 1
+    response.violations.add(field=fault.field, description=fault.description)
+    for value in response.values:
+        if fault.field in (value.key.name, f'config["{value.key.name}"]'):
+            value.errors.append(fault.description)

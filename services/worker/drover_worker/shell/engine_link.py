@@ -308,11 +308,12 @@ class EngineLink:
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        return await self._with_cluster_faults(config, await self.validate(config, caller))
+        return await self.with_cluster_faults(config, await self.validate(config, caller))
 
-    async def _with_cluster_faults(
+    async def with_cluster_faults(
         self, config: Mapping[str, str], answer: pb.ConfigValidation | pb.Failure
     ) -> list[Violation]:
+        """The faults of a validation, and that other workers lack classes."""
         if self._cluster_faults is None or not config.get("connector.class", ""):
             return violations_of(answer)
         found = await self._cluster_faults(config)
@@ -453,7 +454,7 @@ class EngineLink:
         )
         return events.ConfigValidated(
             instruction.cause_id,
-            await self._with_cluster_faults(instruction.config, answer),
+            await self.with_cluster_faults(instruction.config, answer),
             answer.connector_type if isinstance(answer, pb.ConfigValidation) else "",
         )
 
