@@ -39,7 +39,8 @@ def test_every_setting_of_every_connector_is_in_a_table() -> None:
 def test_what_all_connectors_have_and_what_they_lack_is_in_a_table() -> None:
     shown = {mark for page in pages() for mark in marks(text_of(page))}
     wanted = {f"settings of every {each}" for each in ("connector", "source", "sink")}
-    wanted |= {"classes of Kafka Connect", "systems of other connectors"} | {
+    wanted |= {"classes of Kafka Connect", "systems of other connectors"}
+    wanted |= {"predictions of examples"} | {
         f"settings of Kafka Connect's that {name} lacks"
         for name, kind in connectors().items()
         if any("FileStream" not in java for java in java_names(kind))

@@ -8,6 +8,7 @@ A table is between two marks. The first mark selects its content::
     <!-- settings of the converter AvroConverter -->
     <!-- classes of Kafka Connect -->
     <!-- systems of other connectors -->
+    <!-- predictions of examples -->
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
     <!-- metrics of worker -->                                or of other processes
     <!-- end -->
@@ -32,6 +33,7 @@ from drover.connectors.other_products import SYSTEMS
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_worker.engine.plugins.catalogue import PluginRegistry
+from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
@@ -227,6 +229,16 @@ def _first_name(nearest: str) -> str:
     return f"`{name}`{comma} {_as_code(how)}" if comma else f"`{name}`"
 
 
+def _predictions() -> str:
+    rows = [
+        f"| `{name}` | [`{each.name}`]({each.page}.md) | no fault | {each.preview} | {each.run} |"
+        f" {each.server} |\n"
+        for name, each in EXAMPLES.items()
+    ]
+    head = "| Connector | Example | Validation | Preview | Run: equal to the preview | Server |\n"
+    return f"{head}|---|---|---|---|---|---|\n{''.join(rows)}"
+
+
 def _lacking(name: str) -> str:
     others = connectors()[name].other_settings
     told: dict[str, list[str]] = {}
@@ -279,6 +291,7 @@ _FIXED: Mapping[str, Callable[[], str]] = {
     "settings of every sink": lambda: _common(lambda name: not _of_source(name)),
     "classes of Kafka Connect": _classes,
     "systems of other connectors": _systems,
+    "predictions of examples": _predictions,
 }
 
 

@@ -12,7 +12,7 @@ class OtherClasses:
 
     Attributes:
         names: Their simple names, without ``$Key`` and ``$Value``.
-        job: What they do, as the end of "no class here ...".
+        job: Their work, as the end of "no class here ...".
         nearest: The class here that does the job, and how; empty if there is none.
         package: The beginning of their packages; empty for every package.
     """

@@ -34,9 +34,15 @@ READ, WRITE = "read", "write"
 _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
+#: The tasks of a source that are read: each has its own connections.
+_TASKS_MAX = 8
 _SINK_BYTES_MAX = 1024 * 1024
 _SCHEMAS_MAX = 10
 _LETTERS_AT_ONCE = 1_000
+
+
+#: A row, and its record at the last step.
+_Written = tuple[preview_pb2.PreviewedRow, pa.RecordBatch]
 
 
 class PreviewRefusedError(Exception):
@@ -66,6 +72,7 @@ def preview(
     parsed = task_config(connector_class, config, {})
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()
+    showing = _Showing(answer, row_count)
     path = RecordPath(connector_class, parsed, task, tools.spark)
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
@@ -76,49 +83,95 @@ def preview(
         batches = _topic_records(tools, parsed, row_count, answer.notes.append)
     else:
         assert issubclass(connector_class, SourceConnector)
-        with _polled(connector_class, config, task, tools, wait) as (batch, route):
-            if batch is None:
-                answer.notes.append("the source has no records now")
-                answer.steps.extend((READ, WRITE))
-            else:
-                _show(answer, route, _source_rows(batch), row_count)
+        _show_source(showing, connector_class, config, tools, wait)
         return answer
-    shown = _show(answer, route, batches, row_count)
+    shown = showing.add(route, batches)
+    if not answer.rows and not answer.notes:
+        answer.notes.append("there are no records to read now")
     if issubclass(connector_class, SinkConnector) and connector_class.structured:
         _predict(connector_class, parsed, shown)
     return answer
 
 
-def _show(
-    answer: preview_pb2.Preview,
-    route: Route,
-    batches: Iterable[pa.RecordBatch],
-    row_count: int,
-) -> list[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]]:
-    """Add the first records and their way through the steps to ``answer``; returns the rows that
-    reached the last step, with their records there.
-    """
-    answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
-    schemas, written = _SeenSchemas(), list[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]]()
-    started_s = time.monotonic()
-    for number, record in enumerate(islice(_single(route.prepare, batches), row_count)):
-        if time.monotonic() - started_s > _TIME_S:
-            answer.truncated = True
-            break
-        row, found = _row(record, route, number, schemas)
-        answer.rows.append(row)
-        if found is not None:
-            written.append((answer.rows[-1], found))
-    answer.schemas.extend(schemas.in_order(answer.steps[:-1]))
-    if not answer.rows and not answer.notes:
-        answer.notes.append("there are no records to read now")
-    return written
+class _Showing:
+    """Adds records and their way through the steps to a preview."""
+
+    def __init__(self, answer: preview_pb2.Preview, row_count: int) -> None:
+        self.answer = answer
+        self._row_count = row_count
+        self._schemas = _SeenSchemas()
+        self._deadline_s: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has all rows, or reached a limit."""
+        return len(self.answer.rows) >= self._row_count or self.answer.truncated
+
+    def add(self, route: Route, batches: Iterable[pa.RecordBatch]) -> Sequence[_Written]:
+        """Add the first records, up to the number of rows; all calls have the same steps.
+
+        Returns the rows that reached the last step, with their records there.
+        """
+        answer, written = self.answer, list[_Written]()
+        if not answer.steps:
+            answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
+        if self._deadline_s is None:
+            self._deadline_s = time.monotonic() + _TIME_S
+        left = self._row_count - len(answer.rows)
+        for number, record in enumerate(islice(_single(route.prepare, batches), left)):
+            if time.monotonic() > self._deadline_s:
+                answer.truncated = True
+                break
+            row, found = _row(record, route, number, self._schemas)
+            answer.rows.append(row)
+            if found is not None:
+                written.append((answer.rows[-1], found))
+        del answer.schemas[:]
+        answer.schemas.extend(self._schemas.in_order(answer.steps[:-1]))
+        return written
+
+
+def _show_source(
+    showing: _Showing,
+    connector_class: type[SourceConnector],
+    config: Mapping[str, str],
+    tools: TaskTools,
+    wait: Callable[[float], object],
+) -> None:
+    """Show the first records of the source's tasks, in the order of the tasks."""
+    if connector_class.poll_has_effects:
+        raise PreviewRefusedError(
+            f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
+        )
+    answer = showing.answer
+    configs = _task_configs(connector_class, config)
+    polled = configs[:_TASKS_MAX]
+    if len(configs) > len(polled):
+        answer.notes.append(f"only the first {len(polled)} of {len(configs)} tasks are read")
+    for number, own in enumerate(polled):
+        reading = _polled(
+            connector_class,
+            (config, own),
+            TaskId(config["name"], number),
+            tools,
+            lambda: wait(_POLL_PAUSE_S),
+            polls_max=max(1, _POLLS_MAX // len(polled)),
+        )
+        with reading as (batch, route):
+            if batch is not None:
+                showing.add(route, _source_rows(batch))
+        if showing.is_complete:
+            return
+    if not answer.rows:
+        answer.notes.append("the source has no records now")
+    if not answer.steps:
+        answer.steps.extend((READ, WRITE))
 
 
 def _predict(
     connector_class: type[SinkConnector],
     config: Mapping[str, Any],
-    shown: Sequence[tuple[preview_pb2.PreviewedRow, pa.RecordBatch]],
+    shown: Sequence[_Written],
 ) -> None:
     """Add to each row what the sink would do with its record."""
     try:
@@ -158,49 +211,44 @@ def _joined(records: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 @contextmanager
 def _polled(
     connector_class: type[SourceConnector],
-    config: Mapping[str, str],
+    configs: tuple[Mapping[str, str], Mapping[str, str]],
     task: TaskId,
     tools: TaskTools,
-    wait: Callable[[float], object],
+    wait: Callable[[], object],
+    *,
+    polls_max: int,
 ) -> "Iterator[tuple[DataFrame | ArrowRows | None, Route]]":
-    """The rows of the first batch of the first task, from the start of the source; the task is
-    stopped after the block, because reading may need its session.
+    """The rows of the first batch of a task, from the start of the source; the task is stopped
+    after the block, because reading may need its session.
+
+    ``configs`` are the connector's config and the task's own.
     """
-    if connector_class.poll_has_effects:
-        raise PreviewRefusedError(
-            f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
-        )
-    own = _first_task_config(connector_class, config)
-    merged = task_config(connector_class, config, own or {})
+    merged = task_config(connector_class, *configs)
     path = RecordPath(connector_class, merged, task, tools.spark)
-    if own is None:
-        yield None, path.source_route(None)
-        return
     instance = connector_class.task_class()
     try:
         instance.start(
             SourceTaskContext(task=task, claim=Term(0, 0), config=merged, spark=tools.spark)
         )
-        for _ in range(_POLLS_MAX):
+        for _ in range(polls_max):
             batch = instance.poll()
             if batch is not None:
                 yield path.rows_of(batch), path.source_route(batch)
                 return
-            wait(_POLL_PAUSE_S)
+            wait()
         yield None, path.source_route(None)
     finally:
         instance.stop()
 
 
-def _first_task_config(
+def _task_configs(
     connector_class: type[Connector], config: Mapping[str, str]
-) -> Mapping[str, str] | None:
+) -> Sequence[Mapping[str, str]]:
     parsed = task_config(connector_class, config, {})
     connector = connector_class()
     try:
         connector.start(ConnectorContext(config["name"], config_texts=config), parsed)
-        found = connector.task_configs(parsed[TASKS_MAX])
-        return found[0] if found else None
+        return connector.task_configs(parsed[TASKS_MAX])
     finally:
         connector.stop()
 
