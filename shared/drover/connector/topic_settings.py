@@ -9,6 +9,7 @@ from drover.config.patterns import Pattern, patterns_fault
 from drover.config.validators import Check
 from drover.connector.error_settings import REPLICATION, ErrorSettings
 from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
+from drover.dataplane.topic_settings import NAMES
 from drover.dataplane.topics import PARTITION_COUNT_MAX
 from drover.log.storage import PARTITIONS, REPLICATION_FACTOR
 
@@ -81,9 +82,9 @@ def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
             default=None,
             group=_GROUP,
             documentation="A topic setting of Kafka, for the topics of the group that the "
-            "connector creates.",
+            f"connector creates. Embedded storage has {', '.join(NAMES[:-1])} and {NAMES[-1]}.",
         )
-        for name in _topic_configs(raw)
+        for name, _ in topic_configs(raw)
     ]
     return ConfigDef(*keys)
 
@@ -139,12 +140,13 @@ def _named_groups(raw: Mapping[str, str | None]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name and name != DEFAULT]
 
 
-def _topic_configs(raw: Mapping[str, str | None]) -> Iterator[str]:
+def topic_configs(raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """The names of the settings for topics in a config, each with the topic's setting."""
     for group in (DEFAULT, *_named_groups(raw)):
         prefix = f"{PREFIX}{group}."
         for name in raw:
             if name.startswith(prefix) and name.removeprefix(prefix) not in _OWN:
-                yield name
+                yield name, name.removeprefix(prefix)
 
 
 def _rule(config: Mapping[str, Any], name: str, default: TopicRule) -> TopicRule:

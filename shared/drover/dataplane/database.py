@@ -29,6 +29,13 @@ CREATE TABLE IF NOT EXISTS topics (
 CREATE TABLE IF NOT EXISTS topic_ids (
     topic TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, topic_id TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS topic_settings (
+    topic TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (topic, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS default_topic_settings (
+    name TEXT PRIMARY KEY, value TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS partitions (
     topic TEXT NOT NULL, partition INTEGER NOT NULL,
     start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
@@ -78,7 +85,7 @@ CREATE TABLE IF NOT EXISTS offset_marks (
 FORMAT = FileFormat(
     name="Drover's data.db",
     application_id=0x44525644,  # "DRVD"
-    version=3,
+    version=4,
     schema=SCHEMA,
     remedy=(
         "Restore it from a backup, or move it away together with its -wal and -shm files to start"

@@ -25,7 +25,8 @@ from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import PlannedUse
-from drover.dataplane.values import ReadPlan, StagedBlob
+from drover.dataplane.topic_settings import setting_fault, with_defaults
+from drover.dataplane.values import ReadPlan, SettingOrigin, StagedBlob
 from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -195,9 +196,24 @@ class EmbeddedPlane:
         return ()
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """See DataPlane: the coordinator has one retention for all topics."""
-        del topic
-        return {}
+        """See DataPlane: the topic's own, else the coordinator's, else Kafka's default."""
+        return with_defaults(self.store.topic_settings(topic), self.store.default_settings())
+
+    def setting_origins(self, topic: str) -> Mapping[str, SettingOrigin]:
+        """See DataPlane."""
+        own, cluster = self.store.topic_settings(topic), self.store.default_settings()
+        origins = dict.fromkeys(with_defaults(own, cluster), SettingOrigin.DEFAULT)
+        origins |= dict.fromkeys(cluster, SettingOrigin.COORDINATOR)
+        return origins | dict.fromkeys(own, SettingOrigin.TOPIC)
+
+    @property
+    def one_copy(self) -> bool:
+        """See DataPlane."""
+        return True
+
+    def setting_fault(self, name: str, value: str) -> str:
+        """See DataPlane."""
+        return setting_fault(name, value.strip())
 
     def writer(
         self,

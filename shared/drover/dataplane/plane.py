@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.values import ReadPlan, SettingOrigin
 from drover.errors import DataLossError, Reason, UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -230,7 +230,17 @@ class DataPlane(Protocol):
         """
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """The settings of a topic, if the storage has any."""
+        """The settings of a topic, with defaults."""
+
+    def setting_origins(self, topic: str) -> Mapping[str, SettingOrigin]:
+        """Where the values of ``topic_settings`` come from."""
+
+    @property
+    def one_copy(self) -> bool:
+        """Whether a topic has one copy, whatever its replication factor."""
+
+    def setting_fault(self, name: str, value: str) -> str:
+        """Why a new topic cannot have this setting; empty if it can, as far as it is known."""
 
     def writer(
         self,

@@ -1,13 +1,18 @@
 """Removes old batches by age and by size, always from the start of their partition.
 
+A topic's own settings take precedence over the cluster's; a topic that is only compacted has
+neither limit.
+
 Expired batches are found in a snapshot that blocks no writer; only the removal holds the file's
 write lock. Freed pages are reused by new batches; a file with mostly free pages shrinks.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from drover.dataplane import topics
+from drover.dataplane.topic_settings import RETENTION_BYTES, RETENTION_MS, TopicSettings
 from drover.dataplane.values import RetentionResult
 
 #: The most batches per transaction, so that writers never wait long: removed pages have to be read.
@@ -38,23 +43,32 @@ def find(
     retention_ms: int | None,
     retention_bytes: int | None,
 ) -> list[ExpiredBatch]:
-    """The batches that one transaction may remove; empty if there are none."""
-    oldest_ms = now_ms - retention_ms if retention_ms is not None else None
-    excess = _excess_bytes(connection, retention_bytes)
+    """The batches that one transaction may remove; empty if there are none.
+
+    ``retention_ms`` and ``retention_bytes`` are for topics without these settings; None for no
+    limit.
+    """
+    limits = _Limits(connection, retention_ms, retention_bytes)
+    excess = _excess_bytes(connection, limits)
     expired: list[ExpiredBatch] = []
     size_bytes = 0
-    for topic, partition in sorted({*_aged(connection, oldest_ms), *excess}):
-        over = excess.get((topic, partition), 0)
+    for topic, partition in sorted({*_aged(connection, limits, now_ms), *excess}):
+        over, left = excess.get((topic, partition), (0, 0))
+        age_ms = limits.of(topic).retention_ms
+        oldest_ms = None if age_ms is None else now_ms - age_ms
         rows = connection.execute(
             "SELECT base_offset, record_count, size_bytes, blob_id, created_ms FROM batches"
             " WHERE topic = ? AND partition = ? ORDER BY base_offset LIMIT ?",
             (topic, partition, BATCHES_AT_ONCE - len(expired)),
         )
         for base, count, size, blob_id, created_ms in rows:
-            if over <= 0 and (oldest_ms is None or created_ms >= oldest_ms):
+            is_aged = oldest_ms is not None and created_ms < oldest_ms
+            # the newest batch is never removed for its size, unless the limit is 0
+            if not is_aged and (over <= 0 or (over < left <= size)):
                 break
             expired.append(ExpiredBatch(topic, partition, base, count, size, blob_id))
             over -= size
+            left -= size
             size_bytes += size
             if size_bytes >= BYTES_AT_ONCE:
                 return expired
@@ -97,30 +111,90 @@ def shrink(connection: sqlite3.Connection, page_count: int) -> None:
         connection.execute("PRAGMA incremental_vacuum(1)")
 
 
-def _aged(connection: sqlite3.Connection, oldest_ms: int | None) -> list[tuple[str, int]]:
+class _Limits:
+    """The limits of each topic."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        retention_ms: int | None,
+        retention_bytes: int | None,
+    ) -> None:
+        self._default = _Limit(retention_ms, retention_bytes)
+        self._own: dict[str, _Limit] = {
+            topic: self._limit_of(settings)
+            for topic, settings in topics.settings(connection).items()
+        }
+
+    def of(self, topic: str) -> "_Limit":
+        return self._own.get(topic, self._default)
+
+    @property
+    def least_age_ms(self) -> int | None:
+        """The least age of all topics; None if none has a limit."""
+        ages = [each.retention_ms for each in (self._default, *self._own.values())]
+        return min((age for age in ages if age is not None), default=None)
+
+    @property
+    def least_bytes(self) -> int | None:
+        """The least size of all topics; None if none has a limit."""
+        sizes = [each.retention_bytes for each in (self._default, *self._own.values())]
+        return min((size for size in sizes if size is not None), default=None)
+
+    def _limit_of(self, own: Mapping[str, str]) -> "_Limit":
+        parsed = TopicSettings.of(own)
+        if not parsed.deletes:
+            return _Limit(None, None)
+        default = self._default
+        return _Limit(
+            parsed.retention_ms if RETENTION_MS in own else default.retention_ms,
+            parsed.retention_bytes if RETENTION_BYTES in own else default.retention_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+def _aged(connection: sqlite3.Connection, limits: _Limits, now_ms: int) -> list[tuple[str, int]]:
     """The partitions whose first batch is too old."""
-    if oldest_ms is None:
+    least_age_ms = limits.least_age_ms
+    if least_age_ms is None:
         return []
     (first_ms,) = connection.execute("SELECT min(created_ms) FROM batches").fetchone()
-    if first_ms is None or first_ms >= oldest_ms:
+    if first_ms is None or first_ms >= now_ms - least_age_ms:
         return []
-    return connection.execute(
-        "SELECT topic, partition FROM partitions WHERE ? > (SELECT created_ms FROM batches"
+    rows = connection.execute(
+        "SELECT topic, partition, (SELECT created_ms FROM batches"
         "  WHERE batches.topic = partitions.topic AND batches.partition = partitions.partition"
-        "  ORDER BY base_offset LIMIT 1)",
-        (oldest_ms,),
-    ).fetchall()
+        "  ORDER BY base_offset LIMIT 1) AS first_ms FROM partitions WHERE first_ms < ?",
+        (now_ms - least_age_ms,),
+    )
+    found = []
+    for topic, partition, created_ms in rows:
+        age_ms = limits.of(topic).retention_ms
+        if age_ms is not None and created_ms < now_ms - age_ms:
+            found.append((topic, partition))
+    return found
 
 
 def _excess_bytes(
-    connection: sqlite3.Connection, retention_bytes: int | None
-) -> dict[tuple[str, int], int]:
-    """The size of each partition above the limit, for partitions above it."""
-    if retention_bytes is None:
+    connection: sqlite3.Connection, limits: _Limits
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """The size of each partition above its limit, and its whole size, for partitions above it."""
+    least_bytes = limits.least_bytes
+    if least_bytes is None:
         return {}
     rows = connection.execute(
         "SELECT topic, partition, sum(size_bytes) AS total FROM batches"
         " GROUP BY topic, partition HAVING total > ?",
-        (retention_bytes,),
+        (least_bytes,),
     )
-    return {(topic, partition): total - retention_bytes for topic, partition, total in rows}
+    found = {}
+    for topic, partition, total in rows:
+        limit = limits.of(topic).retention_bytes
+        if limit is not None and total > limit:
+            found[topic, partition] = total - limit, total
+    return found

@@ -154,8 +154,10 @@ class _Run:
         least = at_least if creation.grows else 0
         count = self._partition_counts.get(topic)
         if count is None or count < least:
-            wanted = max(1, creation.rule(topic).partition_count)
-            count = self._store.ensure_topic(topic, wanted, at_least=least).partition_count
+            rule = creation.rule(topic)
+            count = self._store.ensure_topic(
+                topic, max(1, rule.partition_count), at_least=least, settings=rule.config
+            ).partition_count
             self._partition_counts[topic] = count
         return count
 

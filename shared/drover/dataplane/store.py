@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from drover.clock import Clock, SystemClock
-from drover.dataplane import claims, marks, offsets, planning, publishing, retention, topics
+from drover.dataplane import (
+    claims,
+    marks,
+    offsets,
+    planning,
+    publishing,
+    retention,
+    topic_settings,
+    topics,
+)
 from drover.dataplane.database import LOCK_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
@@ -34,6 +43,7 @@ from drover.model.offsets import (
 from drover.model.times import DAY_MS
 
 DEFAULT_RETENTION_MS = 7 * DAY_MS
+_NO_SETTINGS: Mapping[str, str] = {}
 
 
 class EmbeddedStore:
@@ -200,21 +210,52 @@ class EmbeddedStore:
 
     # -- topics ------------------------------------------------------------------------------
 
-    def ensure_topic(self, name: str, partition_count: int = 1, *, at_least: int = 0) -> TopicInfo:
-        """Create the topic, or return it unchanged (its partition count may differ). A topic with
-        fewer partitions than ``at_least`` gets ``partition_count`` partitions.
+    def ensure_topic(
+        self,
+        name: str,
+        partition_count: int = 1,
+        *,
+        at_least: int = 0,
+        settings: Mapping[str, str] = _NO_SETTINGS,
+    ) -> TopicInfo:
+        """Create the topic, or return it unchanged (its partition count and its settings may
+        differ). A topic with fewer partitions than ``at_least`` gets ``partition_count``
+        partitions.
 
         Raises:
-            InvalidArgumentError: INVALID_REQUEST, an invalid name or count.
+            InvalidArgumentError: INVALID_REQUEST, an invalid name, count or setting.
         """
         topics.require_valid(name, max(partition_count, at_least))
         with self._database.read() as connection:
             found = topics.find(connection, name)
         if found is not None and found.partition_count >= at_least:
             return found
+        valid = topic_settings.require_valid(name, settings)
         now_ms = self._clock.now_ms()
         with self._database.write() as connection:
-            return topics.ensure(connection, name, partition_count, now_ms, at_least=at_least)
+            return topics.ensure(
+                connection, name, partition_count, now_ms, at_least=at_least, settings=valid
+            )
+
+    def topic_settings(self, name: str) -> Mapping[str, str]:
+        """The settings that the topic was created with."""
+        with self._database.read() as connection:
+            return topics.settings(connection).get(name, {})
+
+    def default_settings(self) -> Mapping[str, str]:
+        """The cluster's settings for topics that were created without them."""
+        with self._database.read() as connection:
+            return topics.default_settings(connection)
+
+    def set_default_settings(self, settings: Mapping[str, str]) -> None:
+        """Store the cluster's settings for topics, to be shown; called by the coordinator."""
+        if self.default_settings() == settings:
+            return
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM default_topic_settings")
+            connection.executemany(
+                "INSERT INTO default_topic_settings VALUES (?, ?)", settings.items()
+            )
 
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, or None if it does not exist."""
@@ -363,9 +404,10 @@ class EmbeddedStore:
         space; ``give_space_back`` shrinks the file.
 
         Args:
-            retention_ms: Remove batches older than this; None keeps them.
+            retention_ms: Remove batches older than this; None keeps them. A topic's own setting
+                takes precedence.
             retention_bytes: Remove the oldest batches of a topic partition above this size, counted
-                before compression; None keeps them.
+                before compression; None keeps them. As for ``retention_ms``.
         """
         with self._database.read() as connection:
             expired = retention.find(

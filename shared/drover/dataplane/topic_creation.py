@@ -10,9 +10,10 @@ from drover.config.patterns import Pattern
 class TopicRule:
     """The settings of a new topic; ``replication_factor`` None and -1 leave it to the cluster.
 
-    ``config`` has topic settings such as cleanup.policy. Embedded storage uses only the partition
-    count. ``settings`` names the connector's settings that the rule was made from, by PARTITIONS,
-    REPLICATION_FACTOR and the names of topic settings: for messages.
+    ``config`` has topic settings such as cleanup.policy. Embedded storage has one copy of each
+    topic, and only the settings in ``topic_settings.NAMES``. ``settings`` names the connector's
+    settings that the rule was made from, by PARTITIONS, REPLICATION_FACTOR and the names of topic
+    settings: for messages.
     """
 
     partition_count: int = 1
@@ -53,6 +54,11 @@ class TopicCreation:
         if topic in self.named:
             return self.named[topic]
         return next((each.rule for each in self.groups if each.matches(topic)), self.default)
+
+    @property
+    def rules(self) -> tuple[TopicRule, ...]:
+        """Every rule."""
+        return (self.default, *(each.rule for each in self.groups), *self.named.values())
 
     def for_copies(
         self, originals: Mapping[str, TopicRule], *, counts_set: bool

@@ -1,7 +1,7 @@
 """Topics of the embedded store: names, partitions, end offsets."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from drover.dataplane.values import TopicInfo
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
@@ -53,9 +53,10 @@ def ensure(
     now_ms: int,
     *,
     at_least: int = 0,
+    settings: Mapping[str, str],
 ) -> TopicInfo:
-    """Create the topic; an existing one gets ``partition_count`` partitions if it has fewer than
-    ``at_least``, and is otherwise returned unchanged.
+    """Create the topic with these valid settings; an existing one gets ``partition_count``
+    partitions if it has fewer than ``at_least``, and is otherwise returned unchanged.
     """
     found = find(connection, name)
     if found is not None and found.partition_count >= at_least:
@@ -65,6 +66,11 @@ def ensure(
         connection.execute(
             "INSERT OR REPLACE INTO topic_ids VALUES (?, ?, lower(hex(randomblob(8))))",
             (name, now_ms),
+        )
+        connection.execute("DELETE FROM topic_settings WHERE topic = ?", (name,))
+        connection.executemany(
+            "INSERT INTO topic_settings VALUES (?, ?, ?)",
+            [(name, setting, value) for setting, value in settings.items()],
         )
     connection.execute(
         "INSERT INTO topics VALUES (?, ?, ?) "
@@ -105,6 +111,22 @@ def ids(connection: sqlite3.Connection) -> dict[str, str]:
         " LEFT JOIN topic_ids ON topic = name AND topic_ids.created_ms = topics.created_ms"
     )
     return dict(rows.fetchall())
+
+
+def settings(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """The settings that topics were created with, of the topics with any."""
+    found: dict[str, dict[str, str]] = {}
+    for topic, name, value in connection.execute(
+        "SELECT topic, topic_settings.name, value FROM topic_settings"
+        " JOIN topics ON topics.name = topic"
+    ):
+        found.setdefault(topic, {})[name] = value
+    return found
+
+
+def default_settings(connection: sqlite3.Connection) -> dict[str, str]:
+    """The cluster's settings for topics that were created without them."""
+    return dict(connection.execute("SELECT name, value FROM default_topic_settings").fetchall())
 
 
 def bounds(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +11,15 @@ class TopicInfo:
 
     name: str
     partition_count: int
+
+
+class SettingOrigin(Enum):
+    """Where a setting of a topic comes from."""
+
+    TOPIC = "topic"
+    COORDINATOR = "coordinator"
+    BROKERS = "brokers"
+    DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from drover.api.common.v1 import topics_pb2
 from drover.api.common.v1.preview_pb2 import PreviewedHeader
 from drover.api.common.v1.topics_pb2 import (
     PartitionBounds,
@@ -45,7 +46,12 @@ def answers(cluster: FakeCluster) -> None:
             name="t",
             partitions=[PartitionBounds(partition=0, start_offset=3, end_offset=9)],
             retention=Duration(seconds=60),
-            config={"retention.ms": "60000"},
+            config={"retention.ms": "60000", "retention.bytes": "-1", "segment.ms": "7"},
+            setting_origins={
+                "retention.ms": topics_pb2.SETTING_ORIGIN_TOPIC,
+                "retention.bytes": topics_pb2.SETTING_ORIGIN_COORDINATOR,
+                "segment.ms": topics_pb2.SETTING_ORIGIN_DEFAULT,
+            },
         )
     )
     cluster.answers["GetTopicRecordCount"] = pb.GetTopicRecordCountResponse(
@@ -108,7 +114,10 @@ def test_topics_are_listed_described_and_counted(drover: Run) -> None:
     assert out.split() == ["TOPIC", "PARTITIONS", "t", "2"]
     _, out, _ = drover("topic", "describe", "t")
     assert "3" in out.splitlines()[1].split()
-    assert "retention: 0:01:00" in out
+    assert "retention.ms: 60000, 0:01:00 (set for the topic)" in out
+    expected = "retention.bytes: -1, no limit (the coordinator's DROVER_TOPIC_RETENTION_BYTES)"
+    assert expected in " ".join(out.split())
+    assert "segment.ms" not in out
     _, out, _ = drover("topic", "describe", "t", "-o", "json")
     assert json.loads(out)["retention_ms"] == 60_000
     _, out, err = drover("topic", "count", "t", "-w", "a=1")

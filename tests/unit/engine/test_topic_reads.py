@@ -67,6 +67,35 @@ def test_a_topic_is_described_by_its_partitions(plane: EmbeddedPlane) -> None:
     assert not found.HasField("retention")
 
 
+def test_a_description_shows_each_setting_and_where_it_comes_from(plane: EmbeddedPlane) -> None:
+    plane.store.set_default_settings({"retention.ms": "604800000", "retention.bytes": "-1"})
+    plane.store.ensure_topic("t", settings={"retention.bytes": "1000"})
+    found = describe_topic(plane, "t")
+    assert found.config["retention.ms"] == "604800000"
+    assert found.setting_origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_COORDINATOR
+    assert found.setting_origins["retention.bytes"] == topics_pb2.SETTING_ORIGIN_TOPIC
+    assert found.setting_origins["cleanup.policy"] == topics_pb2.SETTING_ORIGIN_DEFAULT
+    assert (found.retention.ToSeconds(), found.retention_bytes) == (604_800, 1_000)
+
+
+def test_a_topic_that_is_only_compacted_has_no_retention(plane: EmbeddedPlane) -> None:
+    plane.store.set_default_settings({"retention.ms": "604800000", "retention.bytes": "5"})
+    plane.store.ensure_topic("t", settings={"cleanup.policy": "compact"})
+    found = describe_topic(plane, "t")
+    assert not found.HasField("retention")
+    assert not found.HasField("retention_bytes")
+    assert found.config["cleanup.policy"] == "compact"
+
+
+def test_an_age_beyond_the_limit_of_a_duration_is_shown_as_a_setting(
+    plane: EmbeddedPlane,
+) -> None:
+    plane.store.ensure_topic("t", settings={"retention.ms": "9223372036854775807"})
+    found = describe_topic(plane, "t")
+    assert not found.HasField("retention")
+    assert found.config["retention.ms"] == "9223372036854775807"
+
+
 @pytest.mark.parametrize("name", ["__consumer_offsets", "", "a b"])
 def test_what_is_no_topic_of_connectors_is_refused(plane: EmbeddedPlane, name: str) -> None:
     with pytest.raises(InvalidArgumentError):

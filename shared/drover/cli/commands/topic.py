@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
+from drover.api.common.v1 import topics_pb2
 from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery, TopicDescription
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import author, call_worker
@@ -74,6 +76,20 @@ WhereOption = Annotated[
         "a value, such as 'amount>=10' or 'key.id=7'; repeatable, all must match.",
     ),
 ]
+#: The settings of a topic that are always shown, also where they are defaults.
+_SHOWN_SETTINGS = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+_ORIGIN_TEXTS = {
+    topics_pb2.SETTING_ORIGIN_TOPIC: "set for the topic",
+    topics_pb2.SETTING_ORIGIN_BROKERS: "a setting of the brokers",
+    topics_pb2.SETTING_ORIGIN_DEFAULT: "default",
+}
+_SHOWN_AGE_MAX_MS = 10**14
 SelectOption = Annotated[
     list[str] | None,
     typer.Option("--select", "-s", metavar="PATH", help="Show this part only; repeatable."),
@@ -106,14 +122,10 @@ def describe(
         for each in found.partitions
     ]
     print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
-    if found.HasField("retention"):
-        say(f"retention: {found.retention.ToTimedelta()}")
-    if found.HasField("retention_bytes"):
-        say(f"retention: at most {found.retention_bytes} bytes per partition")
-    if not found.config:
-        say("retention: the coordinator's DROVER_TOPIC_RETENTION_MS and _BYTES")
-    elif not found.HasField("retention"):
-        say("retention: unlimited")
+    for name, value in sorted(found.config.items()):
+        origin = found.setting_origins.get(name, topics_pb2.SETTING_ORIGIN_UNSPECIFIED)
+        if name in _SHOWN_SETTINGS or origin == topics_pb2.SETTING_ORIGIN_TOPIC:
+            say(f"{name}: {_setting_text(name, value)}{_origin_text(name, origin)}")
 
 
 @commands.command()
@@ -291,4 +303,24 @@ def _description(found: TopicDescription) -> dict[str, Any]:
         "retention_ms": (found.retention.ToMilliseconds() if found.HasField("retention") else None),
         "retention_bytes": (found.retention_bytes if found.HasField("retention_bytes") else None),
         "settings": dict(sorted(found.config.items())),
+        "setting_origins": {
+            name: topics_pb2.SettingOrigin.Name(origin).removeprefix("SETTING_ORIGIN_")
+            for name, origin in sorted(found.setting_origins.items())
+        },
     }
+
+
+def _setting_text(name: str, value: str) -> str:
+    """A setting's value, with its meaning where the number does not show it."""
+    if name.startswith("retention.") and value.startswith("-"):
+        return f"{value}, no limit"
+    if name.endswith(".ms") and value.isdecimal() and int(value) in range(1000, _SHOWN_AGE_MAX_MS):
+        return f"{value}, {str(timedelta(milliseconds=int(value))).removesuffix(', 0:00:00')}"
+    return value
+
+
+def _origin_text(name: str, origin: topics_pb2.SettingOrigin) -> str:
+    if origin == topics_pb2.SETTING_ORIGIN_COORDINATOR:
+        return f" (the coordinator's DROVER_TOPIC_{name.upper().replace('.', '_')})"
+    text = _ORIGIN_TEXTS.get(origin)
+    return f" ({text})" if text else ""

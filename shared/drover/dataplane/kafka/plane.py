@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import ConfigSource, OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.kafka.clients import shared_client
@@ -35,7 +35,7 @@ from drover.dataplane.plane import (
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.topic_creation import PlannedUse
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.values import ReadPlan, SettingOrigin
 from drover.errors import DroverError, Violation
 from drover.log.kafka.client import TopicState
 from drover.log.storage import KafkaStorage
@@ -54,6 +54,10 @@ _TOPIC_ID_S = 2.0
 _MESSAGE_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 512
 _TOPIC_BYTES_MAX = "max.message.bytes"
+_ORIGINS = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: SettingOrigin.TOPIC,
+    ConfigSource.DEFAULT_CONFIG: SettingOrigin.DEFAULT,
+}
 _OFFSETS_RETENTION = "offsets.retention.minutes"
 _DEFAULT_OFFSETS_RETENTION_MS = 7 * DAY_MS
 _OFFSETS_RETENTION_KNOWN_S = 3_600.0
@@ -294,6 +298,26 @@ class KafkaPlane:
                 topic=topic,
                 operation="DescribeConfigs",
             ) from error
+
+    def setting_origins(self, topic: str) -> Mapping[str, SettingOrigin]:
+        """See DataPlane."""
+        try:
+            sources = self._client.topic_setting_sources_now(topic)
+        except (KafkaException, TimeoutError) as error:
+            raise self._client.translated(
+                error, doing=f"the settings of the topic {topic} cannot be read", topic=topic
+            ) from error
+        return {name: _ORIGINS.get(each, SettingOrigin.BROKERS) for name, each in sources.items()}
+
+    @property
+    def one_copy(self) -> bool:
+        """See DataPlane."""
+        return False
+
+    def setting_fault(self, name: str, value: str) -> str:
+        """See DataPlane: the brokers check settings when they create a topic."""
+        del name, value
+        return ""
 
     def writer(
         self,

@@ -17,7 +17,15 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.log.kafka import errors
@@ -318,15 +326,26 @@ class KafkaClient:
 
         Raises KafkaException and TimeoutError.
         """
+        return {
+            name: each.value
+            for name, each in self._topic_entries(topic).items()
+            if each.value is not None and not each.is_sensitive
+        }
+
+    def topic_setting_sources_now(self, topic: str) -> dict[str, ConfigSource]:
+        """Where the settings of a topic come from, for threads.
+
+        Raises KafkaException and TimeoutError.
+        """
+        entries = self._topic_entries(topic).items()
+        return {name: ConfigSource(each.source) for name, each in entries}
+
+    def _topic_entries(self, topic: str) -> Mapping[str, ConfigEntry]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         futures = self._admin.describe_configs([resource], request_timeout=self.timeout_s)
         (future,) = futures.values()
-        entries = self.waited(future).values()
-        return {
-            each.name: each.value
-            for each in entries
-            if each.value is not None and not each.is_sensitive
-        }
+        found: Mapping[str, ConfigEntry] = self.waited(future)
+        return found
 
     def broker_setting_now(self, name: str) -> str | None:
         """A setting of one of the brokers, for threads; None if it has none.

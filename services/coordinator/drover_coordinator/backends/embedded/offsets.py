@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.topic_settings import RETENTION_BYTES, RETENTION_MS
 from drover.dataplane.values import RetentionResult
 from drover.errors import FailedPreconditionError
 from drover.model import pages
@@ -87,6 +88,16 @@ class EmbeddedOffsets:
                 retention_ms=retention_ms, retention_bytes=retention_bytes
             ),
         )
+
+    async def set_default_retention(
+        self, *, retention_ms: int | None, retention_bytes: int | None
+    ) -> None:
+        """Store the limits of topics without these settings, to be shown; None is no limit."""
+        shown = {
+            RETENTION_MS: str(-1 if retention_ms is None else retention_ms),
+            RETENTION_BYTES: str(-1 if retention_bytes is None else retention_bytes),
+        }
+        await self._run(self._writes, partial(self._store.set_default_settings, shown))
 
     async def give_space_back(self) -> bool:
         """Shrink a file that is mostly free space by one step; True while there is more."""

@@ -20,9 +20,9 @@ class RetentionTimer:
 
     Args:
         offsets: The store; a step queues with the commits.
-        retention_ms: Older records are removed; None keeps them.
-        retention_bytes: The oldest records of a larger topic partition are removed; None keeps
-            them.
+        retention_ms: Older records of topics without this setting are removed; None keeps them.
+        retention_bytes: The oldest records of a larger topic partition are removed, for topics
+            without this setting; None keeps them.
         interval_s: From the end of one sweep to the start of the next.
         pause_s: Between two steps of a sweep.
     """
@@ -44,7 +44,7 @@ class RetentionTimer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start in the background."""
+        """Start in the background; ``DescribeTopic`` then shows these limits."""
         self._task = asyncio.create_task(self._run(), name="retention")
 
     async def close(self) -> None:
@@ -60,6 +60,9 @@ class RetentionTimer:
         Raises:
             DroverError: The store is busy or broken; completed steps are not undone.
         """
+        await self._offsets.set_default_retention(
+            retention_ms=self._retention_ms, retention_bytes=self._retention_bytes
+        )
         batch_count = record_count = size_bytes = 0
         while True:
             step = await self._offsets.apply_retention(

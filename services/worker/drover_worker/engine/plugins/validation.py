@@ -33,6 +33,7 @@ from drover_worker.engine.plugins.catalogue import (
 )
 from drover_worker.engine.plugins.planned_use import planned_use
 from drover_worker.engine.plugins.threads import cap_text
+from drover_worker.engine.plugins.topic_setting_checks import check_topic_settings
 
 _TEXT_MAX_BYTES = 16 * 1024
 _WARNED_SETTINGS_MAX = 100
@@ -154,6 +155,7 @@ def validate(
             value.errors.append(f"cannot be {REQUIRED}: {not_exactly_once}")
         if value.key.name == OFFSETS_TOPIC_SETTING and value.value and not value.errors:
             value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, open_plane))
+    check_topic_settings(answer, resolution.config, open_plane)
     return _as_written(answer, resolution)
 
 

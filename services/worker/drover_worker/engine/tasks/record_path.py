@@ -1,7 +1,7 @@
 """Builds the pipelines for a task's records, from its config."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from drover.dataplane.payload import READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS, DataPlane, DeadLetterWriter, Destination
 from drover.dataplane.topic_creation import TopicCreation
 from drover.dataplane.values import ReadPlan
+from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId
 from drover.pipeline import (
     FailTask,
@@ -369,13 +370,38 @@ def dead_letter_destination(errors: ErrorSettings) -> Destination:
 
 
 def copies_creation(
-    creation: TopicCreation, batch: SourceBatch, config: Mapping[str, Any]
+    creation: TopicCreation, batch: SourceBatch, config: Mapping[str, Any], plane: DataPlane
 ) -> TopicCreation:
-    """How the topics of a batch are created; copies like their originals."""
+    """How the topics of a batch are created; copies like their originals, as far as the storage has
+    their settings.
+    """
     if not batch.originals:
         return creation
     counts_set = config[TOPIC_PARTITIONS] is not None or topic_creation_of(config) is not None
-    return creation.for_copies(batch.originals, counts_set=counts_set)
+    originals = {
+        topic: replace(
+            rule,
+            config={n: v for n, v in rule.config.items() if not plane.setting_fault(n, v)},
+        )
+        for topic, rule in batch.originals.items()
+    }
+    return creation.for_copies(originals, counts_set=counts_set)
+
+
+def check_creation(creation: TopicCreation, plane: DataPlane) -> None:
+    """Check that the storage has the settings with which a source's topics are created.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every fault.
+    """
+    faults = {
+        Violation(name, fault): None
+        for rule in creation.rules
+        for name, value in rule.config.items()
+        if (fault := plane.setting_fault(name, value))
+    }
+    if faults:
+        raise InvalidArgumentError.listing(list(faults))
 
 
 def parts_of(plan: ReadPlan, by: str) -> list[ReadPlan]:

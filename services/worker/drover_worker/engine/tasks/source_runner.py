@@ -47,7 +47,7 @@ from drover_worker.engine.tasks.publisher import (
     SourceOffsets,
     StagedBatch,
 )
-from drover_worker.engine.tasks.record_path import copies_creation
+from drover_worker.engine.tasks.record_path import check_creation, copies_creation
 from drover_worker.engine.tasks.replaying import Replaying, split_replay_offsets
 from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
@@ -117,6 +117,7 @@ class SourceRunner(TaskRunner):
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         kind = self.spec.connector_class
         assert issubclass(kind, SourceConnector)
+        check_creation(self._creation, self._tools.plane)
         committed = self._begin_replay(committed)
         refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
         self._polled = None
@@ -225,7 +226,7 @@ class SourceRunner(TaskRunner):
 
     def _outgoing(self, batch: SourceBatch) -> OutgoingBatch:
         rows, pipeline = self._path.source_batch(batch)
-        creation = copies_creation(self._creation, batch, self._config)
+        creation = copies_creation(self._creation, batch, self._config, self._tools.plane)
         return OutgoingBatch(rows, pipeline, self._destination(batch.topic, creation))
 
     def _destination(self, topic: str | None, creation: TopicCreation | None = None) -> Destination:

@@ -14,7 +14,8 @@ from drover.api.common.v1 import topics_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.dataplane import topics as topic_rules
 from drover.dataplane.plane import DataPlane
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.topic_settings import CLEANUP_POLICY, DELETE
+from drover.dataplane.values import ReadPlan, SettingOrigin
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover_worker.engine.topics.record_query import RecordQuery
 
@@ -27,6 +28,15 @@ _PLAN_RECORDS, _PLAN_BYTES = 5_000, 4 * 1024 * 1024
 _LAST_SCANNED_MAX = 100_000
 _LAST_ROUNDS_MAX = 16
 _LAST_BYTES_MAX = 16 * 1024 * 1024
+
+#: The largest Duration; topics on Kafka may have more.
+_DURATION_MAX_MS = 315_576_000_000_000
+_ORIGINS = {
+    SettingOrigin.TOPIC: topics_pb2.SETTING_ORIGIN_TOPIC,
+    SettingOrigin.COORDINATOR: topics_pb2.SETTING_ORIGIN_COORDINATOR,
+    SettingOrigin.BROKERS: topics_pb2.SETTING_ORIGIN_BROKERS,
+    SettingOrigin.DEFAULT: topics_pb2.SETTING_ORIGIN_DEFAULT,
+}
 
 Bounds = Mapping[int, tuple[int, int]]
 
@@ -52,11 +62,18 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
     """
     bounds = _existing(plane, topic)
     settings = plane.topic_settings(topic)
-    described = topics_pb2.TopicDescription(name=topic, config=settings)
+    origins = plane.setting_origins(topic)
+    described = topics_pb2.TopicDescription(
+        name=topic,
+        config=settings,
+        setting_origins={name: _ORIGINS[origins[name]] for name in settings if name in origins},
+    )
     for partition, (start, end) in sorted(bounds.items()):
         described.partitions.add(partition=partition, start_offset=start, end_offset=end)
+    if DELETE not in settings.get(CLEANUP_POLICY, DELETE):  # neither limit has an effect
+        return described
     retention_ms = int(settings.get("retention.ms", -1))
-    if retention_ms >= 0:
+    if 0 <= retention_ms <= _DURATION_MAX_MS:
         described.retention.FromMilliseconds(retention_ms)
     retention_bytes = int(settings.get("retention.bytes", -1))
     if retention_bytes >= 0:
