@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from drover.api.common.v1 import topics_pb2
 from drover.api.common.v1.topics_pb2 import RecordQuery
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import InvalidArgumentError, NotFoundError
@@ -79,6 +80,49 @@ def test_the_last_record_is_found_behind_markers_of_transactions(
 
 
 def test_the_clusters_own_topics_are_refused(topic: Topic) -> None:
-    for name in (*topic.plane.reserved_topics(), "__consumer_offsets"):
-        with pytest.raises(InvalidArgumentError, match="internal topic of the cluster"):
+    reserved = topic.plane.reserved_topics()
+    assert {"__consumer_offsets", "__transaction_state", topic.storage.topics.config} <= {*reserved}
+    for name, contents in reserved.items():
+        with pytest.raises(InvalidArgumentError, match="internal topic of the cluster") as refused:
             describe_topic(topic.plane, name)
+        assert contents in refused.value.message
+    assert not {*topic.plane.topics()} & {*reserved}
+
+
+def test_a_topic_of_a_connector_with_underscores_is_listed_and_read(
+    kafka: Kafka, topic: Topic
+) -> None:
+    name = f"__debezium-heartbeat.{topic.name}"
+    create_topic(kafka.bootstrap, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    producer.produce(name, b"1", partition=0)
+    assert producer.flush(CALL_TIMEOUT_S) == 0
+    wait_until(lambda: name in topic.plane.topics())
+    assert name in [each.name for each in list_topics(topic.plane, "__debezium", 1_000).topics]
+    assert describe_topic(topic.plane, name).partitions[0].end_offset == 1
+    command = engine_pb2.ReadTopic(query=RecordQuery(topic=name))
+    assert values(read_topic(topic.plane, command, {})) == [1]
+
+
+def test_a_description_on_kafka_shows_where_settings_come_from(kafka: Kafka, topic: Topic) -> None:
+    name = f"{topic.name}-settings"
+    create_topic(kafka.bootstrap, name, partitions=1, config={"retention.ms": "-1"})
+    found = describe_topic(topic.plane, name)
+    assert found.setting_origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_TOPIC
+    assert found.setting_origins["segment.ms"] == topics_pb2.SETTING_ORIGIN_DEFAULT
+    assert not found.HasField("retention")
+
+
+def test_a_topic_on_kafka_that_is_created_again_ends_the_read(kafka: Kafka, topic: Topic) -> None:
+    name = f"{topic.name}-again"
+    create_topic(kafka.bootstrap, name, partitions=1)
+    command = engine_pb2.ReadTopic(query=RecordQuery(topic=name))
+    found = read_topic(topic.plane, command, {})
+    assert found.positions[0].topic_id
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    admin.delete_topics([name])[name].result(CALL_TIMEOUT_S)
+    wait_until(lambda: not topic.plane.topic_ids([name], fresh=True))
+    create_topic(kafka.bootstrap, name, partitions=1)
+    command.positions.extend(found.positions)
+    with pytest.raises(NotFoundError, match="deleted and created again"):
+        read_topic(topic.plane, command, {})

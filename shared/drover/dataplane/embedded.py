@@ -146,9 +146,9 @@ class EmbeddedPlane:
     def record_bytes_max_of(self, topic: str) -> None:
         """See DataPlane."""
 
-    def reserved_topics(self) -> Collection[str]:
+    def reserved_topics(self) -> Mapping[str, str]:
         """See DataPlane: the cluster's logs are not topics here."""
-        return ()
+        return {}
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See DataPlane."""

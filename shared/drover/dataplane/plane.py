@@ -181,8 +181,10 @@ class DataPlane(Protocol):
     def record_bytes_max_of(self, topic: str) -> int | None:
         """As ``record_bytes_max``, with the limit of a topic, which may not exist yet. Cheap."""
 
-    def reserved_topics(self) -> Collection[str]:
-        """The cluster's internal topics."""
+    def reserved_topics(self) -> Mapping[str, str]:
+        """The cluster's internal topics, which connectors and operators may not use, each with what
+        it contains.
+        """
 
     def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
         """What the storage would reject of a connector's topics; changes nothing.
@@ -273,6 +275,14 @@ class DataPlane(Protocol):
 
     def warm_up(self, spark: "SparkSession") -> None:
         """Run every kind of job once on every core, without records."""
+
+
+def reserved_fault(plane: DataPlane, topic: str) -> str:
+    """Why connectors and operators may not use a topic of this name; empty if they may."""
+    contents = plane.reserved_topics().get(topic)
+    if contents is None:
+        return ""
+    return f"must not be {topic}, an internal topic of the cluster, which contains {contents}"
 
 
 def require_reached(starts: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int]) -> None:

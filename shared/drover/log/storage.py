@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.directory import storage_directory
+from drover.model.names import BROKER_TOPICS
 from drover.model.secrets import MASK
 
 SETTING = "DROVER_STORAGE_URL"
@@ -47,6 +48,17 @@ class KafkaTopics:
     def names(self) -> frozenset[str]:
         """The names of the topics; connectors may not read or write them, as they have secrets."""
         return frozenset((self.config, self.offset, self.status, self.control))
+
+    @property
+    def contents(self) -> Mapping[str, str]:
+        """What the topics contain, by their names, those of the brokers included."""
+        return {
+            **dict.fromkeys(BROKER_TOPICS, "the brokers' own records"),
+            self.control: "task claims and group states",
+            self.status: "statuses",
+            self.offset: "source offsets",
+            self.config: "connector configs, with their secrets",
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from drover.model.names import BROKER_TOPICS
+
 #: The environment variable of an engine on Kafka with its cluster; the engine sets it.
 OWN_CLUSTER_VARIABLE = "DROVER_ENGINE_OWN_CLUSTER"
 #: Beginnings of the transactional ids of Drover's services, and of Kafka Connect's leader.
 _OF_SERVICES = ("drover-groups-", "drover-claims-", "drover-cluster-", "connect-cluster-")
 _SINK_GROUP = "connect-"
-_INTERNAL = "__"
 _RULE = (
     "in Drover's own Kafka cluster, which no setting of the worker allows; brokers' ACLs protect "
     "it from other clients"
@@ -61,7 +62,7 @@ class OwnCluster:
 
     def topics_fault(self, topics: Iterable[str]) -> str | None:
         """Why connectors must not use these topics, as a sentence."""
-        found = sorted(each for each in topics if each in self.topics or each.startswith(_INTERNAL))
+        found = sorted(self.topics.union(BROKER_TOPICS).intersection(topics))
         return f"the topic {found[0]} is internal {_RULE}" if found else None
 
     def group_fault(self, group: str, connector: str) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from drover.api.common.v1 import topics_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.values import ReadPlan
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover_worker.engine.topics import reads as topic_reads
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
@@ -96,10 +97,62 @@ def test_an_age_beyond_the_limit_of_a_duration_is_shown_as_a_setting(
     assert found.config["retention.ms"] == "9223372036854775807"
 
 
-@pytest.mark.parametrize("name", ["__consumer_offsets", "", "a b"])
-def test_what_is_no_topic_of_connectors_is_refused(plane: EmbeddedPlane, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "..", "x" * 250])
+def test_what_is_no_topic_name_is_refused(plane: EmbeddedPlane, name: str) -> None:
     with pytest.raises(InvalidArgumentError):
         describe_topic(plane, name)
+    with pytest.raises(InvalidArgumentError):
+        read(plane, topics_pb2.RecordQuery(topic=name))
+
+
+@pytest.mark.parametrize(
+    "name", ["__debezium-heartbeat.shop", "__own", "_schemas", "orders-dlq", "__consumer_offsets"]
+)
+def test_every_listed_topic_can_be_described_and_read(plane: EmbeddedPlane, name: str) -> None:
+    store_records(plane.store, name, numbered(1, 2))
+    assert [each.name for each in list_topics(plane, "", 10).topics] == [name]
+    assert describe_topic(plane, name).partitions[0].end_offset == 2
+    wanted = topics_pb2.RecordQuery(topic=name)
+    assert values(read(plane, wanted)) == [{"n": 1}, {"n": 2}]
+    assert values(read(plane, wanted, last_count=1)) == [{"n": 2}]
+    assert read(plane, wanted, count_only=True).record_count == 2
+
+
+def remove(plane: EmbeddedPlane, topic: str) -> None:
+    with plane.store._database.write() as connection:
+        for table, column in (("topics", "name"), ("partitions", "topic"), ("batches", "topic")):
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic,))
+
+
+@pytest.mark.parametrize("again", [1, 2, 5])
+def test_a_topic_that_is_created_again_while_it_is_read_ends_the_read(
+    plane: EmbeddedPlane, again: int
+) -> None:
+    store_records(plane.store, "t", numbered(1, 2))
+    found = read(plane, record_count_max=1)
+    remove(plane, "t")
+    store_records(plane.store, "t", numbered(*range(again)))
+    for command in ({}, {"count_only": True}, {"record_count_max": 1}):
+        with pytest.raises(NotFoundError, match="deleted and created again") as told:
+            read(plane, positions=found.positions, **command)
+        assert told.value.reason is Reason.TOPIC_NOT_FOUND
+    assert len(values(read(plane))) == again
+
+
+def test_a_topic_that_is_created_again_within_a_request_ends_it(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_records(plane.store, "t", numbered(1, 2))
+    whole = plane.read_here
+
+    def recreated(plan: ReadPlan) -> Iterator[Any]:
+        yield from whole(plan)
+        remove(plane, "t")
+        plane.store.ensure_topic("t")
+
+    monkeypatch.setattr(plane, "read_here", recreated)
+    with pytest.raises(NotFoundError, match="deleted and created again"):
+        read(plane)
 
 
 def test_a_topic_that_is_not_there_is_told(plane: EmbeddedPlane) -> None:

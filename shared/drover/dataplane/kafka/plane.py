@@ -227,9 +227,9 @@ class KafkaPlane:
             self._record_limits[topic] = (limit, now_s + KNOWN_TOPIC_S)
         return limit
 
-    def reserved_topics(self) -> Collection[str]:
+    def reserved_topics(self) -> Mapping[str, str]:
         """See DataPlane."""
-        return self._storage.topics.names
+        return self._storage.topics.contents
 
     def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
         """See DataPlane."""

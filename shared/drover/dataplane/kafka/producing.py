@@ -202,7 +202,7 @@ class Router:
         count = self._partition_counts.get(topic, 0)
         if count >= enough:
             return count
-        if topic in self._storage.topics.names:
+        if topic in self._storage.topics.contents:
             raise payload.FrameError(
                 f"the topic {topic} is internal to the cluster: connectors may not write to it"
             )

@@ -32,6 +32,7 @@ from drover.log.kafka import errors
 from drover.log.kafka.repeated_line_filter import repeated_line_filter
 from drover.log.log import closed_error
 from drover.log.storage import KafkaStorage
+from drover.model.names import BROKER_TOPICS
 
 T = TypeVar("T")
 
@@ -319,7 +320,7 @@ class KafkaClient:
     def partitions_now(self) -> dict[str, list[int]]:
         """As ``topic_names_now``, with the partitions of each topic."""
         topics = self._admin.list_topics(timeout=self.timeout_s).topics.items()
-        return {name: [*topic.partitions] for name, topic in topics if not name.startswith("__")}
+        return {name: [*topic.partitions] for name, topic in topics if name not in BROKER_TOPICS}
 
     def topic_settings_now(self, topic: str) -> dict[str, str]:
         """The settings of a topic without secrets, for threads.

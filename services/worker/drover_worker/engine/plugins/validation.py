@@ -18,7 +18,7 @@ from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRE
 from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
 from drover.convert.registry import CONVERTERS
-from drover.dataplane.plane import DataPlane
+from drover.dataplane.plane import DataPlane, reserved_fault
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover.log.storage import CLEANUP_POLICY, COMPACT
 from drover.model.config import OFFSETS_TOPIC_SETTING
@@ -230,8 +230,9 @@ def _offsets_topic_faults(
     policy = None
     with suppress(DroverError):  # the task's start reports it
         plane = open_plane()
-        if topic in plane.reserved_topics():
-            return [f"must not be {topic}, an internal topic of the cluster: name another topic"]
+        fault = reserved_fault(plane, topic)
+        if fault:
+            return [f"{fault}: name another topic"]
         if plane.partition_counts([topic]):
             policy = plane.topic_settings(topic).get(CLEANUP_POLICY)
     if policy is None or policy == COMPACT:

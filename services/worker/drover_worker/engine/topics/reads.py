@@ -13,10 +13,10 @@ import pyarrow as pa
 from drover.api.common.v1 import topics_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.dataplane import topics as topic_rules
-from drover.dataplane.plane import DataPlane
+from drover.dataplane.plane import DataPlane, reserved_fault
 from drover.dataplane.topic_settings import CLEANUP_POLICY, DELETE
 from drover.dataplane.values import ReadPlan, SettingOrigin
-from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
+from drover.errors import DroverError, InvalidArgumentError, NotFoundError, Reason, Violation
 from drover_worker.engine.topics.record_query import RecordQuery
 
 #: Limits of a response: time, records scanned, size; a single record may exceed the size.
@@ -43,7 +43,8 @@ Bounds = Mapping[int, tuple[int, int]]
 
 def list_topics(plane: DataPlane, after: str, count_max: int) -> engine_pb2.TopicList:
     """Topics that connectors may use, sorted by name, after ``after``."""
-    names = sorted(name for name in plane.topics() if name > after)
+    known = (name for name in plane.topics() if name > after)
+    names = sorted(name for name in known if not reserved_fault(plane, name))
     page = names[:count_max]
     counts = plane.partition_counts(page)
     shown = [
@@ -84,7 +85,8 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
 def read_topic(
     plane: DataPlane, command: engine_pb2.ReadTopic, connector_config: Mapping[str, str]
 ) -> engine_pb2.TopicRecords:
-    """Some records of a topic; see the command.
+    """Some records of a topic; see the command. All of them, and those of the requests before, are
+    of one topic, also if another one is created under its name.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault of the query, or the topic is
@@ -93,6 +95,31 @@ def read_topic(
         OutOfRangeError: REVISION_COMPACTED, retention removed records while they were read.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
+    topic = command.query.topic
+    _check_name(plane, topic)
+    topic_id = plane.topic_ids([topic], fresh=True).get(topic, "")
+    if any(each.topic_id not in ("", topic_id) for each in command.positions):
+        raise _deleted(topic)
+
+    def is_replaced() -> bool:
+        return topic_id != plane.topic_ids([topic], fresh=True).get(topic, "")
+
+    try:
+        answer = _read(plane, command, connector_config)
+    except DroverError as error:
+        if is_replaced():
+            raise _deleted(topic) from error
+        raise
+    if is_replaced():
+        raise _deleted(topic)
+    for position in answer.positions:
+        position.topic_id = topic_id
+    return answer
+
+
+def _read(
+    plane: DataPlane, command: engine_pb2.ReadTopic, connector_config: Mapping[str, str]
+) -> engine_pb2.TopicRecords:
     query = RecordQuery(command.query, connector_config)
     topic = command.query.topic
     went_on = bool(command.positions)
@@ -219,12 +246,14 @@ class _Reading:
         return self._answer
 
 
-def _existing(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
-    fault = topic_rules.name_fault(topic)
-    if not fault and (topic in plane.reserved_topics() or topic.startswith("__")):
-        fault = f"must not be {topic}, an internal topic of the cluster"
+def _check_name(plane: DataPlane, topic: str) -> None:
+    fault = topic_rules.name_fault(topic) or reserved_fault(plane, topic)
     if fault:
         raise InvalidArgumentError.listing([Violation("topic", fault)])
+
+
+def _existing(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
+    _check_name(plane, topic)
     bounds = plane.topic_bounds(topic)
     if not bounds and went_on:
         raise _deleted(topic)
