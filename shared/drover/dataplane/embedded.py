@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
+from drover.dataplane.executor_store import open_store
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     ALL_COLUMNS,
@@ -24,8 +26,8 @@ from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.topic_creation import PlannedUse
-from drover.dataplane.topic_settings import setting_fault, with_defaults
+from drover.dataplane.topic_creation import PlannedUse, TopicCreation
+from drover.dataplane.topic_settings import compacts, setting_fault, with_defaults
 from drover.dataplane.values import ReadPlan, SettingOrigin, StagedBlob
 from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
@@ -91,6 +93,19 @@ class EmbeddedWriter:
         """See TopicWriter."""
 
 
+@dataclass(frozen=True)
+class CompactedTopics:
+    """Whether a topic keeps the latest record of each key: an existing one by its settings."""
+
+    path: Path
+    creation: TopicCreation
+
+    def __call__(self, topic: str) -> bool:
+        """The answer for one topic."""
+        found = open_store(self.path).topic(topic)
+        return compacts(self.creation.rule(topic).config) if found is None else found.compacts
+
+
 def _stager(store: EmbeddedStore, task: TaskId, claim: Term, destination: Destination) -> Stager:
     return Stager(
         store.path,
@@ -145,6 +160,15 @@ class EmbeddedPlane:
 
     def record_bytes_max_of(self, topic: str) -> None:
         """See DataPlane."""
+
+    def compacted_topics(
+        self, known: Collection[str], creation: TopicCreation
+    ) -> Callable[[str], bool] | None:
+        """See DataPlane."""
+        del known
+        found = CompactedTopics(self.store.path, creation)
+        any_new = any(compacts(rule.config) for rule in creation.rules)
+        return found if any_new or self.store.has_compacted_topics() else None
 
     def reserved_topics(self) -> Mapping[str, str]:
         """See DataPlane: the cluster's logs are not topics here."""

@@ -21,6 +21,12 @@ PAYLOAD_SCHEMA = pa.schema(
     ]
 )
 
+#: The content of a compacted blob. Its offsets have gaps; ``kept_ms`` is when a pass of compaction
+#: first kept a tombstone, null for other records.
+COMPACTED_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64())).append(
+    pa.field("kept_ms", pa.int64())
+)
+
 #: The columns of topic reads, for Spark.
 READ_DDL = (
     "topic string, partition int, offset bigint, key binary, value binary, "
@@ -45,20 +51,34 @@ class FrameError(ValueError):
     """A frame's columns are not those of records; the message has the column and the remedy."""
 
 
-def encode(batches: list[Any]) -> bytes:
-    """Record batches of ``PAYLOAD_SCHEMA`` as one Arrow stream."""
+def encode(batches: list[Any], schema: Any = PAYLOAD_SCHEMA) -> bytes:
+    """Record batches of ``PAYLOAD_SCHEMA``, or of ``COMPACTED_SCHEMA``, as one Arrow stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, PAYLOAD_SCHEMA, options=_WRITE_OPTIONS) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_WRITE_OPTIONS) as writer:
         for batch in batches:
             writer.write_batch(batch)
     payload: bytes = sink.getvalue().to_pybytes()
     return payload
 
 
-def decode(payload: bytes) -> Iterator[Any]:
-    """The record batches of a blob, in order."""
+def decode(payload: bytes, base_offset: int) -> Iterator[Any]:
+    """The record batches of a blob, in order, in ``COMPACTED_SCHEMA``; none is empty.
+
+    The records of a blob that was not compacted have consecutive offsets from ``base_offset`` on.
+    """
+    offset = base_offset
     with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-        yield from reader
+        for records in reader:
+            count = records.num_rows
+            if not count:
+                continue
+            if records.num_columns == len(COMPACTED_SCHEMA):
+                yield records
+                continue
+            numbers = pa.arange(offset, offset + count)
+            columns = [*records.columns, numbers, pa.nulls(count, pa.int64())]
+            yield pa.RecordBatch.from_arrays(columns, schema=COMPACTED_SCHEMA)
+            offset += count
 
 
 def normalise(batch: Any, now_ms: int) -> Any:

@@ -181,6 +181,14 @@ class DataPlane(Protocol):
     def record_bytes_max_of(self, topic: str) -> int | None:
         """As ``record_bytes_max``, with the limit of a topic, which may not exist yet. Cheap."""
 
+    def compacted_topics(
+        self, known: Collection[str], creation: TopicCreation
+    ) -> Callable[[str], bool] | None:
+        """A function for executors: whether a topic, which may have to be created, needs records
+        with keys. None if no topic of a source does. On Kafka it covers the topics that are
+        ``known`` before the records; the brokers check the others.
+        """
+
     def reserved_topics(self) -> Mapping[str, str]:
         """The cluster's internal topics, which connectors and operators may not use, each with what
         it contains.

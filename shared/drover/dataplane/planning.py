@@ -60,7 +60,7 @@ def blobs(
     """(base offset, record count, blob id) of the batches that overlap the offsets, in order."""
     rows = _batches(connection, topic, partition, start_offset)
     found = []
-    for base, count, _, blob_id in rows:
+    for base, count, _, blob_id, _ in rows:
         if base >= end_offset:
             break
         found.append((base, count, blob_id))
@@ -81,7 +81,7 @@ def _ranges(
     begin = position = start_offset
     size = 0
     records_left, bytes_left = max_records, max_bytes
-    for number, (base, count, batch_bytes, _) in enumerate(
+    for number, (base, count, batch_bytes, _, live_count) in enumerate(
         _batches(connection, topic, partition, start_offset)
     ):
         if number == MAX_BATCHES or records_left < 1 or bytes_left < 1:
@@ -96,10 +96,14 @@ def _ranges(
         available = base + count - position
         record_bytes = max(1, batch_bytes // count)
         taken = min(available, records_left, max(1, bytes_left // record_bytes))
+        taken_count, taken_bytes = taken, taken * record_bytes
+        # a compacted batch has few records at many offsets, wherever they are
+        if live_count is not None and live_count <= records_left and batch_bytes <= bytes_left:
+            taken, taken_count, taken_bytes = available, live_count, batch_bytes
         position += taken
-        size += taken * record_bytes
-        records_left -= taken
-        bytes_left -= taken * record_bytes
+        size += taken_bytes
+        records_left -= taken_count
+        bytes_left -= taken_bytes
         if taken < available:
             break
     if position > begin:
@@ -108,10 +112,13 @@ def _ranges(
 
 def _batches(
     connection: sqlite3.Connection, topic: str, partition: int, start_offset: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """(base offset, record count, bytes, blob id), from the batch with ``start_offset`` on."""
+) -> Iterator[tuple[int, int, int, int, int | None]]:
+    """(base offset, offset count, bytes, blob id, record count if it is compacted), from the batch
+    with ``start_offset`` on.
+    """
     return connection.execute(
-        "SELECT base_offset, record_count, size_bytes, blob_id FROM batches"
+        "SELECT base_offset, batches.record_count, size_bytes, blob_id,"
+        " compacted_blobs.record_count FROM batches LEFT JOIN compacted_blobs USING (blob_id)"
         " WHERE topic = ?1 AND partition = ?2 AND base_offset >= coalesce("
         "  (SELECT max(base_offset) FROM batches"
         "   WHERE topic = ?1 AND partition = ?2 AND base_offset <= ?3), 0)"

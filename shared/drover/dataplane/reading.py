@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from drover.dataplane import payload
@@ -12,6 +13,9 @@ from drover.dataplane.executor_store import open_store
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import ReadRange
 from drover.errors import OutOfRangeError, Reason
+
+#: How often a batch is looked for again after compaction has replaced it.
+_ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -35,35 +39,44 @@ def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
         OutOfRangeError: REVISION_COMPACTED, retention removed part of the range during the read.
     """
     position = wanted.start_offset
-    blobs = store.read_blobs(wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
-    for base, count, blob_id in blobs:
-        stored = store.read_blob(blob_id)
-        if stored is None or base > position:
-            break
-        offset = base
-        for records in payload.decode(stored):
-            first = max(position - offset, 0)
-            length = min(records.num_rows, wanted.end_offset - offset) - first
-            if length > 0:
-                yield _with_offsets(records.slice(first, length), wanted, offset + first)
-            offset += records.num_rows
-        position = min(base + count, wanted.end_offset)
+    attempts_left = _ATTEMPTS_MAX
+    while position < wanted.end_offset and attempts_left:
+        attempts_left -= 1
+        blobs = store.read_blobs(wanted.topic, wanted.partition, position, wanted.end_offset)
+        for base, count, blob_id in blobs:
+            stored = store.read_blob(blob_id)
+            if base > position:
+                raise _removed(wanted, position)
+            if stored is None:  # compaction has replaced the batch, or retention removed it
+                break
+            attempts_left = _ATTEMPTS_MAX
+            for records in payload.decode(stored, base):
+                offsets = records.column("offset").to_numpy()
+                first = int(np.searchsorted(offsets, position))
+                length = int(np.searchsorted(offsets, wanted.end_offset)) - first
+                if length > 0:
+                    yield _for_readers(records.slice(first, length), wanted)
+            position = min(base + count, wanted.end_offset)
     if position < wanted.end_offset:
-        raise OutOfRangeError(
-            Reason.REVISION_COMPACTED,
-            f"offsets {position} to {wanted.end_offset - 1} of {wanted.topic}-{wanted.partition} "
-            "were removed by retention during the read",
-        )
+        raise _removed(wanted, position)
 
 
-def _with_offsets(records: Any, wanted: ReadRange, first_offset: int) -> Any:
+def _removed(wanted: ReadRange, position: int) -> OutOfRangeError:
+    return OutOfRangeError(
+        Reason.REVISION_COMPACTED,
+        f"offsets {position} to {wanted.end_offset - 1} of {wanted.topic}-{wanted.partition} "
+        "were removed by retention during the read",
+    )
+
+
+def _for_readers(records: Any, wanted: ReadRange) -> Any:
     count = records.num_rows
     timestamps = records.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
             pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
-            pa.arange(first_offset, first_offset + count),
+            records.column("offset"),
             records.column("key"),
             records.column("value"),
             records.column("headers"),

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drover.dataplane import topics
+from drover.dataplane import compaction_state, topics
 from drover.dataplane.topic_settings import RETENTION_BYTES, RETENTION_MS, TopicSettings
 from drover.dataplane.values import RetentionResult
 
@@ -78,22 +78,35 @@ def find(
 
 
 def remove(connection: sqlite3.Connection, expired: Sequence[ExpiredBatch]) -> RetentionResult:
-    """Remove these batches and advance the start offsets of their partitions."""
+    """Remove these batches and advance the start offsets of their partitions.
+
+    Nothing of a partition is removed behind a batch that compaction has replaced meanwhile.
+    """
+    removed = []
+    replaced: set[tuple[str, int]] = set()
     for batch in expired:
-        connection.execute(
-            "DELETE FROM batches WHERE topic = ? AND partition = ? AND base_offset = ?",
-            (batch.topic, batch.partition, batch.base_offset),
+        place = (batch.topic, batch.partition)
+        if place in replaced:
+            continue
+        deleted = connection.execute(
+            "DELETE FROM batches"
+            " WHERE topic = ? AND partition = ? AND base_offset = ? AND blob_id = ?",
+            (*place, batch.base_offset, batch.blob_id),
         )
-        connection.execute("DELETE FROM blobs WHERE blob_id = ?", (batch.blob_id,))
+        if not deleted.rowcount:
+            replaced.add(place)
+            continue
+        compaction_state.forget(connection, batch.blob_id)
         connection.execute(
             "UPDATE partitions SET start_offset = max(start_offset, ?)"
             " WHERE topic = ? AND partition = ?",
-            (batch.base_offset + batch.record_count, batch.topic, batch.partition),
+            (batch.base_offset + batch.record_count, *place),
         )
+        removed.append(batch)
     return RetentionResult(
-        len(expired),
-        sum(batch.record_count for batch in expired),
-        sum(batch.size_bytes for batch in expired),
+        len(removed),
+        sum(batch.record_count for batch in removed),
+        sum(batch.size_bytes for batch in removed),
     )
 
 

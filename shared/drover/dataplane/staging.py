@@ -21,6 +21,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.dataplane.values import StagedBlob
 from drover.model.ids import TaskId, Term
+from drover.pipeline.layouts import no_key_fault
 
 BLOB_BYTES = 4 * 1024 * 1024
 #: Many small partitions share this much memory; when it is used up the largest is written.
@@ -104,6 +105,7 @@ class _Run:
         self._store = store
         self._spark_partition = spark_partition
         self._partition_counts: dict[str, int] = {}
+        self._compacted: set[str] = set()
         self._buffers: dict[tuple[str, int], _Buffer] = {}
         self._now_ms = time.time_ns() // 1_000_000
 
@@ -128,6 +130,8 @@ class _Run:
         highest = None if explicit is None else pc.max(explicit).as_py()
         count = self._partition_count(topic, at_least=0 if highest is None else highest + 1)
         keys = records.column("key")
+        if keys.null_count and topic in self._compacted:
+            raise payload.FrameError(no_key_fault(topic))
         keyless = keys.null_count == records.num_rows
         if explicit is None and (count == 1 or (keyless and not self._plan.spread_keyless)):
             yield 0, records
@@ -155,10 +159,12 @@ class _Run:
         count = self._partition_counts.get(topic)
         if count is None or count < least:
             rule = creation.rule(topic)
-            count = self._store.ensure_topic(
+            found = self._store.ensure_topic(
                 topic, max(1, rule.partition_count), at_least=least, settings=rule.config
-            ).partition_count
-            self._partition_counts[topic] = count
+            )
+            count = self._partition_counts[topic] = found.partition_count
+            if found.compacts:
+                self._compacted.add(topic)
         return count
 
     def _buffer(self, topic: str, partition: int, records: Any) -> None:

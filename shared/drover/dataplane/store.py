@@ -13,6 +13,7 @@ from typing import Any
 from drover.clock import Clock, SystemClock
 from drover.dataplane import (
     claims,
+    compaction_state,
     marks,
     offsets,
     planning,
@@ -21,6 +22,7 @@ from drover.dataplane import (
     topic_settings,
     topics,
 )
+from drover.dataplane.compaction_state import CompactedBatch, CompactionWork, StoredBatch
 from drover.dataplane.database import LOCK_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
@@ -73,6 +75,7 @@ class EmbeddedStore:
         self._cache_version = -1
         self._bounds: Mapping[tuple[str, int], tuple[int, int]] = {}
         self._topic_ids: Mapping[str, str] = {}
+        self._compacts = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (EmbeddedStore, (self.path,))
@@ -241,6 +244,11 @@ class EmbeddedStore:
         """The settings that the topic was created with."""
         with self._database.read() as connection:
             return topics.settings(connection).get(name, {})
+
+    def has_compacted_topics(self) -> bool:
+        """Whether any topic keeps the latest record of each key; as cheap as ``end_offsets``."""
+        self._cached_bounds()
+        return self._compacts
 
     def default_settings(self) -> Mapping[str, str]:
         """The cluster's settings for topics that were created without them."""
@@ -421,6 +429,38 @@ class EmbeddedStore:
         with self._database.write() as connection:
             return retention.remove(connection, expired)
 
+    def due_compactions(self) -> Sequence[tuple[str, int]]:
+        """The (topic, partition) pairs that need a pass of compaction."""
+        with self._database.read() as connection:
+            return compaction_state.due(connection, self._clock.now_ms())
+
+    def compaction_work(self, topic: str, partition: int) -> CompactionWork | None:
+        """What a pass over a partition may change; None if the topic is gone or not compacted."""
+        with self._database.read() as connection:
+            return compaction_state.work(connection, topic, partition, self._clock.now_ms())
+
+    def replace_batches(
+        self, of: CompactionWork, replaced: Sequence[StoredBatch], by: CompactedBatch
+    ) -> bool:
+        """Replace neighbouring batches; False if retention or another pass changed them."""
+        with self._database.write() as connection:
+            return compaction_state.replace(connection, of, replaced, by)
+
+    def end_compaction(self, of: CompactionWork, clean_offset: int) -> None:
+        """Store that a pass has seen all records before the offset."""
+        with self._database.write() as connection:
+            compaction_state.set_clean(connection, of, clean_offset)
+
+    def take_compaction_turn(self, holder: str, duration_ms: int) -> bool:
+        """Make ``holder`` the only process that compacts for that time; False if another one is."""
+        now_ms = self._clock.now_ms()
+        with self._database.write() as connection:
+            return compaction_state.take_turn(connection, holder, now_ms, now_ms + duration_ms)
+
+    def now_ms(self) -> int:
+        """The store's time in milliseconds since the epoch."""
+        return self._clock.now_ms()
+
     def give_space_back(self) -> bool:
         """Shrink a file with mostly free space by a bounded step; True while there is more.
 
@@ -445,5 +485,7 @@ class EmbeddedStore:
                 with self._database.read() as connection:
                     self._bounds = topics.bounds(connection)
                     self._topic_ids = topics.ids(connection)
+                    found = topics.settings(connection).values()
+                    self._compacts = any(topic_settings.compacts(each) for each in found)
                 self._cache_version = version
             return self._bounds

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Mapping
 
+from drover.dataplane.topic_settings import CLEANUP_POLICY, DELETE, compacts
 from drover.dataplane.values import TopicInfo
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.names import TOPIC_NAME, TOPIC_NAME_MAX_CHARS
@@ -68,6 +69,7 @@ def ensure(
             (name, now_ms),
         )
         connection.execute("DELETE FROM topic_settings WHERE topic = ?", (name,))
+        connection.execute("DELETE FROM compactions WHERE topic = ?", (name,))
         connection.executemany(
             "INSERT INTO topic_settings VALUES (?, ?, ?)",
             [(name, setting, value) for setting, value in settings.items()],
@@ -84,15 +86,18 @@ def ensure(
             for partition in range(found.partition_count if found else 0, partition_count)
         ],
     )
-    return TopicInfo(name, partition_count)
+    is_compacted = found.compacts if found is not None else compacts(settings)
+    return TopicInfo(name, partition_count, compacts=is_compacted)
 
 
 def find(connection: sqlite3.Connection, name: str) -> TopicInfo | None:
     """The topic, or None."""
     row = connection.execute(
-        "SELECT name, partition_count FROM topics WHERE name = ?", (name,)
+        "SELECT partition_count, (SELECT value FROM topic_settings"
+        "  WHERE topic = topics.name AND topic_settings.name = ?) FROM topics WHERE name = ?",
+        (CLEANUP_POLICY, name),
     ).fetchone()
-    return TopicInfo(*row) if row else None
+    return row and TopicInfo(name, row[0], compacts=compacts({CLEANUP_POLICY: row[1] or DELETE}))
 
 
 def list_all(connection: sqlite3.Connection) -> list[TopicInfo]:

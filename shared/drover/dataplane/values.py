@@ -7,10 +7,13 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic; its partitions are numbered from 0 to ``partition_count`` - 1."""
+    """A topic; its partitions are numbered from 0 to ``partition_count`` - 1. A topic that
+    ``compacts`` keeps the latest record of each key, so its records need keys.
+    """
 
     name: str
     partition_count: int
+    compacts: bool = field(default=False, repr=False)
 
 
 class SettingOrigin(Enum):

@@ -212,6 +212,39 @@ class SizeLimit:
             raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRequired:
+    """A step that rejects records without a key for topics that keep the latest record of each key,
+    as Kafka's brokers do (INVALID_RECORD), so that such a record fails individually.
+    """
+
+    is_compacted: Callable[[str], bool]
+    name: str = "produce"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Step.
+
+        Raises:
+            StageError: A record has no key.
+        """
+        keys = batch.column(KEY)
+        if keys.null_count:
+            topics = batch.column(TOPIC).filter(keys.is_null()).unique().to_pylist()
+            for topic in topics:
+                if topic is not None and self.is_compacted(topic):
+                    fault = RecordError(no_key_fault(topic))
+                    raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
+        return (batch,)
+
+
+def no_key_fault(topic: str) -> str:
+    """Why a record without a key cannot be written to a compacted topic."""
+    return (
+        f"the record has no key, but the topic {topic} has cleanup.policy=compact, which keeps the "
+        "latest record of each key: set a key, for instance with ValueToKey"
+    )
+
+
 def _header_bytes(headers: pa.Array) -> pa.Array | pa.Scalar:
     """The sizes of each row's headers; 0 for all rows if there are none."""
     if headers.null_count == len(headers):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.reading import read_range
 from drover.model.ids import TaskId
 from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
 from tests.spark.engine.plugins import CHATTER_COUNT, LONG
@@ -394,3 +395,54 @@ async def test_a_task_logs_at_the_level_that_its_connectors_module_is_given(
     await wait_until_async(heard)
     await engine.stop_task("wordy")
     await set_level("INFO")
+
+
+async def test_records_without_keys_for_a_compacted_topic_become_dead_letters(
+    engine: Harness, tmp_path: Path
+) -> None:
+    lines = tmp_path / "keyed-lines"
+    lines.write_text("k1\nnone\nk2\nk1\nno more\n")
+    config: dict[str, Any] = {
+        "plugin": "FileStreamSource",
+        "topic": "keyed",
+        "file": str(lines),
+        "topic_creation_default_partitions": "1",
+        "topic_creation_default_replication_factor": "-1",
+        "topic_creation_default_cleanup_policy": "compact",
+        "transforms": "row,key",
+        "transforms_row_type": "HoistField$Value",
+        "transforms_row_field": "line",
+        "transforms_key_type": "ValueToKey",
+        "transforms_key_fields": "line",
+        "transforms_key_predicate": "keyed",
+        "predicates": "keyed",
+        "predicates_keyed_type": "FieldMatches",
+        "predicates_keyed_field": "line",
+        "predicates_keyed_pattern": "k.*",
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": "keyed-dead",
+        "key_converter": "JsonConverter",
+        "value_converter": "JsonConverter",
+    }
+    await engine.start_task("keyed", **config)
+    await engine.wait_for_records("keyed-dead", 2)
+    await engine.wait_for_records("keyed", 3)
+    await engine.stop_task("keyed")
+    assert engine.store.topic_settings("keyed") == {"cleanup.policy": "compact"}
+    assert engine.store.topic_settings("keyed-dead") == {}
+    await wait_until_async(
+        lambda: (
+            engine.store.compaction_work("keyed", 0) is not None
+            and not engine.store.due_compactions()
+        ),
+        timeout_s=CALL_TIMEOUT_S,
+        describe=engine.store.due_compactions,
+    )
+    starts = {("keyed", 0): 0}
+    read = [
+        offset
+        for each in engine.store.plan_read(starts).ranges
+        for batch in read_range(engine.store, each)
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert read == [1, 2], "the engine compacts in the background"

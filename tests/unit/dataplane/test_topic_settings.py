@@ -2,19 +2,28 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from drover.dataplane.payload import FrameError
+from drover.dataplane.staging import Stager
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_settings import NAMES, TopicSettings, setting_fault
 from drover.errors import InvalidArgumentError
 from drover.model.ids import TaskId
 from drover.model.times import DAY_MS
-from tests.unit.dataplane.writer import Clock, Writer, values
+from tests.unit.dataplane.writer import Clock, Writer, staged, values
 
 
 @pytest.fixture
 def writer(store: EmbeddedStore) -> Writer:
     return Writer(store, TaskId("source", 0))
+
+
+def publish_with_key(writer: Writer, topic: str) -> None:
+    stager = Stager(writer.store.path, writer.task, writer.claim, topic=topic)
+    batch = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"old"]})
+    writer.store.publish(writer.task, writer.claim, staged(stager, [batch]))
 
 
 def sweep(store: EmbeddedStore, **limits: int | None) -> int:
@@ -111,8 +120,8 @@ def test_each_topic_keeps_its_records_as_long_as_its_own_setting_says(
     store.ensure_topic("hour", settings={"retention.ms": "3600000"})
     store.ensure_topic("month", settings={"retention.ms": str(30 * DAY_MS)})
     store.ensure_topic("compacted", settings={"cleanup.policy": "compact", "retention.ms": "1"})
-    topics = ("compacted", "default", "forever", "hour", "month")
-    for topic in topics:
+    publish_with_key(writer, "compacted")
+    for topic in ("default", "forever", "hour", "month"):
         writer.publish([b"old"], topic)
     clock.time_ms += 3_600_001
     assert sweep(store) == 1
@@ -167,3 +176,10 @@ def test_the_coordinators_limits_are_shown_as_such(store: EmbeddedStore) -> None
     store.set_default_settings({"retention.ms": "1", "retention.bytes": "-1"})
     store.set_default_settings({"retention.ms": "2"})
     assert store.default_settings() == {"retention.ms": "2"}
+
+
+def test_a_record_without_a_key_is_not_staged_for_a_compacted_topic(writer: Writer) -> None:
+    writer.store.ensure_topic("compacted", settings={"cleanup.policy": "compact,delete"})
+    with pytest.raises(FrameError, match="the record has no key, but the topic compacted"):
+        writer.publish([b"a"], "compacted")
+    assert writer.store.end_offsets("compacted") == {0: 0}

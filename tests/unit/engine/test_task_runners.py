@@ -15,7 +15,7 @@ from drover.connector import ForeignOffsetsError, OffsetForm, RetriableError, So
 from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
 from drover.dataplane.answers import PassLostError
-from drover.errors import DataLossError, Reason
+from drover.errors import DataLossError, InvalidArgumentError, Reason
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -578,3 +578,22 @@ def test_a_full_batch_does_not_wait(world: World) -> None:
     assert [value for _, _, value in Writer.written] == [b"line 0", b"line 1"]
     world.answer_commit()
     assert sink.run_once() == 1.0
+
+
+def test_a_record_without_a_key_for_a_compacted_topic_fails_the_task(world: World) -> None:
+    world.store.ensure_topic("t", settings={"cleanup.policy": "compact"})
+    world.source().run_once()
+    assert world.kinds[-1] == "task_failed"
+    trace = world.reports[-1].task_failed.trace
+    assert "no key, but the topic t has cleanup.policy=compact" in trace
+    assert world.record_count == 0
+
+
+def test_a_source_with_a_setting_that_embedded_topics_lack_does_not_start(world: World) -> None:
+    creation = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.segment.bytes": "1",
+    }
+    with pytest.raises(InvalidArgumentError, match=r"segment\.bytes: is not possible"):
+        world.source(**creation)

@@ -1,11 +1,22 @@
 """Settings of new topics for a source's records and dead letters."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
 
+import pytest
+
+from drover.config.patterns import Pattern
+from drover.connector import SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.settings import parse_config
-from drover.dataplane.topic_creation import TopicCreation, TopicRule
-from drover_worker.engine.tasks.record_path import source_topic_creation
+from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
+from drover.errors import InvalidArgumentError
+from drover_worker.engine.tasks.record_path import (
+    check_creation,
+    copies_creation,
+    source_topic_creation,
+)
 from tests.unit.engine.runner_world import LinesSource
 
 DEAD_LETTERS = {
@@ -61,3 +72,29 @@ def test_copies_are_like_their_originals_and_settings_of_the_config_go_first() -
     assert copies.rule("east.a") == expected
     wide = TopicCreation(TopicRule(12)).for_copies(originals, counts_set=True)
     assert wide.rule("east.a").partition_count == 12
+
+
+class Storage:
+    """A plane that has only Kafka's retention.ms."""
+
+    def setting_fault(self, name: str, value: str) -> str:
+        return "" if name == "retention.ms" and value != "x" else f"is not {name}"
+
+
+def test_copies_get_the_settings_of_their_originals_that_the_storage_has() -> None:
+    original = TopicRule(6, config={"retention.ms": "9", "segment.bytes": "1"})
+    batch = SourceBatch.table([{"a": 1}], {}, topic="copy")
+    batch = replace(batch, originals={"copy": original})
+    parsed = parse_config(LinesSource, {"name": "c", "connector.class": "Lines"}).values
+    creation = copies_creation(TopicCreation(TopicRule()), batch, parsed, cast("Any", Storage()))
+    assert creation.rule("copy") == TopicRule(6, config={"retention.ms": "9"})
+
+
+def test_a_source_does_not_start_with_settings_that_the_storage_lacks() -> None:
+    group = TopicGroup(TopicRule(config={"retention.ms": "x"}), (Pattern("a"),))
+    creation = TopicCreation(
+        TopicRule(config={"segment.bytes": "1", "retention.ms": "1"}), (group,)
+    )
+    with pytest.raises(InvalidArgumentError) as rejected:
+        check_creation(creation, cast("Any", Storage()))
+    assert [each.field for each in rejected.value.violations] == ["segment.bytes", "retention.ms"]

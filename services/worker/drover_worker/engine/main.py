@@ -12,11 +12,13 @@ from typing import TextIO, cast
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.log.storage import KafkaStorage
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
+from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
@@ -113,6 +115,8 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             plane = open_plane(settings, temporary)
             engine.topics_ready(plane)
         engine.spark_ready(spark.session, plane)
+        if isinstance(plane, EmbeddedPlane):
+            start_compaction(plane.store, stop)
     except DroverError as error:
         raise EngineStartError(ExitCode.FAILED, error.message) from error
     return spark

@@ -73,7 +73,9 @@ def preview(
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()
     showing = _Showing(answer, row_count)
-    path = RecordPath(connector_class, parsed, task, tools.spark)
+    path = RecordPath(
+        connector_class, parsed, task, tools.spark, compacted_topics=tools.plane.compacted_topics
+    )
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
         route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()

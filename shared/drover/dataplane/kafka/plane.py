@@ -34,7 +34,8 @@ from drover.dataplane.plane import (
 )
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
-from drover.dataplane.topic_creation import PlannedUse
+from drover.dataplane.topic_creation import PlannedUse, TopicCreation
+from drover.dataplane.topic_settings import compacts
 from drover.dataplane.values import ReadPlan, SettingOrigin
 from drover.errors import DroverError, Violation
 from drover.log.kafka.client import TopicState
@@ -150,6 +151,8 @@ class KafkaPlane:
         self._sizes = RecordSizes(storage)
         self._lock = threading.Lock()
         #: The size limits of topics for records, and the end of their validity.
+        #: Whether topics are compacted, and until when that is assumed.
+        self._compacted: dict[str, tuple[bool, float]] = {}
         self._record_limits: dict[str, tuple[int, float]] = {}
         #: Topics (None: no such topic), and when the brokers described them.
         self._topics: dict[str, tuple[TopicState | None, float]] = {}
@@ -226,6 +229,28 @@ class KafkaPlane:
         with self._lock:
             self._record_limits[topic] = (limit, now_s + KNOWN_TOPIC_S)
         return limit
+
+    def compacted_topics(
+        self, known: Collection[str], creation: TopicCreation
+    ) -> Callable[[str], bool] | None:
+        """See DataPlane. A topic whose settings cannot be read is left to the brokers."""
+        found = frozenset(topic for topic in known if self._is_compacted(topic, creation))
+        return found.__contains__ if found else None
+
+    def _is_compacted(self, topic: str, creation: TopicCreation) -> bool:
+        now_s = time.monotonic()
+        with self._lock:
+            is_compacted, until_s = self._compacted.get(topic, (False, 0.0))
+        if until_s > now_s:
+            return is_compacted
+        try:
+            exists = bool(self.partition_counts([topic]))
+            settings = self.topic_settings(topic) if exists else creation.rule(topic).config
+        except DroverError:
+            return False
+        with self._lock:
+            self._compacted[topic] = (compacts(settings), now_s + KNOWN_TOPIC_S)
+        return compacts(settings)
 
     def reserved_topics(self) -> Mapping[str, str]:
         """See DataPlane."""

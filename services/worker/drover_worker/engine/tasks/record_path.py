@@ -54,6 +54,7 @@ from drover.pipeline import (
     source_pipeline,
 )
 from drover.pipeline.layouts import (
+    KeyRequired,
     RecordRows,
     SizeLimit,
     TopicRows,
@@ -81,6 +82,8 @@ _REMEDY = (
 _LIMITED_TOPICS_MAX = 100
 
 Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+#: See DataPlane.compacted_topics.
+CompactedTopicsOf = Callable[[Collection[str], TopicCreation], Callable[[str], bool] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,14 @@ class RecordPath:
         *,
         record_bytes_max: int | None = None,
         record_bytes_max_of: Callable[[str], int | None] = lambda _topic: None,
+        compacted_topics: CompactedTopicsOf = lambda _known, _creation: None,
     ) -> None:
         """Larger records than ``record_bytes_max`` fail individually, if the source's records are
         decoded at all. Dead letters are cut to ``record_bytes_max_of`` their topic.
+        ``compacted_topics`` is DataPlane.compacted_topics.
         """
+        self._compacted_topics = compacted_topics
+        self._creation: TopicCreation | None = None
         self._record_bytes_max = record_bytes_max
         self._record_bytes_max_of = record_bytes_max_of
         self._dead_letters: DeadLetterWriter | None = None
@@ -142,7 +149,7 @@ class RecordPath:
             prepare=prepare if topic is None else WithTopic(prepare, topic),
             before=(),
             shown=(*self._schemas.steps(topic), *self._transforms),
-            after=self._to_topic(structured=structured, topics=self._targets(batch)),
+            after=self._to_topic(structured=structured, batch=batch),
             default_topic=topic,
         )
 
@@ -205,9 +212,11 @@ class RecordPath:
         """The rows of a batch, and the executor function that makes records of them."""
         self.begin_pass()
         rows = self.rows_of(batch)
-        if self._is_identity(structured=self._class.structured or batch.layout is not None) and (
-            self._record_bytes_max is None or not self.errors.tolerate
-        ):
+        is_identity = self._is_identity(
+            structured=self._class.structured or batch.layout is not None
+        )
+        is_unlimited = self._record_bytes_max is None or not self.errors.tolerate
+        if is_identity and is_unlimited and not self._key_check(batch):
             return rows, Pipeline()
         if self._schemas.wants(batch.topic):
             prepare = self.source_route(batch).prepare
@@ -310,13 +319,25 @@ class RecordPath:
             log_failures(report, self._task)
         return report
 
-    def _to_topic(self, *, structured: bool, topics: Collection[str] = ()) -> tuple[Step, ...]:
+    def _to_topic(self, *, structured: bool, batch: SourceBatch | None = None) -> tuple[Step, ...]:
         encode = EncodeRecords(*self._converters(structured=structured))
+        steps: tuple[Step, ...] = (encode, *self._key_check(batch))
         limit = self._record_bytes_max
         if limit is None:
-            return (encode,)
+            return steps
+        topics = self._targets(batch)
         by_topic = {each: self._record_bytes_max_of(each) or limit for each in topics}
-        return encode, SizeLimit(limit, by_topic)
+        return *steps, SizeLimit(limit, by_topic)
+
+    def _key_check(self, batch: SourceBatch | None) -> tuple[Step, ...]:
+        """The step that rejects records without keys, if a topic may need them."""
+        if self._creation is None:
+            self._creation = source_topic_creation(self._config, self.errors)
+        creation = self._creation
+        if batch is not None and batch.originals:
+            creation = creation.for_copies(batch.originals, counts_set=False)
+        is_compacted = self._compacted_topics(self._targets(batch), creation)
+        return () if is_compacted is None else (KeyRequired(is_compacted),)
 
     def _targets(self, batch: SourceBatch | None) -> list[str]:
         """The topics of a batch that are known before it is read, if their limits matter."""
