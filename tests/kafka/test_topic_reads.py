@@ -79,6 +79,27 @@ def test_the_last_record_is_found_behind_markers_of_transactions(
     assert found.at_end
 
 
+@pytest.mark.parametrize("conditions", [[], ["n>=0"]])
+def test_markers_and_records_of_aborted_and_open_transactions_do_not_count(
+    kafka: Kafka, topic: Topic, conditions: list[str]
+) -> None:
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic.name, **QUIET}
+    producer = Producer(settings)
+    producer.init_transactions(CALL_TIMEOUT_S)
+    for end in (producer.commit_transaction, producer.abort_transaction) * 2:
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce(topic.name, b'{"n":%d}' % number, partition=number % 2)
+        producer.flush(CALL_TIMEOUT_S)
+        end(CALL_TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic.name, b'{"n":9}', partition=0)
+    producer.flush(CALL_TIMEOUT_S)
+    found = read(topic, count_only=True, conditions=conditions)
+    assert (found.record_count, found.at_end) == (6, True)
+    producer.abort_transaction(CALL_TIMEOUT_S)
+
+
 def test_the_clusters_own_topics_are_refused(topic: Topic) -> None:
     reserved = topic.plane.reserved_topics()
     assert {"__consumer_offsets", "__transaction_state", topic.storage.topics.config} <= {*reserved}

@@ -361,10 +361,19 @@ class ConnectClient:
                 )
 
     async def get_topic_record_count(
-        self, query: RecordQuery, *, connector: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+        self,
+        query: RecordQuery,
+        *,
+        connector: str = "",
+        count_offsets: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.GetTopicRecordCountResponse:
-        """Count the records that match a query, as far as possible within ``timeout_s``."""
-        request = pb.GetTopicRecordCountRequest(query=query, connector=connector)
+        """Count the records that match a query, as far as possible within ``timeout_s``; with
+        ``count_offsets`` the topic's offsets.
+        """
+        request = pb.GetTopicRecordCountRequest(
+            query=query, connector=connector, count_offsets=count_offsets
+        )
         return await self._call(self._stub.GetTopicRecordCount, request, timeout_s=timeout_s)
 
     async def get_connector_offsets(

@@ -14,6 +14,8 @@ from drover.client import ConnectClient
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, ResourceExhaustedError
 from drover_worker.admin import topics
+from drover_worker.admin.call import Deadline
+from drover_worker.engine.topics import reads
 from tests.support.fake_engine import SINK
 from tests.support.stored_topics import delete_topic, store_records
 from tests.support.waiting import wait_until_async
@@ -53,6 +55,26 @@ async def test_topics_are_listed_described_and_counted(
     assert (everything.record_count, everything.complete) == (5, True)
     some = await client.get_topic_record_count(RecordQuery(topic="t", conditions=["value>2"]))
     assert (some.record_count, some.scanned_count, some.complete) == (2, 5, True)
+    offsets = await client.get_topic_record_count(RecordQuery(topic="t"), count_offsets=True)
+    assert (offsets.record_count, offsets.scanned_count, offsets.complete) == (5, 0, True)
+    query = RecordQuery(topic="t", conditions=["value>2"])
+    with pytest.raises(InvalidArgumentError, match="count_offsets"):
+        await client.get_topic_record_count(query, count_offsets=True)
+
+
+async def test_a_count_that_is_not_complete_at_the_deadline_has_no_more_than_there_is(
+    store: EmbeddedStore, client: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_numbers(store, *range(5))
+    monkeypatch.setattr(reads, "_TIME_S", 0.0)
+    for _ in range(3):
+        store_numbers(store, *range(5))
+    whole = await client.get_topic_record_count(RecordQuery(topic="t", conditions=["value>=0"]))
+    assert (whole.record_count, whole.complete, whole.positions[0].offset) == (20, True, 20)
+    monkeypatch.setattr(Deadline, "remaining_s", lambda _: next(left))
+    left = iter([10.0, 10.0, 0.0])
+    some = await client.get_topic_record_count(RecordQuery(topic="t"))
+    assert (some.record_count, some.complete, some.positions[0].offset) == (10, False, 10)
 
 
 async def test_records_come_in_messages_that_grpc_takes(

@@ -55,7 +55,10 @@ def answers(cluster: FakeCluster) -> None:
         )
     )
     cluster.answers["GetTopicRecordCount"] = pb.GetTopicRecordCountResponse(
-        record_count=3, scanned_count=9
+        record_count=3,
+        scanned_count=9,
+        complete=True,
+        positions=[ReadPosition(partition=0, offset=12), ReadPosition(partition=1, offset=4)],
     )
 
 
@@ -120,9 +123,17 @@ def test_topics_are_listed_described_and_counted(drover: Run) -> None:
     assert "segment.ms" not in out
     _, out, _ = drover("topic", "describe", "t", "-o", "json")
     assert json.loads(out)["retention_ms"] == 60_000
-    _, out, err = drover("topic", "count", "t", "-w", "a=1")
-    assert out == "3\n"
-    assert "incomplete: 9 records were read" in err
+    assert drover("topic", "count", "t", "-w", "a=1") == (0, "3\n", "")
+    _, out, _ = drover("topic", "count", "t", "-o", "json")
+    assert json.loads(out) == {"topic": "t", "records": 3, "complete": True, "scanned": 9}
+    assert drover("topic", "count", "t", "--offsets")[1] == "3 offsets\n"
+
+
+def test_a_count_that_the_deadline_ended_is_no_total(drover: Run, cluster: FakeCluster) -> None:
+    cluster.answers["GetTopicRecordCount"].complete = False
+    code, out, err = drover("topic", "count", "t", "-w", "a=1", "--timeout", "2")
+    assert (code, out) == (3, "at least 3\n")
+    assert "counted up to offset 0:12, 1:4 when the deadline of 2 s came" in err
 
 
 def test_a_setting_without_a_value_is_misuse(drover: Run) -> None:

@@ -278,6 +278,57 @@ def test_counting_leaves_the_records_out(plane: EmbeddedPlane) -> None:
     assert found.at_end
 
 
+def counted(plane: EmbeddedPlane, wanted: topics_pb2.RecordQuery) -> tuple[int, int, int]:
+    """Matching records, records read and answers of a whole count."""
+    command = engine_pb2.ReadTopic(query=wanted, count_only=True)
+    totals, answer_count = [0, 0], 0
+    while True:
+        found = read_topic(plane, command, {})
+        totals = [totals[0] + found.record_count, totals[1] + found.scanned_count]
+        answer_count += 1
+        for field in ("positions", "end_positions"):
+            command.ClearField(field)
+        command.positions.extend(found.positions)
+        command.end_positions.extend(found.end_positions)
+        if found.at_end:
+            return totals[0], totals[1], answer_count
+
+
+@pytest.mark.parametrize("terms", [{}, {"conditions": ["n>=0"]}, {"conditions": ["n>=0", "n!=7"]}])
+def test_a_count_that_takes_several_answers_counts_each_record_once(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch, terms: dict[str, Any]
+) -> None:
+    for partition in (0, 1):
+        for _ in range(3):
+            store_records(
+                plane.store, "t", numbered(*range(5)), partition=partition, partition_count=2
+            )
+    monkeypatch.setattr(topic_reads, "_TIME_S", 0.0)
+    matching, scanned, answer_count = counted(plane, query(**terms))
+    assert (matching, scanned) == (30, 30)
+    assert answer_count == 6
+    assert counted(plane, query(partitions=[1], **terms))[0] == 15
+
+
+def test_a_count_ends_where_the_topic_ended_when_it_began(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_records(plane.store, "t", numbered(1, 2, 3))
+    monkeypatch.setattr(topic_reads, "_TIME_S", 0.0)
+    first = read(plane, count_only=True)
+    store_records(plane.store, "t", numbered(4, 5))
+    again = read(
+        plane, count_only=True, positions=first.positions, end_positions=first.end_positions
+    )
+    assert (first.record_count, again.record_count, again.at_end) == (3, 0, True)
+    command: dict[str, Any] = {"count_only": True, "positions": [position(1)]}
+    assert read(plane, end_positions=[position(2)], **command).record_count == 1
+
+
+def position(offset: int) -> topics_pb2.ReadPosition:
+    return topics_pb2.ReadPosition(partition=0, offset=offset)
+
+
 def test_a_topic_that_is_gone_or_another_one_is_told_while_it_is_read(
     plane: EmbeddedPlane,
 ) -> None:

@@ -95,8 +95,8 @@ class Topics:
         self, request: pb.GetTopicRecordCountRequest, call: AdminCall
     ) -> pb.GetTopicRecordCountResponse:
         """Count the records that meet conditions, as many as can be read before the deadline."""
-        _check(request.query, [])
-        if not request.query.conditions:
+        _check(request.query, _count_faults(request))
+        if request.count_offsets:
             return await self._count_offsets(request.query)
         command = engine_pb2.ReadTopic(
             query=request.query,
@@ -105,13 +105,21 @@ class Topics:
         )
         counted = pb.GetTopicRecordCountResponse()
         with self._reading():
-            while not counted.complete and call.deadline.remaining_s() > 0:
-                chunk = await self._engine.read_topic(command)
+            while not counted.complete and (left_s := call.deadline.remaining_s()) > 0:
+                command.time_max_ms = max(1, int(left_s * 1000))
+                try:
+                    async with asyncio.timeout(left_s):
+                        chunk = await self._engine.read_topic(command)
+                except TimeoutError:
+                    break
                 counted.record_count += chunk.record_count
                 counted.scanned_count += chunk.scanned_count
                 counted.complete = chunk.at_end
-                command.ClearField("positions")
+                for field in ("positions", "end_positions"):
+                    command.ClearField(field)
                 command.positions.extend(chunk.positions)
+                command.end_positions.extend(chunk.end_positions)
+        counted.positions.extend(command.positions)
         return counted
 
     async def _count_offsets(self, query: topics_pb2.RecordQuery) -> pb.GetTopicRecordCountResponse:
@@ -122,9 +130,12 @@ class Topics:
             raise invalid_field(
                 "query.partitions", f"must be from 0 to {len(bounds) - 1}, not {missing[0]}"
             )
-        partitions = set(query.partitions or bounds)
-        count = sum(bounds[each].end_offset - bounds[each].start_offset for each in partitions)
-        return pb.GetTopicRecordCountResponse(record_count=count, complete=True)
+        counted = pb.GetTopicRecordCountResponse(complete=True)
+        for partition in sorted(query.partitions or bounds):
+            found = bounds[partition]
+            counted.record_count += found.end_offset - found.start_offset
+            counted.positions.add(partition=partition, offset=found.end_offset)
+        return counted
 
     async def _config_of(self, connector: str, call: AdminCall) -> Mapping[str, str]:
         if not connector:
@@ -173,6 +184,14 @@ def _check(query: topics_pb2.RecordQuery, faults: list[Violation]) -> None:
         faults.append(Violation("query.partitions", "must name each partition once"))
     if faults:
         raise InvalidArgumentError.listing(faults)
+
+
+def _count_faults(request: pb.GetTopicRecordCountRequest) -> list[Violation]:
+    if not (request.count_offsets and request.query.conditions):
+        return []
+    return [
+        Violation("count_offsets", "must not be set with conditions, for which records are read")
+    ]
 
 
 def _watch_faults(request: pb.WatchTopicRequest) -> list[Violation]:

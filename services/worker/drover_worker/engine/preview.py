@@ -226,7 +226,9 @@ def _polled(
     ``configs`` are the connector's config and the task's own.
     """
     merged = task_config(connector_class, *configs)
-    path = RecordPath(connector_class, merged, task, tools.spark)
+    path = RecordPath(
+        connector_class, merged, task, tools.spark, compacted_topics=tools.plane.compacted_topics
+    )
     instance = connector_class.task_class()
     try:
         instance.start(

@@ -18,7 +18,6 @@ from drover.cli.console import (
     Output,
     OutputOption,
     call,
-    complain,
     plain,
     print_document,
     print_event,
@@ -32,6 +31,8 @@ from drover.errors import UnavailableError
 
 commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, read, count.")
 
+#: A count ended before it had read all records.
+EXIT_INCOMPLETE = 3
 _RECONNECT_S = 0.5
 _CONVERTER_HELP = (
     "json, avro, protobuf, string, hex, or a converter class as in a connector's config; by "
@@ -188,29 +189,49 @@ def count_records(
     settings: SettingOption = None,
     connector: ConnectorOption = "",
     where: WhereOption = None,
+    count_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--offsets",
+            help="Count offsets, without reading records. Offsets without a record count too: "
+            "transaction markers, aborted, compacted and removed records.",
+        ),
+    ] = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Stop after this time.")
     ] = 60.0,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Count a topic's records, from their offsets; with --where by reading every record."""
+    """Count a topic's records by reading them; with --where those that match.
+
+    The exit code is 3 if the time was not enough to read all records.
+    """
     query = query_of(topic, partition, key, value, settings, where, None)
     found = call_worker(
         address,
-        lambda c: c.get_topic_record_count(query, connector=connector, timeout_s=timeout_s),
+        lambda c: c.get_topic_record_count(
+            query, connector=connector, count_offsets=count_offsets, timeout_s=timeout_s
+        ),
     )
     if output is not Output.TABLE:
-        document = {"topic": topic, "records": found.record_count, "complete": found.complete}
-        if query.conditions:
+        document = {
+            "topic": topic,
+            "offsets" if count_offsets else "records": found.record_count,
+            "complete": found.complete,
+        }
+        if not count_offsets:
             document["scanned"] = found.scanned_count
         print_document(document, output)
     else:
-        say(str(found.record_count))
+        noun = " offsets" if count_offsets else ""
+        say(f"{'' if found.complete else 'at least '}{found.record_count}{noun}")
     if not found.complete:
-        complain(
-            f"incomplete: {found.scanned_count} records were read in {timeout_s:g} s; increase "
-            "--timeout"
+        places = ", ".join(f"{each.partition}:{each.offset}" for each in found.positions)
+        raise CliError(
+            f"incomplete: counted up to offset {places or 0} when the deadline of {timeout_s:g} s "
+            "came; increase --timeout, or count --offsets",
+            EXIT_INCOMPLETE,
         )
 
 

@@ -6,6 +6,7 @@ Needs no Spark, commits nothing and keeps no state: each request has its start p
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
@@ -16,7 +17,15 @@ from drover.dataplane import topics as topic_rules
 from drover.dataplane.plane import DataPlane, reserved_fault
 from drover.dataplane.topic_settings import CLEANUP_POLICY, DELETE
 from drover.dataplane.values import ReadPlan, SettingOrigin
-from drover.errors import DroverError, InvalidArgumentError, NotFoundError, Reason, Violation
+from drover.errors import (
+    DroverError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    Reason,
+    Violation,
+)
+from drover.record.batch import OFFSET
 from drover_worker.engine.topics.record_query import RecordQuery
 
 #: Limits of a response: time, records scanned, size; a single record may exceed the size.
@@ -28,6 +37,8 @@ _PLAN_RECORDS, _PLAN_BYTES = 5_000, 4 * 1024 * 1024
 _LAST_SCANNED_MAX = 100_000
 _LAST_ROUNDS_MAX = 16
 _LAST_BYTES_MAX = 16 * 1024 * 1024
+#: How often one answer of a count goes on behind records that retention removed during the read.
+_LOST_RANGES_MAX = 10
 
 #: The largest Duration; topics on Kafka may have more.
 _DURATION_MAX_MS = 315_576_000_000_000
@@ -124,7 +135,7 @@ def _read(
     topic = command.query.topic
     went_on = bool(command.positions)
     bounds = _existing(plane, topic, went_on=went_on)
-    reading = _Reading(plane, topic, query)
+    reading = _Reading(plane, topic, query, command.time_max_ms)
     if went_on:
         starts = {each.partition: each.offset for each in command.positions}
         _check_same_topic(topic, starts, bounds)
@@ -139,37 +150,78 @@ def _read(
             for partition, (first, end) in bounds.items()
         }
     ends = {partition: bounds[partition][1] for partition in starts}
-    count_max = command.record_count_max
-    return reading.forward(starts, ends, count_max, count_only=command.count_only)
+    if command.count_only:
+        fixed = {each.partition: each.offset for each in command.end_positions}
+        return reading.count(starts, {**ends, **fixed})
+    return reading.forward(starts, ends, command.record_count_max)
 
 
 class _Reading:
     """Builds one response."""
 
-    def __init__(self, plane: DataPlane, topic: str, query: RecordQuery) -> None:
+    def __init__(
+        self, plane: DataPlane, topic: str, query: RecordQuery, time_max_ms: int = 0
+    ) -> None:
         self._plane = plane
         self._topic = topic
         self._query = query
         self._answer = engine_pb2.TopicRecords()
-        self._deadline_s = time.monotonic() + _TIME_S
+        time_s = min(time_max_ms / 1000, _TIME_S) if time_max_ms else _TIME_S
+        self._deadline_s = time.monotonic() + time_s
+
+    def count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> engine_pb2.TopicRecords:
+        """Count from ``starts`` to ``ends``, as far as the time allows."""
+        answer = self._answer
+        # records that were added to the topic after the count began do not count
+        positions = {each: min(start, ends[each]) for each, start in starts.items()}
+        lost_count = 0
+        while True:
+            try:
+                for records in self._counted(positions, ends):
+                    answer.record_count += records.num_rows
+                break
+            except OutOfRangeError:
+                # retention removed records during the read: go on behind them
+                lost_count += 1
+                if lost_count == _LOST_RANGES_MAX:
+                    raise
+        for partition, offset in sorted(ends.items()):
+            answer.end_positions.add(partition=partition, offset=offset)
+        return self._finish(positions, ends)
+
+    def _counted(
+        self, positions: dict[int, int], ends: Mapping[int, int]
+    ) -> Iterator[pa.RecordBatch]:
+        """The matching records before ``ends``. A position is behind all records that were yielded,
+        also if the time ends the read, so a later read yields none of them again.
+        """
+        while left := {each: at for each, at in positions.items() if at < ends[each]}:
+            plan = self._plan(left)
+            for each in plan.ranges:
+                end = min(each.end_offset, ends[each.partition])
+                wanted = (replace(each, end_offset=end),) if each.start_offset < end else ()
+                for batch in self._plane.read_here(ReadPlan(wanted)):
+                    self._answer.scanned_count += batch.num_rows
+                    yield from self._query.wanted(batch) if self._query.is_selective else (batch,)
+                    positions[each.partition] = batch.column(OFFSET)[-1].as_py() + 1
+                    if time.monotonic() > self._deadline_s:
+                        return
+                positions[each.partition] = end
+            if not plan.ranges:  # retention removed the rest
+                positions |= ends
+            if time.monotonic() > self._deadline_s:
+                return
 
     def forward(
-        self,
-        starts: Mapping[int, int],
-        ends: Mapping[int, int],
-        count_max: int,
-        *,
-        count_only: bool,
+        self, starts: Mapping[int, int], ends: Mapping[int, int], count_max: int
     ) -> engine_pb2.TopicRecords:
         """Read from ``starts`` until the first limit."""
         answer = self._answer
         positions = dict(starts)
         size_bytes = 0
         for records in self._scan(positions, _SCANNED_MAX):
-            if count_only:
-                answer.record_count += records.num_rows
             left = count_max - answer.record_count if count_max else records.num_rows
-            for shown in self._query.shown(records.slice(0, 0 if count_only else left)):
+            for shown in self._query.shown(records.slice(0, left)):
                 answer.records.append(shown)
                 answer.record_count += 1
                 size_bytes += shown.ByteSize()
@@ -222,11 +274,7 @@ class _Reading:
         """
         scanned_count = 0
         while scanned_count < scanned_max:
-            plan = self._plane.plan_read(
-                {(self._topic, each): offset for each, offset in positions.items()},
-                max_records=_PLAN_RECORDS,
-                max_bytes=_PLAN_BYTES,
-            )
+            plan = self._plan(positions)
             for each in plan.ranges:
                 for batch in self._plane.read_here(ReadPlan((each,))):
                     scanned_count += batch.num_rows
@@ -236,6 +284,13 @@ class _Reading:
             if not plan.ranges:
                 positions |= {key[1]: offset for key, offset in plan.next_offsets.items()}
                 return
+
+    def _plan(self, positions: Mapping[int, int]) -> ReadPlan:
+        return self._plane.plan_read(
+            {(self._topic, each): offset for each, offset in positions.items()},
+            max_records=_PLAN_RECORDS,
+            max_bytes=_PLAN_BYTES,
+        )
 
     def _finish(
         self, positions: Mapping[int, int], ends: Mapping[int, int]
