@@ -25,6 +25,7 @@ from drover.record.json.decode import (
     utf8_texts,
 )
 from drover.record.json.schema_parser import parse_schema
+from drover.record.json.schemaless import loads, value_text
 from drover.record.json.values import Reader, reader_of
 from drover.record.schema import Schema, arrow_field, arrow_type
 
@@ -159,8 +160,8 @@ def _read_envelope(text: str, replace_null: bool) -> tuple[str, Any]:
     said = orjson.dumps(found["schema"]).decode()
     schema = parse_schema(said)
     if schema is None:
-        payload = json.loads(text)["payload"]  # unlike orjson it keeps large integers
-        return said, None if payload is None else _compact(payload)
+        payload = loads(text)["payload"]  # unlike orjson it keeps all digits of numbers
+        return said, None if payload is None else value_text(payload)
     read, is_exact = _reader(said, replace_null)
     if is_exact:
         found = parsed_exactly(text)
@@ -174,6 +175,3 @@ def _reader(text: str, replace_null: bool) -> tuple[Reader, bool]:
     assert schema is not None
     return reader_of(schema, replace_null=replace_null), has_decimal(arrow_type(schema))
 
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

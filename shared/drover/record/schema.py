@@ -162,6 +162,12 @@ def is_schemaless(arrow: pa.Field) -> bool:
     return _SCHEMALESS in (arrow.metadata or {})
 
 
+def name_of(arrow: pa.Field) -> str | None:
+    """The name of the schema that a field carries; None without one."""
+    name: bytes | None = (arrow.metadata or {}).get(_NAME)
+    return name.decode() if name is not None else None
+
+
 def default_of(arrow: pa.Field) -> str | None:
     """The default of the schema that a field carries, as JSON text (see Schema)."""
     text: bytes | None = (arrow.metadata or {}).get(_DEFAULT)

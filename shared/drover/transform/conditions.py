@@ -5,14 +5,18 @@ They select records of a topic. A condition is one comparison; of several, all m
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.record.arrow import Mask
-from drover.record.batch import HEADERS, KEY, RECORD_COLUMNS, VALUE
-from drover.transform.field_matches import FieldMatches
+from drover.record.arrow import Mask, Texts, is_binary
+from drover.record.batch import HEADERS, KEY, OFFSET, PARTITION, RECORD_COLUMNS, TIMESTAMP, VALUE
+from drover.record.json.encode import json_texts
+from drover.record.json.form import JsonForm
+from drover.record.json.schemaless import loads, value_text
+from drover.record.schema import is_schemaless
+from drover.transform.exact_texts import moment_of, number_of
+from drover.transform.field_matches import FieldMatches, column_at, value_at
 from drover.transform.field_path import parse_path
 
 #: The setting of FieldMatches for each operator.
@@ -24,9 +28,10 @@ _NONE = dict.fromkeys(("equals", "in", "pattern", "min", "max"))
 
 
 class Condition:
-    """Compares a part of a record with a text.
+    """Compares a part of a record with a text; the part's type decides how.
 
-    A part that is null or absent, or whose type does not match the text, meets only !=.
+    A part that is null or absent, or whose type does not match the text, meets only !=. A whole key
+    or value of bytes compares as text if it is UTF-8.
     """
 
     def __init__(self, text: str) -> None:
@@ -45,6 +50,7 @@ class Condition:
         if len(wanted) > 1 and wanted[0] == wanted[-1] == "'":
             wanted = wanted[1:-1].replace("''", "'")
         self.side, self.path = split_path(path)
+        _check_operand(self.side, operator, wanted)
         self._negated = operator == "!="
         self._kept = self._compare(operator, wanted)
         self._excluded = self._compare("=", wanted) if operator in _STRICT else None
@@ -53,6 +59,8 @@ class Condition:
         """A boolean array without nulls, one value per record."""
         if self.side == HEADERS:
             batch = _with_header(batch, self.path)
+        elif self.side in (KEY, VALUE) and not self.path:
+            batch = _with_text(batch, self.side)
         matched = self._kept.matches(batch)
         if self._excluded is not None:
             matched = pc.and_not(matched, self._excluded.matches(batch))
@@ -97,24 +105,81 @@ def split_path(text: str) -> tuple[str, tuple[str, ...]]:
     return side, tuple(rest)
 
 
-def part_of(record: Mapping[str, Any], side: str, path: Sequence[str]) -> Any:
-    """The part at a path of a record of dicts and lists; None if it is absent."""
-    value = record.get(side)
+def part_texts(batch: pa.RecordBatch, side: str, path: Sequence[str], form: JsonForm) -> Texts:
+    """The JSON of the part at a path in each record; ``null`` where it is absent."""
     if side == HEADERS:
-        name = ".".join(path)
-        return next((each["value"] for each in reversed(value or ()) if each["key"] == name), None)
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
+        field, column = pa.field(HEADERS, pa.string()), header_column(batch, path)
+    else:
+        batch = _with_text(batch, side) if not path else batch
+        field, column = batch.schema.field(side), batch.column(side)
+        if is_schemaless(field):
+            parts = [
+                None if text is None else value_at(loads(text), tuple(path))
+                for text in column.to_pylist()
+            ]
+            return pa.array([value_text(each, form) for each in parts], pa.string())
+        found = column_at(field, column, tuple(path))
+        if found is None:
+            return pa.repeat(pa.scalar("null"), batch.num_rows)
+        field, column = found
+    return json_texts(field, column, form).fill_null("null")
+
+
+def header_column(batch: pa.RecordBatch, path: Sequence[str]) -> Texts:
+    """The text of the last header with this name in each record; null where there is none."""
+    name = ".".join(path)
+    return pa.array(
+        [
+            next((header_text(each["value"]) for each in reversed(headers or ())
+                  if each["key"] == name), None)
+            for headers in batch.column(HEADERS).to_pylist()
+        ],
+        pa.string(),
+    )  # fmt: skip
+
+
+def header_text(value: bytes | None) -> str | None:
+    """A header's value as text: hexadecimal digits if it is not UTF-8."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+def _check_operand(side: str, operator: str, wanted: str) -> None:
+    """Refuse a text that the records' metadata can never match.
+
+    Raises:
+        ValueError: The metadata is of another type than the text.
+    """
+    if side in (PARTITION, OFFSET) and (operator == "~" or number_of(wanted) is None):
+        raise ValueError(f"{side} is a number: compare it with one, such as {side}>=10")
+    if side == TIMESTAMP and (operator == "~" or moment_of(wanted) is None):
+        raise ValueError(
+            f"{side} is a time: compare it with one in ISO 8601, such as "
+            f"{side}>=2026-01-31T12:00:00Z"
+        )
+
+
+def _with_text(batch: pa.RecordBatch, side: str) -> pa.RecordBatch:
+    """Bytes of a whole key or value as text; null where they are not UTF-8."""
+    index = batch.schema.get_field_index(side)
+    if index < 0 or not is_binary(batch.schema.field(index).type):
+        return batch
+    texts = pa.array([_utf8(each) for each in batch.column(index).to_pylist()], pa.string())
+    return batch.set_column(index, pa.field(side, pa.string()), texts)
+
+
+def _utf8(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _with_header(batch: pa.RecordBatch, path: Sequence[str]) -> pa.RecordBatch:
     """Replace the headers column with the text of the last header with this name."""
-    texts = []
-    for headers in batch.column(HEADERS).to_pylist():
-        value = part_of({HEADERS: headers}, HEADERS, path)
-        texts.append(None if value is None else value.decode(errors="replace"))
     index = batch.schema.get_field_index(HEADERS)
-    return batch.set_column(index, pa.field(HEADERS, pa.string()), pa.array(texts, pa.string()))
+    return batch.set_column(index, pa.field(HEADERS, pa.string()), header_column(batch, path))

@@ -1,8 +1,9 @@
 """FieldMatches: a predicate on the value of a field; not in Kafka Connect."""
 
 import decimal
-import re
-from collections.abc import Callable, Mapping
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -12,19 +13,26 @@ from drover.config.config_def import ConfigDef
 from drover.config.validators import Check, NonEmpty
 from drover.record.arrow import Array, Mask, Texts, is_text
 from drover.record.batch import KEY, VALUE
+from drover.record.decimals import EXACT
 from drover.record.json.schemaless import loads
 from drover.record.schema import is_schemaless
+from drover.record.semantic_types import (
+    as_counted,
+    counted_type,
+    is_zoned_text,
+    variable_decimals,
+)
+from drover.transform.exact_texts import moment_of, number_of, time_of_day
 from drover.transform.field_path import find_column, parse_path
 from drover.transform.key_or_value import list_key, text_key
 from drover.transform.transform import Predicate, SettingError
 
 _CONDITIONS = ("equals", "in", "pattern", "min", "max")
-_EXACT = decimal.Context(prec=100)
-#: Larger than any exponent of a column.
-_EXPONENT_MAX = 10_000
-#: A number with an exponent that decimals do not have.
-_BEYOND = re.compile(r"(?P<number>[+-]?(\d+\.?\d*|\.\d+))[eE](?P<sign>[+-]?)\d+", re.ASCII)
 _INT64_BOUND = 1 << 63
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_DAY_NS = 24 * 3_600 * 10**9
+#: Reads the text of a condition as a number; None matches nothing.
+_Read = Callable[[str], decimal.Decimal | None]
 
 
 def _path_fault(path: str) -> str | None:
@@ -98,29 +106,46 @@ class FieldMatches(Predicate):
         field, values = batch.schema.field(self.side), batch.column(self.side)
         if is_schemaless(field):
             return self._of_maps(values)
-        found = _column_at(field, values, self._path)
-        return _none(len(values)) if found is None else self._of_column(found)
+        found = column_at(field, values, self._path)
+        return _none(len(values)) if found is None else self._of_column(*found)
 
     def _of_maps(self, values: Texts) -> Mask:
         found = [
-            None if text is None else _at(loads(text), self._path) for text in values.to_pylist()
+            None if text is None else value_at(loads(text), self._path)
+            for text in values.to_pylist()
         ]
         matched = _none(len(found))
         for kind in {type(each) for each in found} - {type(None), dict, list}:
             of_kind = [each if type(each) is kind else None for each in found]
-            try:
+            if issubclass(kind, int | float | decimal.Decimal) and kind is not bool:
+                matched = pc.or_(matched, self._of_numbers(kind, of_kind))
+            else:
                 column = pa.array(of_kind)
-            except (OverflowError, pa.ArrowInvalid):
-                column = pa.array([None if each is None else float(each) for each in of_kind])
-            matched = pc.or_(matched, self._of_column(column))
+                matched = pc.or_(matched, self._of_column(pa.field("found", column.type), column))
         return matched
 
-    def _of_column(self, column: Array) -> Mask:
+    def _of_numbers(
+        self, kind: type, numbers: Sequence[int | float | decimal.Decimal | None]
+    ) -> Mask:
+        """Numbers of JSON, with the digits of their text."""
+        column_type = pa.int64() if kind is int else pa.float64()
+        if kind is int or (kind is float and all(map(_is_float, self._texts()))):
+            try:
+                column = pa.array(numbers, column_type)
+                return self._of_column(pa.field("found", column_type), column)
+            except OverflowError:
+                pass
+        exact = [_exact(each) for each in numbers]
+        return self._of_exact(pa.array(map(_is_some, exact)), exact, number_of)
+
+    def _of_column(self, field: pa.Field, column: Array) -> Mask:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         kind = column.type
         if is_text(kind):
             column = column.cast(pa.string())
+            if is_zoned_text(field) and self._pattern is None:
+                return self._of_zoned(column)
             matched = self._of_values(column, lambda text, _: pa.scalar(text))
             if self._pattern is not None:
                 matched = pc.and_(
@@ -133,19 +158,77 @@ class FieldMatches(Predicate):
             if self._min is not None or self._max is not None:
                 return _none(len(column))
             return self._of_values(pc.cast(column, pa.string()), lambda text, _: pa.scalar(text))
-        if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-            scale = kind.scale if pa.types.is_decimal(kind) else 0
-            wide = pa.decimal256(76, scale)
-            if pa.types.is_integer(kind) and kind != pa.uint64():
-                wide = pa.int64()
-            return self._of_values(
-                pc.cast(column, wide), lambda text, sign: _number(text, sign, wide)
-            )
+        if pa.types.is_integer(kind):
+            counted = counted_type(field)
+            if counted is not None and any(number_of(each) is None for each in self._texts()):
+                return self._of_times(as_counted(column, counted))
+            wide = pa.decimal256(76, 0) if kind == pa.uint64() else pa.int64()
+            return self._of_integers(pc.cast(column, wide), number_of)
+        if pa.types.is_decimal(kind):
+            return self._of_integers(pc.cast(column, pa.decimal256(76, kind.scale)), number_of)
         if pa.types.is_floating(kind):
             return self._of_values(column, lambda text, _: _float(text, kind))
         if pa.types.is_temporal(kind):
-            return self._of_values(column, lambda text, _: _moment(text, kind))
+            return self._of_times(column)
+        numbers = variable_decimals(field, column)
+        if numbers is not None:
+            return self._of_exact(column.is_valid(), numbers, number_of)
         return _none(len(column))
+
+    def _of_times(self, column: Array) -> Mask:
+        """Dates, times or timestamps, compared as counts of their own unit."""
+        kind = column.type
+        if pa.types.is_date(kind):
+            unit_ns, read = _DAY_NS, moment_of
+            column = column.cast(pa.date32()).cast(pa.int32())
+        elif pa.types.is_timestamp(kind):
+            unit_ns, read = _UNIT_NS[kind.unit], moment_of
+        elif pa.types.is_time(kind):
+            unit_ns, read = _UNIT_NS[kind.unit], time_of_day
+            column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+        else:
+            return _none(len(column))
+
+        def count(text: str) -> decimal.Decimal | None:
+            found_ns = read(text)
+            return None if found_ns is None else EXACT.divide(found_ns, unit_ns)
+
+        return self._of_integers(column.cast(pa.int64()), count)
+
+    def _of_zoned(self, column: Texts) -> Mask:
+        """Texts with a time and its zone, compared as moments; other texts match nothing."""
+        first = next((each for each in self._texts() if moment_of(each) is not None), None)
+        read = time_of_day if first is None else moment_of
+        found = [None if each is None else read(each) for each in column.to_pylist()]
+        return self._of_exact(pa.array(map(_is_some, found)), found, read)
+
+    def _texts(self) -> Sequence[str]:
+        limits = [each for each in (self._min, self._max) if each is not None]
+        return [*(text for texts in self._choices for text in texts), *limits]
+
+    def _of_integers(self, column: Array, read: _Read) -> Mask:
+        """A column of int64 or decimal256; ``read`` gives the numbers of the conditions' texts."""
+        kind = column.type
+        return self._of_values(column, lambda text, sign: _number(read(text), sign, kind))
+
+    def _of_exact(
+        self, valid: Mask, numbers: Sequence[decimal.Decimal | None], read: _Read
+    ) -> Mask:
+        """Numbers without a column type that has all their digits, one by one."""
+        if self._pattern is not None:
+            return _none(len(numbers))
+        kept = [_is_some(each) for each in numbers]
+        for texts in self._choices:
+            wanted = {found for text in texts if (found := read(text)) is not None}
+            kept = [each and number in wanted for each, number in zip(kept, numbers, strict=True)]
+        for text, holds in ((self._min, operator.ge), (self._max, operator.le)):
+            if text is not None:
+                limit = read(text)
+                kept = [
+                    each and limit is not None and holds(number, limit)
+                    for each, number in zip(kept, numbers, strict=True)
+                ]
+        return pc.and_(valid, pa.array(kept, pa.bool_()))
 
     def _of_values(self, column: Array, read: Callable[[str, str], Any]) -> Mask:
         """Rows that meet the conditions.
@@ -179,20 +262,28 @@ class FieldMatchesKey(FieldMatches):
     aliases = ("FieldMatches$Key",)
 
 
-def _column_at(field: pa.Field, values: Array, path: tuple[str, ...]) -> Array | None:
-    """The column at a path; None if the schema has no such field."""
-    for end in range(1, len(path) + 1):
-        # only structs have fields
+def column_at(
+    field: pa.Field, values: Array, path: tuple[str, ...]
+) -> tuple[pa.Field, Array] | None:
+    """The field and column at a path in structs and in maps with text keys; None if the schema has
+    no such field.
+    """
+    for name in path:
+        if pa.types.is_map(field.type) and is_text(field.type.key_type):
+            key = pa.scalar(name, field.type.key_type)
+            field, values = field.type.item_field, pc.map_lookup(values, key, "last")
+            continue
         if not pa.types.is_struct(field.type):
             return None
-        found = find_column(field, values, path[end - 1 : end], replace_nulls=False)
+        found = find_column(field, values, (name,), replace_nulls=False)
         if found is None:
             return None
         field, values = found
-    return values
+    return field, values
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def value_at(value: Any, path: tuple[str, ...]) -> Any:
+    """The value at a path in dicts; None if there is none."""
     for name in path:
         if not isinstance(value, dict):
             return None
@@ -204,29 +295,24 @@ def _none(row_count: int) -> Mask:
     return pa.repeat(pa.scalar(False), row_count)
 
 
-def _decimal(text: str) -> decimal.Decimal | None:
-    try:
-        number = decimal.Decimal(text.strip())
-    except decimal.InvalidOperation:
-        found = _BEYOND.fullmatch(text.strip())
-        if found is None:
-            return None
-        exponent = f"{found['sign']}{_EXPONENT_MAX + 1}"
-        number = decimal.Decimal(f"{found['number']}e{exponent}")
-    if not number.is_finite():
+def _is_some(value: object) -> bool:
+    return value is not None
+
+
+def _is_float(text: str) -> bool:
+    """Whether the text is no number, or one that floating point (64 bits) has."""
+    number = number_of(text)
+    return number is None or decimal.Decimal(repr(float(number))) == number
+
+
+def _exact(number: float | decimal.Decimal | None) -> decimal.Decimal | None:
+    """The number with the digits of its text in JSON; None of those that are not finite."""
+    if number is None or (isinstance(number, float) and not math.isfinite(number)):
         return None
-    if not number:
-        return decimal.Decimal(0)
-    # arithmetic raises Overflow beyond the exponents of its context; no column has such numbers
-    if number.adjusted() > _EXPONENT_MAX:
-        return decimal.Decimal(f"1e{_EXPONENT_MAX}").copy_sign(number)
-    if number.adjusted() < -_EXPONENT_MAX:
-        return decimal.Decimal(f"1e-{_EXPONENT_MAX}").copy_sign(number)
-    return number
+    return decimal.Decimal(repr(number) if isinstance(number, float) else number)
 
 
-def _number(text: str, sign: str, kind: pa.DataType) -> Any:
-    number = _decimal(text)
+def _number(number: decimal.Decimal | None, sign: str, kind: pa.DataType) -> Any:
     scale = 0 if kind == pa.int64() else kind.scale
     if number is None:
         return None
@@ -238,27 +324,16 @@ def _number(text: str, sign: str, kind: pa.DataType) -> Any:
         number = -bound if sign == ">=" else bound
     rounding = decimal.ROUND_CEILING if sign == ">=" else decimal.ROUND_FLOOR
     step = decimal.Decimal(1).scaleb(-scale)
-    rounded = number.quantize(step, rounding, _EXACT)
+    rounded = number.quantize(step, rounding, EXACT)
     if sign == "=" and rounded != number:
         return None
     if rounded >= bound:
-        rounded = _EXACT.subtract(bound, step)
+        rounded = EXACT.subtract(bound, step)
     elif rounded <= -bound and kind != pa.int64():
-        rounded = _EXACT.subtract(step, bound)
+        rounded = EXACT.subtract(step, bound)
     return pa.scalar(int(rounded) if kind == pa.int64() else rounded, kind)
 
 
 def _float(text: str, kind: pa.DataType) -> Any:
-    number = _decimal(text)
+    number = number_of(text)
     return None if number is None else pa.scalar(float(number), pa.float64()).cast(kind, safe=False)
-
-
-def _moment(text: str, kind: pa.DataType) -> Any:
-    written = pa.scalar(text.strip())
-    zone = getattr(kind, "tz", None)
-    for through in [pa.timestamp(kind.unit), kind] if zone is not None else [kind]:
-        try:
-            return written.cast(through).cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return None

@@ -129,6 +129,16 @@ def test_topics_are_listed_described_and_counted(drover: Run) -> None:
     assert drover("topic", "count", "t", "--offsets")[1] == "3 offsets\n"
 
 
+def test_for_machines_numbers_keep_their_values(drover: Run, cluster: FakeCluster) -> None:
+    values = ['{"a":1.25,"b":5.00}', "0.10000000000000000001", "1e400", str(2**80), "1e2"]
+    records = [TopicRecord(value=each) for each in values]
+    cluster.answers["WatchTopic"] = [pb.WatchTopicResponse(records=records, synced=True)]
+    _, out, _ = drover("topic", "head", "t", "-o", "json")
+    assert [json.loads(line)["value"] for line in out.splitlines()] == [
+        {"a": 1.25, "b": 5}, "0.10000000000000000001", "1e400", 2**80, 100,
+    ]  # fmt: skip
+
+
 def test_a_count_that_the_deadline_ended_is_no_total(drover: Run, cluster: FakeCluster) -> None:
     cluster.answers["GetTopicRecordCount"].complete = False
     code, out, err = drover("topic", "count", "t", "-w", "a=1", "--timeout", "2")

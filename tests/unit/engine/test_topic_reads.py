@@ -226,6 +226,69 @@ def test_where_and_select_pick_records_and_their_parts(plane: EmbeddedPlane) -> 
     assert (found.scanned_count, found.record_count) == (10, 2)
 
 
+def envelope(payload: object, *fields: dict[str, Any]) -> bytes:
+    schema = {
+        "type": "struct",
+        "optional": True,
+        "fields": [{"optional": True, **f} for f in fields],
+    }
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+BALANCE = {
+    "field": "balance", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal",
+    "parameters": {"scale": "2"},
+}  # fmt: skip
+AT = {"field": "at", "type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
+ON = {"field": "on", "type": "int32", "name": "io.debezium.time.Date"}
+WITH_SCHEMAS = {"value_converter": "json", "config": {"value.converter.schemas.enable": "true"}}
+
+
+@pytest.mark.parametrize("converters", [{}, WITH_SCHEMAS], ids=["guessed", "named"])
+def test_a_record_with_its_schema_is_shown_and_compared_by_its_values(
+    plane: EmbeddedPlane, converters: dict[str, Any]
+) -> None:
+    rows = [
+        {"balance": "fQ==", "at": 1_704_060_060_000, "on": 19_000},
+        {"balance": "AfQ=", "at": 0, "on": 0},
+        {"balance": None, "at": None, "on": None},
+        None,
+    ]
+    store_records(plane.store, "t", [{"value": envelope(each, BALANCE, AT, ON)} for each in rows])
+    found = read(plane, query(**converters))
+    assert [each.value for each in found.records][:2] == [
+        '{"balance":1.25,"at":"2023-12-31T22:01:00.000Z","on":"2022-01-08"}',
+        '{"balance":5.00,"at":"1970-01-01T00:00:00.000Z","on":"1970-01-01"}',
+    ]
+    for condition, expected in (
+        ("balance>=1.250", [0, 1]),
+        ("balance=5", [1]),
+        ("balance>=90000", []),
+        ("balance!=5", [0, 2, 3]),
+        ("at>=2023-12-31T23:01:00+01:00", [0]),
+        ("at<1970-01-02", [1]),
+        ("on=2022-01-08", [0]),
+    ):
+        wanted = query(conditions=[condition], **converters)
+        assert [each for _, each in offsets(read(plane, wanted))] == expected
+        assert read(plane, wanted, count_only=True).record_count == len(expected)
+        assert read(plane, wanted, last_count=9).record_count == len(expected)
+    selected = read(plane, query(paths=["at", "balance"], **converters), record_count_max=1)
+    assert selected.records[0].value == '{"at":"2023-12-31T22:01:00.000Z","balance":1.25}'
+
+
+def test_what_only_resembles_an_envelope_is_shown_as_it_is(plane: EmbeddedPlane) -> None:
+    texts = [
+        '{"schema":{"type":"int32"},"payload":7}', '{"schema": "s", "payload": 7}',
+        '{"payload":true,"schema":{"type":"boolean"}}', '{"schema":{"type":"int32"},"payload":"x"}',
+        '{"schema":null,"payload":[1.0000000000000000001]}', '{"schema":1}', "7",
+    ]  # fmt: skip
+    store_records(plane.store, "t", [{"value": each.encode()} for each in texts])
+    assert [each.value for each in read(plane).records] == [
+        "7", texts[1], "true", texts[3], "[1.0000000000000000001]", texts[5], "7",
+    ]  # fmt: skip
+
+
 def test_reading_goes_on_where_an_answer_ended(
     plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

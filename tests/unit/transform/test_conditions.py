@@ -5,8 +5,9 @@ import pytest
 
 from drover.record import make_batch
 from drover.record.batch import HEADERS_TYPE
+from drover.record.json.form import SHOWN
 from drover.record.schema import arrow_field
-from drover.transform.conditions import Condition
+from drover.transform.conditions import Condition, part_texts, split_path
 from tests.support.records import schemaless
 
 VALUES = ['{"a":1,"b":"x","in":{"n":2.5}}', '{"a":2}', '"hi"', None]
@@ -63,6 +64,33 @@ def test_a_column_name_is_a_field_behind_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "rows"),
+    [("value=hi", [0]), ("value~h.", [0]), ("value!=hi", [1, 2]), ("value>=0", [0])],
+)
+def test_a_whole_value_of_bytes_compares_as_text(condition: str, rows: list[int]) -> None:
+    values = pa.array([b"hi", b"\xff", None], pa.binary())
+    batch = make_batch(3, value=(pa.field("value", pa.binary()), values))
+    matched = Condition(condition).matches(batch).to_pylist()
+    assert [row for row, each in enumerate(matched) if each] == rows
+
+
+def test_parts_are_written_as_people_read_them() -> None:
+    kinds = pa.struct([("raw", pa.binary()), ("at", pa.timestamp("ns"))])
+    values = pa.array([{"raw": b"\xff", "at": 1}, None], kinds)
+    headers = [[{"key": "h", "value": b"\xff", "type": None}], []]
+    batch = make_batch(
+        2, value=(pa.field("value", kinds), values), headers=pa.array(headers, HEADERS_TYPE)
+    )
+    for path, texts in (
+        ("raw", ['{"bytes":"/w=="}', "null"]),
+        ("at", ['"1970-01-01T00:00:00.000000001"', "null"]),
+        ("gone", ["null", "null"]),
+        ("headers.h", ['"0xff"', "null"]),
+    ):
+        assert part_texts(batch, *split_path(path), SHOWN).to_pylist() == texts
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "must be <path>"),
@@ -72,6 +100,10 @@ def test_a_column_name_is_a_field_behind_value() -> None:
         ("headers=1", "name a header"),
         ("a~(", "no regular expression"),
         ("a..b=1", "no path"),
+        ("offset>=abc", "offset is a number"),
+        ("partition~1", "partition is a number"),
+        ("timestamp>yesterday", "timestamp is a time"),
+        ("timestamp=1700000000000", "timestamp is a time"),
         (" =1", "no path"),
         ("a" + " " * 100_000, "must be <path>"),  # with re.match's attempts it would not end
         ("a" + "`" * 100_001, "must be <path>"),

@@ -1,6 +1,7 @@
 """A record of a topic as a line of text and as a JSON document."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from drover.api.common.v1.topics_pb2 import TopicRecord
@@ -23,7 +24,9 @@ def record_line(record: TopicRecord) -> str:
 
 
 def record_document(topic: str, record: TopicRecord) -> dict[str, Any]:
-    """The record as a document; key and value are parsed if they are JSON, else strings."""
+    """The record as a document; key and value are parsed if they are JSON, else strings. Numbers
+    in them keep their values (see ``_number``).
+    """
     document: dict[str, Any] = {
         "topic": topic,
         "partition": record.partition,
@@ -52,9 +55,15 @@ def time_text(record: TopicRecord) -> str:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_number)
     except ValueError:
         return text
+
+
+def _number(text: str) -> float | str:
+    """A number with a fraction; as text if floating point (64 bits) would change its value."""
+    found = float(text)
+    return found if Decimal(repr(found)) == Decimal(text) else text
 
 
 def _cell(text: str) -> str:

@@ -21,12 +21,15 @@ from drover.record.arrow import (
 from drover.record.decimals import decimal_base64, quoted_base64, unscaled
 from drover.record.errors import RecordError
 from drover.record.json.form import PLAIN, Decimals, JsonForm
-from drover.record.json.schemaless import plain_texts
+from drover.record.json.schemaless import plain_texts, value_text
 from drover.record.json.values import default_column
 from drover.record.schema import SCALE, Schema, arrow_type, default_of, is_schemaless, schema_of
+from drover.record.semantic_types import as_counted, counted_type, variable_decimals
 
 _NULL = "null"
 _NO_TEXT = pa.scalar(None, pa.string())
+#: How Arrow writes dates, times and timestamps that ISO 8601 has no text for.
+_OUT_OF_RANGE = "<value"
 #: The text of a number without a fraction.
 _WHOLE = r"^-?[0-9]+$"
 
@@ -127,6 +130,10 @@ class _Writer:
 
     def texts(self, field: pa.Field, values: Array) -> Texts:
         """The JSON of values; the text of a null value is arbitrary."""
+        if self._form.semantic_types:
+            meant = self._semantic_texts(field, values)
+            if meant is not None:
+                return meant
         kind, types = values.type, pa.types
         if types.is_struct(kind):
             return self.structs(field, values)
@@ -139,7 +146,8 @@ class _Writer:
         if types.is_temporal(kind):
             return self._times(field, values)
         if is_binary(kind):
-            return _framed('"', base64_texts(values), '"')
+            begin, end = ('{"bytes":"', '"}') if self._form.bytes_are_labelled else ('"', '"')
+            return _framed(begin, base64_texts(values), end)
         if types.is_map(kind):
             return self._maps(field, values)
         if is_list(kind):
@@ -226,9 +234,28 @@ class _Writer:
             texts = pc.if_else(pc.is_inf(values), infinite, texts)
         return texts
 
+    def _semantic_texts(self, field: pa.Field, values: Array) -> Texts | None:
+        """The JSON of values of a semantic type; None for a field of another type."""
+        kind = counted_type(field)
+        if kind is not None:
+            return self._times(field, as_counted(values, kind))
+        numbers = variable_decimals(field, values)
+        if numbers is None:
+            return None
+        return pa.array(
+            [None if each is None else value_text(each, self._form) for each in numbers],
+            pa.string(),
+        )
+
     def _times(self, field: pa.Field, values: Array) -> Texts:
         if self._form.iso_times:
-            return _framed('"', iso_texts(values), '"')
+            texts = iso_texts(values)
+            unnamed = pc.starts_with(texts, _OUT_OF_RANGE)
+            texts = _framed('"', texts, '"')
+            if not pc.any(unnamed).as_py():
+                return texts
+            number = pa.int32() if values.type.bit_width == 32 else pa.int64()
+            return pc.if_else(unnamed, values.cast(number).cast(pa.string()), texts)
         return _counted(field, values).cast(pa.string())
 
 

@@ -17,7 +17,7 @@ class Decimals(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonForm:
-    """How values without a standard JSON representation are written. Bytes are always base64."""
+    """How values without a standard JSON representation are written. Bytes are base64."""
 
     decimals: Decimals
     #: Whether dates, times and timestamps are ISO 8601 strings; else they are days since 1970,
@@ -28,6 +28,11 @@ class JsonForm:
     #: Whether maps with other keys than text are objects, with each key converted to text; else
     #: they are arrays of [key, value].
     maps_are_objects: bool
+    #: Whether bytes are an object with their base64 in the field "bytes"; else only the base64.
+    bytes_are_labelled: bool = False
+    #: Whether the names of Debezium's semantic types count: times in ISO 8601, numbers of any
+    #: scale; else they are the numbers and structs that contain them.
+    semantic_types: bool = False
 
 
 #: The form that Kafka Connect's JsonConverter writes.
@@ -42,3 +47,5 @@ PLAIN = JsonForm(
 )
 #: For JSON columns of databases, some of which parse decimals as doubles.
 PLAIN_FOR_DATABASES = replace(PLAIN, decimals=Decimals.TEXT)
+#: For people, who have to tell the values from their encodings.
+SHOWN = replace(PLAIN, non_finite_is_null=False, bytes_are_labelled=True, semantic_types=True)

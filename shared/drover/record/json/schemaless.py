@@ -80,7 +80,8 @@ def value_text(value: Any, form: JsonForm = PLAIN) -> str:
         case None | bool() | int() | float() | str():
             return json.dumps(value, ensure_ascii=False)
         case bytes():
-            return f'"{base64.b64encode(value).decode()}"'
+            text = f'"{base64.b64encode(value).decode()}"'
+            return f'{{"bytes":{text}}}' if form.bytes_are_labelled else text
         case Fraction():
             return value.text
         case decimal.Decimal():

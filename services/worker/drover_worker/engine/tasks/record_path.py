@@ -28,7 +28,7 @@ from drover.connector.record_settings import (
 )
 from drover.connector.replay_settings import Replay
 from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
-from drover.connector.topic_settings import topic_creation_of
+from drover.connector.topic_settings import source_topic_creation, topic_creation_of
 from drover.convert.converter import Converter
 from drover.convert.steps import DecodeRecords, EncodeRecords
 from drover.convert.unchanged import PrintingConverter

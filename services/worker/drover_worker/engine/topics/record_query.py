@@ -5,19 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from drover.api.common.v1 import topics_pb2
 from drover.config.config_def import ConfigDef
 from drover.connector.record_settings import KEY_CONVERTER, VALUE_CONVERTER
 from drover.convert.converter import Converter, Decoded
+from drover.convert.json_envelopes import decode_envelopes
 from drover.convert.registry import build_converter, converter_config_def
 from drover.convert.steps import DecodeRecords
 from drover.errors import InvalidArgumentError, Violation
 from drover.pipeline.layouts import topic_records
 from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from drover.record.json.schemaless import loads, value_text
-from drover.record.schema import arrow_field, is_schemaless
-from drover.transform.conditions import Condition, part_of, split_path
+from drover.record.errors import RecordError, RowsError
+from drover.record.json.form import SHOWN
+from drover.record.schema import arrow_field
+from drover.transform.conditions import Condition, header_text, part_texts, split_path
 from drover_worker.engine.topics.shown_records import is_json, shown_texts
 
 AUTO, HEX = "auto", "hex"
@@ -28,6 +31,8 @@ _SHORT_NAMES = {
     "string": "StringConverter",
 }
 _SCHEMAS_ENABLE = "schemas.enable"
+#: The start of an object of schema and payload.
+_ENVELOPE = r'^\s*\{\s*"(?:schema|payload)"\s*:'
 #: The limit for a key, a value or a header in a response.
 _PART_MAX_CHARS = 64 * 1024
 _MESSAGE_MAX_CHARS = 500
@@ -37,8 +42,8 @@ _NAME_MAX_CHARS = 100
 class RecordQuery:
     """Decodes batches of a topic and selects the matching records.
 
-    Without a converter the format of each key and value is guessed: JSON (the payload of an
-    envelope with a schema), then text, then hexadecimal digits.
+    Without a converter the format of each key and value is guessed: JSON (of an envelope with a
+    schema the payload, with the types of its schema), then text, then hexadecimal digits.
     """
 
     def __init__(
@@ -90,9 +95,8 @@ class RecordQuery:
     def shown(self, batch: pa.RecordBatch) -> Iterator[topics_pb2.TopicRecord]:
         """Records of ``wanted``, in order."""
         keys = shown_texts(batch, KEY)
-        values = None if self._paths else shown_texts(batch, VALUE)
-        for row, key in enumerate(keys):
-            value = self._selected(batch, row) if values is None else values[row]
+        values = self._selected(batch) if self._paths else shown_texts(batch, VALUE)
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
             yield self._shown(batch, row, key, value)
 
     def _shown(
@@ -110,8 +114,9 @@ class RecordQuery:
             shown.value = _cut(value, shown)
         for each in batch.column(HEADERS)[row].as_py() or ():
             header = shown.headers.add(key=each["key"])
-            if each["value"] is not None:
-                header.value = _cut(each["value"].decode(errors="replace"), shown)
+            text = header_text(each["value"])
+            if text is not None:
+                header.value = _cut(text, shown)
         if ERROR in batch.schema.names:
             shown.error = batch.column(ERROR)[row].as_py() or ""
         return shown
@@ -131,23 +136,14 @@ class RecordQuery:
                 field = pa.field(ERROR, pa.string())
                 yield guessed.append_column(field, pa.array([text], pa.string()))
 
-    def _selected(self, batch: pa.RecordBatch, row: int) -> str:
-        record = {
-            name: batch.column(name)[row].as_py(maps_as_pydicts="lossy")
-            for name in batch.schema.names
-        }
-        for name in (KEY, VALUE):
-            if record[name] is not None and is_schemaless(batch.schema.field(name)):
-                record[name] = loads(record[name])
-        parts = {
-            name: part_of(record, side, path)
-            for name, (side, path) in zip(self._names, self._paths, strict=True)
-        }
-        texts = {
-            name: part.decode(errors="replace") if isinstance(part, bytes) else part
-            for name, part in parts.items()
-        }
-        return value_text(texts)
+    def _selected(self, batch: pa.RecordBatch) -> list[str]:
+        """An object with the parts at the paths, of each record."""
+        names = [f"{json.dumps(name, ensure_ascii=False)}:" for name in self._names]
+        columns = [part_texts(batch, side, path, SHOWN).to_pylist() for side, path in self._paths]
+        return [
+            "{" + ",".join(map("".join, zip(names, parts, strict=True))) + "}"
+            for parts in zip(*columns, strict=True)
+        ]
 
 
 class _Own(Converter):
@@ -177,21 +173,52 @@ class _Own(Converter):
 class Guess(_Own):
     """Guesses the format of values; see RecordQuery."""
 
+    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+        """See Converter: envelopes get the columns of their schemas."""
+        is_envelope = pc.fill_null(pc.match_substring_regex(values, pattern=_ENVELOPE), False)
+        if not pc.any(is_envelope).as_py():
+            return super().decode(values, topics)
+        rows = pc.indices_nonzero(is_envelope).cast(pa.int64())
+        found, faulty = _envelopes(values, rows)
+        rest = pc.indices_nonzero(pc.invert(is_envelope)).cast(pa.int64())
+        rest = pa.array(sorted([*rest.to_pylist(), *faulty]), pa.int64())
+        if len(rest):
+            (guessed,) = super().decode(values.take(rest), None)
+            found.append(Decoded(rest, guessed.field, guessed.values))
+        return found
+
     def text(self, value: bytes) -> str:
         """The value as JSON, in its guessed format."""
         try:
             text = value.decode()
         except UnicodeDecodeError:
             return json.dumps(f"0x{value.hex()}")
-        if text.startswith('{"schema":') and is_json(text):
-            envelope = json.loads(text)
-            if envelope.keys() == {"schema", "payload"}:
-                return value_text(envelope["payload"])
-            return text
         if is_json(text):
             return text
         printable = all(each.isprintable() or each in "\t\r\n" for each in text)
         return json.dumps(text if printable else f"0x{value.hex()}", ensure_ascii=False)
+
+
+def _envelopes(values: Any, rows: Any) -> tuple[list[Decoded], list[int]]:
+    """The payloads of envelopes at these rows, and the rows that turn out to be none."""
+    try:
+        found = decode_envelopes(values.take(rows), replace_null=True)
+    except RowsError as error:
+        faulty = rows.take(pa.array(sorted(error.rows), pa.int64())).to_pylist()
+        left = pa.array([row for row in rows.to_pylist() if row not in set(faulty)], pa.int64())
+        if not len(left):
+            return [], faulty
+        found, more = _envelopes(values, left)
+        return found, [*faulty, *more]
+    except RecordError:
+        return [], rows.to_pylist()
+    placed = [
+        each if each.rows is None else Decoded(rows.take(each.rows), each.field, each.values)
+        for each in found
+    ]
+    return [
+        Decoded(rows, each.field, each.values) if each.rows is None else each for each in placed
+    ], []
 
 
 class Hex(_Own):

@@ -9,8 +9,10 @@ from drover.api.common.v1 import preview_pb2
 from drover.record.arrow import is_binary
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE
 from drover.record.json.encode import json_texts
+from drover.record.json.form import SHOWN
 from drover.record.json.schemaless import value_text
 from drover.record.schema import is_schemaless
+from drover.transform.conditions import header_text
 
 _PREVIEWED_MAX_LENGTH = 16 * 1024
 
@@ -28,7 +30,7 @@ def shown_record(record: pa.RecordBatch, default_topic: str | None) -> preview_p
     for each in headers or ():
         header = shown.headers.add(key=each["key"])
         if each["value"] is not None:
-            header.value = each["value"].decode(errors="replace")[:_PREVIEWED_MAX_LENGTH]
+            header.value = (header_text(each["value"]) or "")[:_PREVIEWED_MAX_LENGTH]
     return shown
 
 
@@ -36,7 +38,7 @@ def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
     """The keys or values as JSON; None for null.
 
     Bytes that contain JSON stay unchanged, other texts become JSON strings, and bytes that are not
-    UTF-8 become base64 in an object.
+    UTF-8 become base64 in an object. Values of a schema are shown as JsonForm SHOWN.
     """
     index = records.schema.get_field_index(name)
     if index < 0:
@@ -45,9 +47,9 @@ def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
     if is_binary(field.type):
         return [None if each is None else _text_of_bytes(each) for each in values.to_pylist()]
     try:
-        texts: list[str | None] = json_texts(field, values).to_pylist()
+        texts: list[str | None] = json_texts(field, values, SHOWN).to_pylist()
     except pa.ArrowNotImplementedError:  # of types that a connector may make and no schema has
-        texts = [None if each is None else value_text(each) for each in values.to_pylist()]
+        texts = [None if each is None else value_text(each, SHOWN) for each in values.to_pylist()]
     return texts
 
 
