@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drover.connector import RetriableError
-from drover.connectors.postgres.server import MAKE_ROOM
+from drover.connectors.postgres.remedies import MAKE_ROOM
 from tests.databases.conftest import Sqlite
 from tests.support.postgres import Postgres, running_postgres, unprivileged_user
 from tests.support.server_disk import disk_of_a_server

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from drover.connector import RetriableError
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.connectors.jdbc.ledger import make_ledger
-from drover.connectors.postgres.server import MAKE_ROOM
+from drover.connectors.postgres.remedies import MAKE_ROOM
 from tests.databases.conftest import SERVERS, Database, Sqlite, every_database
 from tests.support.addresses import free_ports
 from tests.support.mariadb import MariaDb

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drover.connectors.postgres.source import PostgresCdcSource
-from tests.spark.connectors.cdc_shop import raw_of, stored_in
+from tests.spark.connectors.cdc_shop import raw_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline, RunningSource
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.waiting import wait_until
@@ -242,3 +242,35 @@ def test_rows_that_a_policy_hides_are_not_left_out_silently(
     comes_to(pipeline, source, "db.public.more", by_key((1,), (2,)))
     source.source.stop()
     shop.execute(f"DROP OWNED BY {name}")
+
+
+@pytest.mark.parametrize("layout", ["flat", "envelope"])
+def test_a_skipped_truncate_is_counted_and_logged(
+    pipeline: Pipeline, shop: Postgres, caplog: pytest.LogCaptureFixture, layout: str
+) -> None:
+    shop.execute(
+        "CREATE TABLE items (id INT PRIMARY KEY, of INT REFERENCES orders)",
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "CREATE TABLE parts (id INT PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+    )
+    raw = raw_of(shop, record_layout=layout, table_exclude_list=r"public\.other")
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 2)
+    assert source.figures.values()["truncates_skipped_count"] == 0
+    shop.execute(
+        "TRUNCATE other",
+        "TRUNCATE orders CASCADE",
+        "BEGIN; TRUNCATE parts; INSERT INTO parts VALUES (1); COMMIT",
+    )
+    with caplog.at_level("WARNING"):
+        run_until(source, 1)
+    assert source.figures.values()["truncates_skipped_count"] == 3
+    told = [each.getMessage() for each in caplog.records if "TRUNCATE" in each.getMessage()]
+    assert [each.split()[3] for each in told] == ["public.orders", "public.items", "public.parts"]
+    assert all("skipped.operations=none" in each for each in told)
+    assert all(("record.layout=envelope" in each) == (layout == "flat") for each in told)
+    source.source.stop()
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    assert source.run_until_idle() == 0
+    assert source.figures.values()["truncates_skipped_count"] == 0

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drover.connector.records import ERROR_COLUMN
 from drover.connectors.postgres.change_rows import Messages, RecordShape
 from drover.connectors.postgres.pgoutput import Transaction, parse_begin
 from drover.connectors.postgres.settings import ENVELOPE, FLAT
@@ -214,6 +215,25 @@ def test_a_bad_value_is_the_fault_of_the_records_that_have_it() -> None:
     errors = [column for column in found[0] if "error" in column]
     assert len(errors) == 1
     assert [each[errors[0]] is not None for each in found] == [True, False, True, False]
+    assert found[0][errors[0]] == (
+        "column 'day' has 'infinity', which date32[day] cannot hold: correct the row, or leave the "
+        "column out with column.exclude.list (key: id=1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "modifier", "remedy"),
+    [(1700, (5 << 16) + 2 + 4, "decimal.handling.mode=string"), (1082, -1, "column.exclude.list")],
+)
+def test_a_bad_value_of_a_key_is_shown(kind: int, modifier: int, remedy: str) -> None:
+    columns = {"id": kind, "name": TEXT}
+    message = relation(9, "orders", columns).replace(
+        struct.pack(">Ii", kind, -1), struct.pack(">Ii", kind, modifier)
+    )
+    found = records([BEGIN, message, insert(9, "-infinity", "x"), delete(9, "-infinity", None)])
+    errors = [each[ERROR_COLUMN] for each in found]
+    assert len(errors) == 3
+    assert all("(key: id=-infinity)" in each and remedy in each for each in errors)
 
 
 def test_what_a_snapshot_has_seen_is_left_out() -> None:

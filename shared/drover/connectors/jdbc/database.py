@@ -23,7 +23,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.jdbc import mysql_tls
-from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
+from drover.connectors.postgres.remedies import MAKE_ROOM, NO_ROOM_STATE
 from drover.policy.checked_databases import restrict_engine
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults

@@ -43,6 +43,7 @@ from drover.connectors.postgres.row_columns import (
     big_endian,
     row_changes,
 )
+from drover.connectors.postgres.row_faults import unsent_keys, with_keys
 from drover.connectors.postgres.row_lookup import RowLookup
 from drover.connectors.postgres.settings import (
     CONNECT,
@@ -156,6 +157,7 @@ class TableRecords:
         self.topic = re.sub(r"[^A-Za-z0-9._-]", "_", f"{shape.prefix}.{relation.name}")
         names = [each.name for each in relation.columns]
         self.key_indices = [names.index(each) for each in key if each in names]
+        self._key_names = {number: names[number] for number in self.key_indices}
         self._shape = shape
         self._readers = []
         for column in relation.columns:
@@ -200,28 +202,17 @@ class TableRecords:
             )
         key = None
         if self.key_indices:
-            sources.append((in_keys | self._unsent_keys(events), events.key))
+            unsent = unsent_keys(self._key_names, events.columns)
+            sources.append((in_keys | unsent, events.key))
             key = _structs(values, self.key_indices, self._key_type, events.key)
         faults = self._inexpressible(events.ops)
         for faulty, rows in sources:
             for event in np.flatnonzero(np.isin(rows, list(faulty))).tolist():
                 faults.setdefault(event, faulty[rows[event]])
+        texts = [each.texts for each in events.columns]
+        faults = with_keys(faults, self._key_names, texts, events.key)
         headers = self._headers(events.columns, events.after)
         return self._batch(key, value, events.lsns, faults, headers)
-
-    def _unsent_keys(self, events: _Events) -> dict[int, str]:
-        """The rows of which the server did not send the key."""
-        found: dict[int, str] = {}
-        for number in self.key_indices:
-            unchanged = events.columns[number].unchanged
-            if unchanged is not None:
-                name = self.relation.columns[number].name
-                why = (
-                    f"column {name!r} of the key was not sent, because it is large and unchanged: "
-                    "ALTER TABLE … REPLICA IDENTITY FULL sends it"
-                )
-                found |= dict.fromkeys(np.flatnonzero(unchanged).tolist(), why)
-        return found
 
     def _headers(self, columns: Sequence[TextColumn], rows: Any) -> pa.Array:
         """The headers of records with the columns that were not sent in their new rows, and of
@@ -271,7 +262,8 @@ class TableRecords:
         if self.key_indices:
             key = _structs(arrays, self.key_indices, self._key_type, everything)
         headers = self._headers([TextColumn(each) for each in columns], everything)
-        return self._batch(key, value, lsns, faults, headers)
+        named = with_keys(faults, self._key_names, columns, everything)
+        return self._batch(key, value, lsns, named, headers)
 
     def _batch(
         self,

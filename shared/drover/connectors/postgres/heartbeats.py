@@ -7,7 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from drover.connector.records import KEY, TOPIC, VALUE, with_identity
-from drover.connectors.postgres.server import ServerAddress, translated_errors
+from drover.connectors.postgres.remedies import statement_fault
+from drover.connectors.postgres.server import (
+    ServerAddress,
+    ServerError,
+    first_line,
+    translated_errors,
+)
 from drover.connectors.postgres.settings import (
     HEARTBEAT_MS,
     HEARTBEAT_PREFIX,
@@ -38,11 +44,22 @@ class Heartbeats:
         if not self._interval_s or now_s - self._last_s < self._interval_s:
             return None
         if self._config[HEARTBEAT_QUERY]:
-            what = f"running {HEARTBEAT_QUERY}"
-            with translated_errors(self._address, what), self._address.connected() as connection:
-                connection.execute(self._config[HEARTBEAT_QUERY].encode())
+            self._run(self._config[HEARTBEAT_QUERY])
         self._last_s = now_s
         return self._record()
+
+    def _run(self, statement: str) -> None:
+        import psycopg
+
+        what, address = f"running {HEARTBEAT_QUERY}", self._address
+        with translated_errors(address, what), address.connected() as connection:
+            try:
+                connection.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege as error:
+                told = statement_fault(
+                    error.sqlstate, first_line(error), statement, self._address.user
+                )
+                raise ServerError(f"{what} at {address}: {told}") from None
 
     def _record(self) -> pa.Table:
         server = self._config[TOPIC_PREFIX]

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from drover.connector import RetriableError
 from drover.connectors.postgres.pgoutput import Relation, RelationColumn
+from drover.connectors.postgres.remedies import (
+    MAKE_ROOM,
+    NO_ROOM_STATE,
+    session_remedy,
+    with_remedy,
+)
 from drover.policy.checked_databases import libpq_parameters
 
 if TYPE_CHECKING:
@@ -17,8 +23,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10
 #: A longer wait for a locked table is retried, so that other sessions go first.
 LOCK_TIMEOUT_MS = 10_000
-#: SQLSTATE of a full disk, and the remedy.
-NO_ROOM_STATE, MAKE_ROOM = "53100", "make room on the server's disk"
 #: What sessions must be set to, so that values have the text that is read here.
 _SESSION_OPTIONS = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
@@ -37,8 +41,18 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
            SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
               AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)),
        pg_has_role(c.relowner, 'USAGE'),
-       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
-           AND NOT row_security_active(c.oid),
+       ARRAY (
+           WITH s AS (
+              SELECT l.oid, l.relname, l.relnamespace, p.nspname FROM (SELECT c.oid UNION
+                 SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf AND c.relkind = 'p') t
+              JOIN pg_class l ON l.oid = t.oid JOIN pg_namespace p ON p.oid = l.relnamespace
+              WHERE l.relkind IN ('r', 'p'))
+           SELECT DISTINCT format('GRANT USAGE ON SCHEMA %%I TO %%I', s.nspname, current_user)
+           FROM s WHERE NOT has_schema_privilege(s.relnamespace, 'USAGE') UNION ALL
+           SELECT format('GRANT SELECT ON %%I.%%I TO %%I', s.nspname, s.relname, current_user)
+           FROM s WHERE NOT has_table_privilege(s.oid, 'SELECT') UNION ALL
+           SELECT DISTINCT format('ALTER ROLE %%I BYPASSRLS', current_user)
+           FROM s WHERE row_security_active(s.oid)),
        ARRAY (SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
            ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
            WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
@@ -92,6 +106,23 @@ _ARRAYS: LiteralString = (
     " WHERE e.typdelim = ','"
 )
 _HSTORES: LiteralString = "SELECT oid FROM pg_type WHERE typname = 'hstore' AND typtype = 'b'"
+
+
+#: What has a name like a table, but no changes that can be published.
+_OTHERS: LiteralString = """
+SELECT n.nspname, c.relname, CASE
+    WHEN c.relispartition THEN 'is a partition: list its table ' ||
+        (SELECT rn.nspname || '.' || r.relname FROM pg_class r JOIN pg_namespace rn
+         ON rn.oid = r.relnamespace WHERE r.oid = pg_partition_root(c.oid))
+    WHEN c.relkind IN ('v', 'm') THEN 'is a view, which has no changes in the log'
+    WHEN c.relkind = 'f' THEN 'is a foreign table, which has no changes in the log'
+    ELSE 'is not logged, so it has no changes in the log' END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE (c.relkind IN ('v', 'm', 'f') OR c.relkind IN ('r', 'p')
+       AND (c.relispartition OR c.relpersistence <> 'p'))
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
+ORDER BY 1, 2
+"""
 
 
 class ServerError(Exception):
@@ -152,8 +183,15 @@ class ServerAddress:
 
 
 @contextmanager
-def translated_errors(address: ServerAddress, what: str) -> Iterator[None]:
-    """Convert server errors to one line, without statements and values.
+def translated_errors(
+    address: ServerAddress, what: str, remedies: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Convert server errors to one line, without the values in statements.
+
+    Args:
+        address: The server.
+        what: What is done there, such as the statement.
+        remedies: What to do about an error, by SQLSTATE.
 
     Raises:
         RetriableError: The server is unreachable; a retry may succeed.
@@ -161,23 +199,33 @@ def translated_errors(address: ServerAddress, what: str) -> Iterator[None]:
     """
     import psycopg
 
+    def line(error: psycopg.Error) -> str:
+        remedy = (remedies or {}).get(error.sqlstate or "")
+        return with_remedy(f"{what} at {address}: {first_line(error, address)}", remedy)
+
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise RetriableError(f"{what} at {address}: {first_line(error)}") from None
+        raise RetriableError(line(error)) from None
     except psycopg.Error as error:
-        raise ServerError(f"{what} at {address}: {first_line(error)}") from None
+        raise ServerError(line(error)) from None
 
 
-def first_line(error: Exception) -> str:
-    """The driver's message in one line, with a remedy if one is known."""
+def first_line(error: Exception, address: ServerAddress | None = None) -> str:
+    """The driver's message in one line, with a remedy if one is known.
+
+    ``address``: where a session was refused, if that may be the error.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = (lines[0] if lines else type(error).__name__)[:500]
-    return with_remedy(told, getattr(error, "sqlstate", None))
+    sqlstate = getattr(error, "sqlstate", None)
+    if sqlstate is None and address is not None:
+        return with_remedy(told, session_remedy(told, address.user, address.database))
+    return with_state_remedy(told, sqlstate)
 
 
-def with_remedy(told: str, sqlstate: str | None) -> str:
-    """The server's message, with a remedy if one is known."""
+def with_state_remedy(told: str, sqlstate: str | None) -> str:
+    """The server's message, with the remedy for its SQLSTATE if one is known."""
     return f"{told}: {MAKE_ROOM}" if sqlstate == NO_ROOM_STATE else told
 
 
@@ -193,7 +241,7 @@ class Table:
         full_identity: Whether its replica identity is FULL.
         identifies_rows: Whether its updates and deletes can be published.
         owned: Whether the user may publish it, as its owner.
-        readable: Whether the user may read all of its rows.
+        grants: The statements that let the user read all of its rows; empty if it may.
         generated_keys: The generated columns of its primary key and replica identity.
         has_primary_key: Whether it has a primary key.
         partitions_differ: Whether a partition sends less of old rows than its table.
@@ -206,7 +254,7 @@ class Table:
     full_identity: bool
     identifies_rows: bool
     owned: bool = True
-    readable: bool = True
+    grants: Sequence[str] = ()
     generated_keys: Sequence[str] = ()
     has_primary_key: bool = True
     partitions_differ: bool = False
@@ -238,6 +286,13 @@ def tables_of(
     return [Table(*row) for row in connection.execute(_TABLES, (generated,))]
 
 
+def other_relations(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+) -> list[tuple[str, str]]:
+    """What cannot be captured: each relation as ``schema.name``, and what it is, as a predicate."""
+    return [(f"{schema}.{name}", kind) for schema, name, kind in connection.execute(_OTHERS)]
+
+
 def relation_of(
     connection: "psycopg.Connection[tuple[Any, ...]]", table: Table, generated: str = ""
 ) -> Relation:
@@ -245,18 +300,6 @@ def relation_of(
     rows = connection.execute(_COLUMNS, (table.oid, generated)).fetchall()
     columns = tuple(RelationColumn(*row) for row in rows)
     return Relation(table.oid, table.schema, table.name, columns, table.full_identity)
-
-
-def published_generated(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> str:
-    """The kind of generated columns that a publication includes: ``s`` (stored, from PostgreSQL 18
-    on), or empty for none.
-    """
-    if connection.info.server_version < 180_000:
-        return ""
-    row = connection.execute(
-        "SELECT pubgencols::text FROM pg_publication WHERE pubname = %s", (publication,)
-    ).fetchone()
-    return "s" if row == ("s",) else ""
 
 
 def large_columns(
@@ -398,53 +441,3 @@ def attached_partitions(
         (list(roots),),
     )
     return [(int(partition), int(root), int(xid)) for partition, root, xid in rows]
-
-
-def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> set[str]:
-    """The tables of a publication, as ``schema.table``."""
-    rows = connection.execute(
-        "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (publication,)
-    )
-    return {f"{schema}.{name}" for schema, name in rows}
-
-
-def publish(
-    connection: "psycopg.Connection[tuple[Any, ...]]", publication: str, tables: Sequence[Table]
-) -> dict[str, str]:
-    """Create a publication with at least these tables, or add missing ones.
-
-    Returns: The tables that the server does not let the user publish, with the reason.
-    """
-    import psycopg
-    from psycopg import sql
-
-    name = sql.Identifier(publication)
-    exists = connection.execute(
-        "SELECT puballtables FROM pg_publication WHERE pubname = %s", (publication,)
-    ).fetchone()
-    if exists == (True,):
-        return {}
-    if exists is None:
-        connection.execute(
-            sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(name)
-        )
-    there = published(connection, publication)
-    missing = [each for each in tables if each.id not in there]
-    refused = {each.id: NOT_OWNED for each in missing if not each.owned}
-    add = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
-    lacking = [each for each in missing if each.owned]
-    try:
-        if lacking:
-            names = [sql.Identifier(each.schema, each.name) for each in lacking]
-            connection.execute(add.format(name, sql.SQL(", ").join(names)))
-    except psycopg.ProgrammingError:
-        for each in lacking:
-            try:
-                connection.execute(add.format(name, sql.Identifier(each.schema, each.name)))
-            except psycopg.ProgrammingError as error:
-                refused[each.id] = f"cannot be published: {first_line(error)}"
-    return refused
-
-
-#: Why a table of another role cannot be published.
-NOT_OWNED = "belongs to another role, and only its owner may publish it: ALTER TABLE … OWNER TO"

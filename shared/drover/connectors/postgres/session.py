@@ -6,6 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import RetriableError, SourceTaskContext
+from drover.connectors.postgres.remedies import (
+    LIMIT_REACHED,
+    NO_PRIVILEGE,
+    WRONG_STATE,
+    identifier,
+)
 from drover.connectors.postgres.server import (
     ServerAddress,
     ServerError,
@@ -26,14 +32,43 @@ _SLOT_WAIT_S = 10.0
 _UNDEFINED_OBJECT = "42704"
 
 
+#: What to do if the server has no room for another slot.
+SLOTS_USED_UP = (
+    "drop a slot that nothing reads (SELECT slot_name FROM pg_replication_slots WHERE NOT active), "
+    "or raise max_replication_slots and restart the server"
+)
+
+
 def session_name(context: SourceTaskContext) -> str:
     """The task's application name: the same for each run, except for the claim."""
-    digest = hashlib.sha256(context.task.connector.encode()).hexdigest()[:16]
-    return f"drover {digest}/{context.claim}"
+    return f"{session_prefix(context.task.connector)}/{context.claim}"
+
+
+def session_prefix(connector: str) -> str:
+    """The start of the application names of a connector's sessions."""
+    return f"drover {hashlib.sha256(connector.encode()).hexdigest()[:16]}"
 
 
 def _claim_of(text: str) -> tuple[int, ...]:
     return tuple(int(each) if each.isdigit() else -1 for each in text.split("."))
+
+
+def create_slot(
+    connection: "psycopg.Connection[tuple[Any, ...]]", address: ServerAddress, name: str
+) -> None:
+    """Create a slot.
+
+    Raises:
+        RetriableError: The server has no room for another one, or another wal_level.
+        ServerError: The user has no right to replicate.
+    """
+    remedies = {
+        NO_PRIVILEGE: f"ALTER ROLE {identifier(address.user)} REPLICATION",
+        LIMIT_REACHED: SLOTS_USED_UP,
+        WRONG_STATE: "set wal_level=logical, and restart the server",
+    }
+    with translated_errors(address, f"creating the replication slot {name}", remedies):
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
 
 
 def take_over(

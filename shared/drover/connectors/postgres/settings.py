@@ -22,6 +22,7 @@ from drover.connector import (
     patterns_fault,
 )
 from drover.connectors import unavailable
+from drover.connectors.postgres.remedies import identifier
 from drover.connectors.postgres.server import ServerAddress, Table
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_fault
@@ -399,7 +400,8 @@ def wanted_tables(
     Raises:
         ServerError: Two tables have the same qualified name.
     """
-    from drover.connectors.postgres.server import ServerError, published_generated, tables_of
+    from drover.connectors.postgres.publications import published_generated
+    from drover.connectors.postgres.server import ServerError, tables_of
 
     generated = published_generated(connection, publication_name(config))
     tables = tables_of(connection, generated)
@@ -423,10 +425,11 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
     """
     from drover.connectors.postgres.server import generated_key_fault
 
-    if not (read or table.readable):
-        return f"has rows that {config[USER]} may not read: {GRANTS}"
+    if table.grants and not read:
+        return f"has rows that {config[USER]} may not read: {'; '.join(table.grants)}"
     if read:
         return None
+    statement = f"ALTER TABLE {identifier(table.schema, table.name)} REPLICA IDENTITY FULL"
     key_is_set = key_columns(config, table.id) is not None
     if table.generated_keys and not key_is_set:
         return generated_key_fault(table.generated_keys)
@@ -435,7 +438,7 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
     if not table.identifies_rows:
         return (
             "has no primary key: when published, the server refuses its updates and deletes: "
-            f"ALTER TABLE … REPLICA IDENTITY FULL, or exclude it with {TABLE_EXCLUDE}"
+            f"{statement}, or exclude it with {TABLE_EXCLUDE}"
         )
     if table.partitions_differ:
         return (
@@ -449,7 +452,6 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
     return f"has no key, and {FLAT_WITHOUT_KEY}"
 
 
-GRANTS = "GRANT USAGE ON SCHEMA, GRANT SELECT, and BYPASSRLS where it has row-level security"
 #: Why changes of a table without a key are errors in the flat layout.
 FLAT_WITHOUT_KEY = (
     f"{LAYOUT}={FLAT} cannot express its updates and deletions: set {KEY_COLUMNS}, "

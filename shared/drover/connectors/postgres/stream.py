@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from drover.connectors.postgres.pgoutput import EPOCH_US
-from drover.connectors.postgres.server import ServerAddress, first_line, with_remedy
+from drover.connectors.postgres.server import ServerAddress, first_line, with_state_remedy
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -154,7 +154,7 @@ class ChangeStream:
         except StreamLostError as error:
             self._failure = error
         except (psycopg.Error, OSError, ValueError) as error:
-            self._failure = StreamLostError(first_line(error))
+            self._failure = StreamLostError(first_line(error, self._address))
         with self._lock:
             self._came.notify_all()
         if self._failure is not None:
@@ -246,7 +246,9 @@ def _loss_of(result: "PGresult | None") -> StreamLostError:
     told = result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"the server ended it"
     code = result.error_field(DiagnosticField.SQLSTATE) or b""
     sqlstate = code.decode()
-    return StreamLostError(with_remedy(told.decode(errors="replace")[:500], sqlstate), sqlstate)
+    return StreamLostError(
+        with_state_remedy(told.decode(errors="replace")[:500], sqlstate), sqlstate
+    )
 
 
 def _feedback(written_lsn: int, flushed_lsn: int, *, reply: bool) -> bytes:

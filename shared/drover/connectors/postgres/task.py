@@ -17,15 +17,17 @@ from drover.connector import (
 )
 from drover.connectors.postgres.heartbeats import Heartbeats
 from drover.connectors.postgres.messages_reader import MessagesReader, no_records
-from drover.connectors.postgres.server import (
-    ServerError,
-    Table,
-    log_end,
+from drover.connectors.postgres.publications import (
+    publication_of,
+    publish,
+    published,
     published_generated,
-    translated_errors,
+    unsent_operations,
 )
+from drover.connectors.postgres.server import ServerError, Table, log_end, translated_errors
 from drover.connectors.postgres.session import (
     check_what_is_left,
+    create_slot,
     session_name,
     take_over,
     what_is_lost,
@@ -60,7 +62,9 @@ from drover.connectors.postgres.settings import (
     wanted_tables,
     why_left_out,
 )
+from drover.connectors.postgres.skipped_truncates import SkippedTruncates
 from drover.connectors.postgres.snapshot_point import SnapshotPoint, committed_points
+from drover.connectors.postgres.table_choice import divided
 from drover.connectors.postgres.table_identities import TableIdentities
 
 if TYPE_CHECKING:
@@ -120,6 +124,7 @@ class PostgresCdcSourceTask(SourceTask):
         #: The tables among them of which the stream has changes.
         self._passed_over: set[str] = set()
         self._refused: dict[str, str] = {}
+        self._truncates = SkippedTruncates(config, context.report)
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
         self._looked_s = 0.0
         self._position = 0
@@ -220,6 +225,10 @@ class PostgresCdcSourceTask(SourceTask):
         if mode == INITIAL_ONLY:
             return position, points
         self._publish(connection)
+        found = publication_of(connection, self._publication)
+        unsent = unsent_operations(found, self._context.config[SKIPPED]) if found else None
+        if unsent is not None:
+            _log.warning("%s", unsent)
         slot = slot_of(connection, self._slot)
         known = {**points, **self._begun}
         lost = what_is_lost(self._slot, slot, position, known, log_end(connection))
@@ -231,9 +240,7 @@ class PostgresCdcSourceTask(SourceTask):
             connection.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
             slot = None
         if slot is None:
-            connection.execute(
-                "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self._slot,)
-            )
+            create_slot(connection, self._address, self._slot)
             slot = slot_of(connection, self._slot)
             assert slot is not None
         if slot.active_pid is not None:
@@ -248,8 +255,6 @@ class PostgresCdcSourceTask(SourceTask):
         )
 
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
-        from drover.connectors.postgres.server import publish
-
         config = self._context.config
         if config[AUTOCREATE] == FILTERED:
             tables = [
@@ -257,15 +262,13 @@ class PostgresCdcSourceTask(SourceTask):
                 for each in wanted_tables(connection, config)
                 if why_left_out(each, config, read=each.id in self._seen) is None
             ]
-            self._refused = publish(connection, self._publication, tables)
+            self._refused = publish(connection, self._address, self._publication, tables)
 
     def _look_for_tables(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         """Find the tables to read, and the tables already read.
 
         A table is known by its name and its number: another table of the same name is a new one.
         """
-        from drover.connectors.postgres.server import published
-
         config = self._context.config
         tables = {each.id: each for each in wanted_tables(connection, config)}
         for name, table in tables.items():
@@ -274,15 +277,10 @@ class PostgresCdcSourceTask(SourceTask):
                 self._seen.pop(name, None)
                 self._identities.points.pop(name, None)
                 self._begun.pop(name, None)
-        left_out = {
-            name: why
-            for name, each in tables.items()
-            if (why := why_left_out(each, config, read=self._is_read(each))) is not None
-        } | {name: why for name, why in self._refused.items() if name in tables}
-        if config[SNAPSHOT_MODE] != INITIAL_ONLY:
-            known = published(connection, self._publication)
-            tables = {name: each for name, each in tables.items() if name in known}
-        self._tables = {n: each for n, each in tables.items() if n not in left_out}
+        known = published(connection, self._publication)
+        self._tables, left_out = divided(
+            connection, config, tables, self._is_read, self._refused, known
+        )
         for name, table in self._tables.items():
             self._identities.captured[name] = table
             if name in self._seen:
@@ -388,6 +386,7 @@ class PostgresCdcSourceTask(SourceTask):
             CHANGES,
             COMMIT,
             RELATION,
+            TRUNCATE,
             end_lsn_of,
             parse_begin,
             relation_oid_of,
@@ -407,6 +406,7 @@ class PostgresCdcSourceTask(SourceTask):
         payloads: list[bytes] = []
         lsns: list[int] = []
         opening, relations = self._transaction, dict(self._relations)
+        self._truncates.forget()
         count = total = moment_us = size = 0
 
         def cut() -> None:
@@ -450,6 +450,10 @@ class PostgresCdcSourceTask(SourceTask):
                 commit_lsn, delivered = self._resumed
                 if self._transaction.commit_lsn == commit_lsn and self._ordinal <= delivered:
                     continue
+                if kind == TRUNCATE:
+                    self._truncates.see(
+                        *(payload, lsn, self._transaction, self._relations, self._keys, self._seen)
+                    )
                 count += 1
                 total += 1
             else:
@@ -460,6 +464,7 @@ class PostgresCdcSourceTask(SourceTask):
             if count >= part_changes or size >= _PART_BYTES:
                 cut()
         cut()
+        self._truncates.add()
         if not total:
             return None
         if moment_us:
@@ -485,10 +490,8 @@ class PostgresCdcSourceTask(SourceTask):
         self._context.report("behind_ms", 0)
         self._position = max(self._position, self._stream.quiet_lsn())
         due = time.monotonic() - self._moved_s >= _QUIET_COMMIT_EVERY_S
-        return self._without_records(self._move()) if due and self._is_ahead() else None
-
-    def _is_ahead(self) -> bool:
-        return self._position > self._moved
+        is_ahead = self._position > self._moved
+        return self._without_records(self._move()) if due and is_ahead else None
 
     def _move(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The position for a batch that will be committed."""

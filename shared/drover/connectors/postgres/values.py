@@ -18,8 +18,11 @@ from drover.connectors.postgres.pgoutput import RelationColumn
 from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import (
     ADAPTIVE,
+    COLUMN_EXCLUDE,
     CONNECT,
+    DECIMALS,
     DOUBLE,
+    INTERVALS,
     JSON,
     MAP,
     NUMERIC,
@@ -87,6 +90,16 @@ class ColumnType:
         """A field of this type."""
         found = pa.field(name, self.arrow_type)
         return with_identity(found, name=self.name, version=1) if self.name else found
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a value that does not fit the type."""
+        kind = self if self.element is None else self.element
+        if pa.types.is_decimal(kind.arrow_type):
+            return f"set {DECIMALS}={STRING}"
+        if kind.oid == _INTERVAL and kind.parse is not None:
+            return f"set {INTERVALS}={TEXT}"
+        return f"correct the row, or leave the column out with {COLUMN_EXCLUDE}"
 
     @cached_property
     def _plain(self) -> pa.DataType:
@@ -242,7 +255,7 @@ class ColumnReader:
                 parts.append(self.type.array(texts.slice(number, 1)))
             except (pa.ArrowException, ValueError):
                 text = f"column {self.column.name!r} has {str(texts[number])[:80]!r}, which "
-                fault(number, text + f"{self.type.arrow_type} cannot hold")
+                fault(number, f"{text}{self.type.arrow_type} cannot hold: {self.type.remedy}")
                 parts.append(pa.nulls(1, self.type.arrow_type))
         return pa.concat_arrays(parts)
 
