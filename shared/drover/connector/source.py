@@ -198,6 +198,9 @@ class SourceConnector(Connector):
     #: Whether a poll changes the source, such as one that removes messages from a queue. Such a
     #: source is not polled for previews.
     poll_has_effects: ClassVar[bool] = False
+    #: The task that previews use, if it is another one: it gives the first records that a new task
+    #: would give, and changes nothing. It is started without offsets.
+    preview_task_class: ClassVar[type[SourceTask] | None] = None
     #: The forms of its partitions and offsets. If committed offsets have another form, because
     #: another connector wrote them, tasks do not start. Empty: offsets of any form are passed to
     #: tasks.

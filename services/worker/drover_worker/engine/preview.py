@@ -141,7 +141,7 @@ def _show_source(
     wait: Callable[[float], object],
 ) -> None:
     """Show the first records of the source's tasks, in the order of the tasks."""
-    if connector_class.poll_has_effects:
+    if connector_class.poll_has_effects and connector_class.preview_task_class is None:
         raise PreviewRefusedError(
             f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
         )
@@ -229,7 +229,7 @@ def _polled(
     path = RecordPath(
         connector_class, merged, task, tools.spark, compacted_topics=tools.plane.compacted_topics
     )
-    instance = connector_class.task_class()
+    instance = (connector_class.preview_task_class or connector_class.task_class)()
     try:
         instance.start(
             SourceTaskContext(task=task, claim=Term(0, 0), config=merged, spark=tools.spark)

@@ -15,6 +15,7 @@ from drover.connector import (
 from drover.connectors.aliases import POSTGRES_CDC
 from drover.connectors.postgres import settings
 from drover.connectors.postgres.checks import contradictions, server_faults
+from drover.connectors.postgres.preview_task import PostgresCdcPreviewTask
 from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdcSourceTask
 
 
@@ -45,6 +46,7 @@ class PostgresCdcSource(SourceConnector):
     # a slot has one reader, and reading moves the connector's position
     poll_has_effects: ClassVar[bool] = True
     task_class = PostgresCdcSourceTask
+    preview_task_class = PostgresCdcPreviewTask
 
     @classmethod
     def config_def(cls) -> ConfigDef:

@@ -34,25 +34,13 @@ from drover.connectors.postgres.session import (
 )
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
-    COLUMN_EXCLUDE,
-    COLUMN_INCLUDE,
-    DATABASE,
-    DECIMALS,
     FILTERED,
-    HSTORES,
     INITIAL_ONLY,
-    INTERVALS,
-    KEY_COLUMNS,
-    LAYOUT,
     NEVER,
     NO_DATA,
-    PLACEHOLDER,
     SKIPPED,
     SNAPSHOT_MODE,
-    TIMES,
-    TOMBSTONES,
     TOPIC_PREFIX,
-    VERSION,
     WHEN_NEEDED,
     address_of,
     is_wanted,
@@ -561,7 +549,7 @@ class PostgresCdcSourceTask(SourceTask):
         return SourceBatch(nothing, list(offsets))
 
     def _shape(self) -> "RecordShape":
-        from drover.connectors.postgres.change_rows import RecordShape
+        from drover.connectors.postgres.record_shapes import record_shape
         from drover.connectors.postgres.server import types_of
 
         config = self._context.config
@@ -571,24 +559,7 @@ class PostgresCdcSourceTask(SourceTask):
                 self._address.connected() as connection,
             ):
                 self._types = types_of(connection)
-        return RecordShape(
-            version=VERSION,
-            prefix=config[TOPIC_PREFIX],
-            database=config[DATABASE],
-            now_ms=time.time_ns() // 1_000_000,
-            layout=config[LAYOUT],
-            decimals=config[DECIMALS],
-            placeholder=config[PLACEHOLDER],
-            tombstones=config[TOMBSTONES],
-            skipped=frozenset(config[SKIPPED]),
-            types=self._types,
-            times=config[TIMES],
-            intervals=config[INTERVALS],
-            hstores=config[HSTORES],
-            columns_include=tuple(config[COLUMN_INCLUDE] or ()),
-            columns_exclude=tuple(config[COLUMN_EXCLUDE] or ()),
-            nullable_keys=config[KEY_COLUMNS] is not None,
-        )
+        return record_shape(config, self._types)
 
     def _forget_stream(self) -> None:
         """Close the stream; the next poll opens another one at the last committed position."""
