@@ -12,7 +12,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from drover.connectors.postgres.copied import from_text
+from drover.connectors.postgres.copied import from_text, parse_array
 
 NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE = (
     "none",
@@ -338,9 +338,10 @@ def ewkb_of_mysql(value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """Converts the elements of a list."""
+    """Converts the elements of a list, or of PostgreSQL's text of an array."""
 
     convert: Convert
 
     def __call__(self, value: Any) -> Any:
-        return [None if each is None else self.convert(each) for each in value]
+        elements = parse_array(value) if isinstance(value, str) else value
+        return [None if each is None else self.convert(each) for each in elements]

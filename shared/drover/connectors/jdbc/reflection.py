@@ -29,7 +29,7 @@ _GEOMETRIES = frozenset(
         *("multipolygon", "geometrycollection", "geomcollection"),
     }
 )
-#: The types below domains, and below arrays of domains; with their modifiers.
+#: The types below domains and arrays, with their modifiers, and whether a comma separates them.
 _BELOW_DOMAINS = """
 WITH RECURSIVE below AS (
     SELECT attname, atttypid AS type, atttypmod AS modifier, false AS is_array
@@ -41,8 +41,9 @@ WITH RECURSIVE below AS (
         is_array OR typtype <> 'd'
     FROM below JOIN pg_type t ON t.oid = type
     WHERE typtype = 'd' OR typcategory = 'A' AND typelem <> 0)
-SELECT attname, format_type(type, modifier), is_array FROM below
-WHERE NOT EXISTS (
+SELECT attname, format_type(type, modifier), is_array,
+    (SELECT typdelim FROM pg_type t WHERE t.oid = type) = ','
+FROM below WHERE NOT EXISTS (
     SELECT FROM pg_type t
     WHERE t.oid = type AND (typtype = 'd' OR typcategory = 'A' AND typelem <> 0))
 """
@@ -106,7 +107,7 @@ def columns_of(
     types = {each["name"]: each["type"] for each in found}
     table = connection.dialect.identifier_preparer.format_table(sa.table(name, schema=schema))
     match connection.dialect.name:
-        case "postgresql" if any(map(_has_domain, types.values())):
+        case "postgresql" if any(map(_is_incomplete, types.values())):
             types |= _below_domains(connection, types, table.replace("%%", "%"))
         case "sqlite":
             types = {each: _sqlite_type(kind) for each, kind in types.items()}
@@ -149,6 +150,10 @@ def _sqlite_type(kind: "sa.types.TypeEngine[Any]") -> "sa.types.TypeEngine[Any]"
     return sa.Double() if isinstance(kind, sa.Float) else kind
 
 
+def _is_incomplete(kind: "sa.types.TypeEngine[Any]") -> bool:
+    return isinstance(kind, sa.types.NullType) or _has_domain(kind)
+
+
 def _has_domain(kind: "sa.types.TypeEngine[Any]") -> bool:
     inner = getattr(kind, "item_type", kind)
     return isinstance(inner, postgresql.DOMAIN)
@@ -157,9 +162,14 @@ def _has_domain(kind: "sa.types.TypeEngine[Any]") -> bool:
 def _below_domains(
     connection: "sa.Connection", types: Mapping[str, Any], table: str
 ) -> Iterator[tuple[str, "sa.types.TypeEngine[Any]"]]:
-    """The types below domains: the reflection loses their modifiers, and arrays below them."""
-    for name, text, is_array in connection.exec_driver_sql(_BELOW_DOMAINS, {"table": table}):
+    """The types below domains: the reflection loses their modifiers, and arrays below them; and
+    arrays of types that SQLAlchemy does not recognize.
+    """
+    rows = connection.exec_driver_sql(_BELOW_DOMAINS, {"table": table})
+    for name, text, is_array, has_commas in rows:
         kind = types.get(name)
+        if isinstance(kind, sa.types.NullType) and is_array and has_commas:
+            yield name, sa.ARRAY(kind)
         if kind is None or not _has_domain(kind):
             continue
         while isinstance(kind, postgresql.DOMAIN | sa.ARRAY):
