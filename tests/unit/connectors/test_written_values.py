@@ -9,7 +9,7 @@ import pytest
 
 from drover.connectors.console_sink import FirstRows
 from drover.connectors.http.sink import messages_of
-from drover.connectors.jdbc.column_types import compact_json
+from drover.connectors.jdbc.exact_values import compact_json
 from drover.connectors.jdbc.json_columns import with_columns
 from drover.connectors.jdbc.staged_columns import TargetColumn, staged_column
 from drover.record.batch import VALUE, make_batch

@@ -1,17 +1,14 @@
 """Column types of a sink: types for new columns, and conversion of values for existing ones."""
 
-import uuid
-from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from drover.connector.records import PLAIN_FOR_DATABASES, is_binary, value_text
+from drover.connector.records import is_binary
+from drover.connectors.jdbc.exact_values import LossError, change_for
 
 Row = dict[str, Any]
 #: MySQL needs a length for a text column in a primary key.
@@ -54,17 +51,19 @@ def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
     return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
-def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
+def bound(table: "sa.Table", rows: Sequence[Row], prefix: str, dialect: str) -> list[Row]:
     """The parameters of a statement for rows with the same fields; with a ``prefix`` to find rows.
 
     Raises:
-        UnwritableRecordError: A text does not fit its column.
+        UnwritableRecordError: A value does not fit its column.
     """
     names = list(rows[0]) if rows else []
     if not names:
         return [{} for _ in rows]
     finds = bool(prefix)
-    columns = [_stored(table, name, [row[name] for row in rows], finds=finds) for name in names]
+    columns = [
+        _stored(table, name, [row[name] for row in rows], dialect, finds=finds) for name in names
+    ]
     keys = [f"{prefix}{name}" for name in names]
     return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
@@ -78,74 +77,27 @@ def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]"
     return sa.cast(text, kind) if isinstance(kind, postgresql.JSON) else text
 
 
-def json_text(value: Any) -> str:
-    """The value for a JSON column; a text is already JSON."""
-    return value if isinstance(value, str) else compact_json(value)
-
-
-def compact_json(value: Any) -> str:
-    """A struct, list or map as JSON for a text column."""
-    return value_text(value, PLAIN_FOR_DATABASES)
-
-
-def _stored(table: "sa.Table", name: str, values: list[Any], *, finds: bool) -> list[Any]:
+def _stored(
+    table: "sa.Table", name: str, values: list[Any], dialect: str, *, finds: bool
+) -> list[Any]:
     """Values of a field in the form for their column; ``finds`` for values to compare it with."""
     kind = table.c[name].type
-    # for MySQL the text '5 apples' is equal to 5
-    is_number = finds and isinstance(kind, sa.Integer)
-    change = partial(_read, int) if is_number else _change_for(kind)
+    change = change_for(kind, dialect, finds=finds)
     if change is None:
         return values
     try:
         return [None if each is None else change(each) for each in values]
+    except LossError:
+        raise lossy(table.name, name, str(kind)) from None
     except (ValueError, TypeError, ArithmeticError):
         told = f"its field {name!r} fits no column of type {type(kind).__name__}"
         raise UnwritableRecordError(told) from None
 
 
-def _change_for(kind: "sa.types.TypeEngine[Any]") -> Callable[[Any], Any] | None:
-    """The function that converts values for a column: texts of schemaless values are parsed.
-
-    None if no conversion is needed.
-    """
-    match kind:
-        case sa.JSON():
-            return json_text
-        case sa.Uuid():
-            return partial(_read, uuid.UUID)
-        case sa.DateTime():
-            return partial(_moment, kind)
-        case sa.Date():
-            return partial(_read, date.fromisoformat)
-        case sa.Time():
-            return partial(_read, time.fromisoformat)
-        case sa.Numeric():
-            return partial(_read, Decimal)
-        case sa.String():
-            return _text
-        case _:
-            return None
-
-
-def _read(of_text: Callable[[str], Any], value: Any) -> Any:
-    return of_text(value) if isinstance(value, str) else value
-
-
-def _text(value: Any) -> Any:
-    match value:
-        case dict() | list():
-            return compact_json(value)
-        case bool():
-            return value
-        case int() | Decimal():  # MySQL would compare texts with it as numbers: '5 apples' = 5
-            return format(value, "f") if isinstance(value, Decimal) else str(value)
-        case _:
-            return value
-
-
-def _moment(kind: "sa.DateTime", value: Any) -> Any:
-    """The moment in UTC, without a zone if the column has none."""
-    value = _read(datetime.fromisoformat, value)
-    if not isinstance(value, datetime) or value.tzinfo is None or kind.timezone:
-        return value
-    return value.astimezone(UTC).replace(tzinfo=None)
+def lossy(table: str, column: str, kind: str) -> UnwritableRecordError:
+    """The error for a value that its column would round or cut."""
+    return UnwritableRecordError(
+        f"table {table!r} cannot hold the value of field {column!r}: its column has the type "
+        f"{kind}, which would round or cut it; change the column's type (ALTER TABLE), or convert "
+        "the field with a transform"
+    )

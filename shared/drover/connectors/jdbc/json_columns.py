@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.connector.records import KEY, VALUE, is_schemaless, loads, with_column
-from drover.connectors.jdbc.column_types import compact_json
+from drover.connectors.jdbc.exact_values import compact_json
 
 #: Marks text fields with JSON of lists and structs.
 DOCUMENT = b"drover.jdbc.document"

@@ -17,7 +17,9 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
+from drover.connectors.jdbc.column_types import lossy
 from drover.connectors.jdbc.database import DatabaseError, savepoint, sqlstate_of
+from drover.connectors.jdbc.exact_values import LossError
 from drover.connectors.jdbc.json_columns import DOCUMENT
 from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
@@ -35,9 +37,15 @@ _TRIED_ROWS = 1_000
 #: The last change to a key: written, written after a deletion, or deleted.
 _WRITTEN, _WRITTEN_AFTER_DELETION, _DELETED = 0, 1, 2
 _COLUMNS = """
-SELECT attname, format_type(atttypid, -1), format_type(atttypid, atttypmod),
-  coalesce((SELECT collisdeterministic FROM pg_collation c WHERE c.oid = attcollation), true)
-FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped
+WITH RECURSIVE below AS (
+    SELECT attname, atttypid AS type, atttypmod AS modifier, attcollation AS collated
+    FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT attname, typbasetype, CASE WHEN typtypmod >= 0 THEN typtypmod ELSE modifier END, collated
+    FROM below JOIN pg_type t ON t.oid = type WHERE typtype = 'd')
+SELECT attname, format_type(type, -1), format_type(type, modifier),
+  coalesce((SELECT collisdeterministic FROM pg_collation c WHERE c.oid = collated), true)
+FROM below WHERE NOT EXISTS (SELECT FROM pg_type t WHERE t.oid = type AND typtype = 'd')
 """
 
 
@@ -95,12 +103,7 @@ class BulkTable:
             kept, states = _last_of_keys(rows.select(list(changes.keys)), gone)
             rows = rows.take(kept)
         columns = {
-            field.name: staged_column(
-                f"c{index}",
-                rows.column(index),
-                self._targets[field.name],
-                is_document=DOCUMENT in (field.metadata or {}),
-            )
+            field.name: self._staged(f"c{index}", rows.column(index), field)
             for index, field in enumerate(rows.schema)
         }
         arrays = [each.values for each in columns.values()]
@@ -114,9 +117,22 @@ class BulkTable:
             _texts(arrays if states is None else [*arrays, states]),
         )
 
+    def _staged(self, staged_name: str, values: pa.Array, field: pa.Field) -> StagedColumn:
+        target = self._targets[field.name]
+        is_document = DOCUMENT in (field.metadata or {})
+        try:
+            return staged_column(staged_name, values, target, is_document=is_document)
+        except LossError:
+            raise lossy(self._table.name, field.name, target.full) from None
+
     def write(self, plan: BulkPlan) -> bool:
-        """Write; False if the changes must be applied one by one."""
+        """Write; False if the changes must be applied one by one.
+
+        Raises:
+            UnwritableRecordError: A column would round or cut a value.
+        """
         with self._staging(plan):
+            self._refuse_losses(plan)
             if plan.insert_mode != INSERT and self._has_equal_keys(plan):
                 return False
             if plan.all_gone or plan.has_states:
@@ -153,6 +169,19 @@ class BulkTable:
             raise sa.exc.DBAPIError.instance(
                 None, None, error, psycopg.Error, hide_parameters=True, dialect=dialect
             ) from error
+
+    def _refuse_losses(self, plan: BulkPlan) -> None:
+        losses = {name: each.loss for name, each in plan.columns.items() if each.loss}
+        if not losses:
+            return
+        cases = " ".join(f"WHEN {loss} THEN {n}" for n, loss in enumerate(losses.values()))
+        found = self._connection.exec_driver_sql(
+            f"SELECT n FROM (SELECT CASE {cases} END AS n FROM {_STAGING}) AS s"
+            " WHERE n IS NOT NULL LIMIT 1"
+        ).scalar_one_or_none()
+        if found is not None:
+            name = list(losses)[found]
+            raise lossy(self._table.name, name, self._targets[name].full)
 
     def _has_equal_keys(self, plan: BulkPlan) -> bool:
         """Whether different keys are equal in the table: ``1.01`` with one digit of scale, or ``A``

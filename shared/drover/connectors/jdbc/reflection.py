@@ -48,6 +48,8 @@ FROM below WHERE NOT EXISTS (
     WHERE t.oid = type AND (typtype = 'd' OR typcategory = 'A' AND typelem <> 0))
 """
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_TIME = re.compile(r"(timestamp|time)(?:\((\d)\))? with(out)? time zone")
+_CHARACTERS = re.compile(r"character varying\((\d+)\)")
 
 
 def reflected(
@@ -79,6 +81,23 @@ def described_columns(
     """
     with _unrecognized_types():
         return sa.inspect(connection).get_columns(name, schema)
+
+
+def column_types(
+    connection: "sa.Connection", name: str, schema: str | None
+) -> "dict[str, sa.types.TypeEngine[Any]]":
+    """The columns of a table with their types, of a domain the type below it.
+
+    Raises:
+        sa.exc.NoSuchTableError: The table does not exist.
+    """
+    types: dict[str, sa.types.TypeEngine[Any]] = {
+        each["name"]: each["type"] for each in described_columns(connection, name, schema)
+    }
+    if connection.dialect.name == "postgresql" and any(map(_has_domain, types.values())):
+        table = connection.dialect.identifier_preparer.format_table(sa.table(name, schema=schema))
+        types |= dict(_below_domains(connection, types, table.replace("%%", "%")))
+    return types
 
 
 def primary_key_of(connection: "sa.Connection", name: str, schema: str | None) -> tuple[str, ...]:
@@ -176,8 +195,12 @@ def _below_domains(
             kind = kind.data_type if isinstance(kind, postgresql.DOMAIN) else kind.item_type
         if (modifiers := _NUMERIC.fullmatch(text)) is not None:
             kind = sa.Numeric(int(modifiers[1]), int(modifiers[2]))
-        elif text.endswith("with time zone"):
-            kind = (sa.DateTime if text.startswith("timestamp") else sa.Time)(timezone=True)
+        elif (parts := _TIME.fullmatch(text)) is not None:
+            of_time = postgresql.TIMESTAMP if parts[1] == "timestamp" else postgresql.TIME
+            digits = None if parts[2] is None else int(parts[2])
+            kind = of_time(timezone=not parts[3], precision=digits)
+        elif (length := _CHARACTERS.fullmatch(text)) is not None:
+            kind = sa.VARCHAR(int(length[1]))
         yield name, sa.ARRAY(kind) if is_array else kind
 
 

@@ -1,19 +1,23 @@
 """Arrow columns in the form of a PostgreSQL staging table, and their casts to the target table."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drover.connector.records import is_binary, is_list, is_text, loads
-from drover.connectors.jdbc.column_types import compact_json, json_text
+from drover.connectors.jdbc.exact_values import LossError, compact_json, json_text
 
 _TEXT, _BIGINT, _BOOLEAN, _NUMERIC = "text", "bigint", "boolean", "numeric"
 _DOUBLE, _BYTES, _DATE, _TIME = "double precision", "bytea", "date", "time without time zone"
 _TIMESTAMP, _TIMESTAMPTZ = "timestamp without time zone", "timestamp with time zone"
+_TIMESTAMPS = (_TIMESTAMP, _TIMESTAMPTZ)
+_TIMES = (*_TIMESTAMPS, _TIME, "time with time zone")
+_NANOSECONDS = "[.][0-9]{6}[0-9]*[1-9]"
+_NUMERIC_SCALE = re.compile(r"numeric\(\d+,(-?\d+)\)")
 _CHARACTERS = ("character varying", "bpchar")
 _JSON = ("json", "jsonb")
 #: Target types with the same equality as in Arrow, by staged type.
@@ -42,7 +46,8 @@ class StagedColumn:
     """Values in COPY's format, their type, and their cast to the target type.
 
     ``key_cast`` is for comparisons; ``exact`` means that values which differ here also differ in
-    the table.
+    the table. ``loss`` is a condition for values that the column would round or cut; empty if there
+    are none.
     """
 
     values: pa.Array
@@ -50,12 +55,17 @@ class StagedColumn:
     cast: str
     key_cast: str
     exact: bool
+    loss: str
 
 
 def staged_column(
     name: str, array: pa.Array, target: TargetColumn, *, is_document: bool
 ) -> StagedColumn:
-    """The staged form of a column for the target column ``name``; texts of a document are JSON."""
+    """The staged form of a column for the target column ``name``; texts of a document are JSON.
+
+    Raises:
+        LossError: PostgreSQL has no place for the nanoseconds of a time.
+    """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if is_document and target.base.endswith("[]"):
@@ -65,7 +75,68 @@ def staged_column(
     # a longer text must fail instead of being truncated
     full = cast if target.base in _CHARACTERS else f"CAST({cast} AS {_doubled(target.full)})"
     exact = target.deterministic and target.base in EXACT.get(kind, ())
-    return StagedColumn(values, kind, cast, full, exact)
+    scale = array.type.scale if pa.types.is_decimal(array.type) else None
+    losses = (_type_loss(name, kind, cast, target.base), _modifier_loss(cast, target, scale))
+    return StagedColumn(values, kind, cast, full, exact, " OR ".join(filter(None, losses)))
+
+
+def _type_loss(name: str, kind: str, cast: str, base: str) -> str:
+    """The condition for values that differ after the cast to the column's type."""
+    array = "[]" if kind.endswith("[]") and base.endswith("[]") else ""
+    kind, base = kind.removesuffix(array), base.removesuffix(array)
+
+    def differs(back: str, compared: str = kind, original: str = name) -> str:
+        return f"CAST({back} AS {compared}{array}) <> {original}"
+
+    as_text = f"CAST({cast} AS text{array})"
+    match kind, base:
+        case (_, same) if same == kind:
+            return ""
+        case ("bigint" | "numeric" | "double precision", "boolean"):
+            return differs(cast, "integer")
+        case ("numeric" | "double precision", "smallint" | "integer" | "bigint" | "oid" | "money"):
+            return differs(cast)
+        case ("bigint", "real" | "double precision") | ("double precision", "real"):
+            return differs(cast)
+        case ("numeric" | "text", "real" | "double precision"):
+            number = f"CAST({name} AS numeric{array})"
+            if array:
+                return differs(as_text, "numeric", number)
+            # it is exact if its shortest text is, or as an integer
+            return (
+                f"CASE WHEN CAST({as_text} AS numeric) = {number} THEN false"
+                f" WHEN {number} = trunc({number}) AND abs({number}) < 9e18"
+                f" THEN CAST({cast} AS bigint) <> {number} ELSE {name} IS NOT NULL END"
+            )
+        case ("text", '"char"' | "name"):
+            return differs(cast)
+        case ("text", "date") if not array:
+            return differs(cast, _TIMESTAMP, f"CAST({name} AS {_TIMESTAMP})")
+        case ("text", each) if each in _TIMES and not array:
+            return f"{name} ~ '{_NANOSECONDS}'"
+        case (each, "date") if each in _TIMESTAMPS:
+            return differs(cast)
+        case (each, "time without time zone" | "time with time zone") if each in _TIMESTAMPS:
+            return f"{name} IS NOT NULL"
+        case _:
+            return ""
+
+
+def _modifier_loss(cast: str, target: TargetColumn, scale: int | None) -> str:
+    """The condition for values that differ with the column's length, precision or scale."""
+    base = target.base.removesuffix("[]")
+    if target.full == target.base:
+        return ""
+    if target.base == "character varying":  # of other characters the server reports the excess
+        length = int("".join(filter(str.isdigit, target.full)))
+        text = f"CAST({cast} AS text)"
+        return f"char_length({text}) > {length} AND char_length(rtrim({text})) <= {length}"
+    found = None if scale is None else _NUMERIC_SCALE.fullmatch(target.full)
+    if found is not None and scale is not None and scale <= int(found[1]):
+        return ""
+    if base in (_NUMERIC, "interval", *_TIMES):
+        return f"CAST({cast} AS {_doubled(target.full)}) <> {cast}"
+    return ""
 
 
 def _cast(name: str, kind: str, base: str) -> str:
@@ -73,6 +144,10 @@ def _cast(name: str, kind: str, base: str) -> str:
         return name
     if kind == _TEXT and base == _TIMESTAMP:
         name = f"CAST({name} AS {_TIMESTAMPTZ})"  # otherwise the zone would be ignored
+    elif kind == _DOUBLE and base == _NUMERIC:
+        name = f"CAST({name} AS {_TEXT})"  # otherwise the number would have 15 digits
+    elif kind == f"{_DOUBLE}[]" and base == f"{_NUMERIC}[]":
+        name = f"CAST({name} AS {_TEXT}[])"
     elif _BOOLEAN in (kind, base) and kind != _TEXT and base != _TEXT:
         name = f"CAST({name} AS integer)"  # only integers can be cast to boolean
     return f"CAST({name} AS {_doubled(base)})"
@@ -97,6 +172,8 @@ def _plain_values(array: pa.Array) -> tuple[pa.Array, str]:
     types, kind = pa.types, array.type
     if types.is_boolean(kind) or types.is_date(kind) or types.is_decimal(kind):
         return array, _plain_kind(kind)
+    if types.is_time(kind) and kind == pa.time64("ns"):
+        return _microseconds(array, pa.time64("us")), _TIME
     if types.is_integer(kind) or types.is_time(kind):
         return array, _plain_kind(kind)
     if types.is_floating(kind):
@@ -130,11 +207,18 @@ def _plain_kind(kind: pa.DataType) -> str:
 
 
 def _utc(array: pa.Array) -> pa.Array:
-    """Limit to microseconds, as in Python; without a zone, because the session uses UTC and Arrow
-    takes twenty times as long to format zones.
+    """Limit to microseconds; without a zone, because the session uses UTC and Arrow takes twenty
+    times as long to format zones.
     """
-    unit = "us" if array.type.unit == "ns" else array.type.unit
-    return pc.cast(array, pa.timestamp(unit), safe=False)
+    plain = array.cast(pa.timestamp(array.type.unit))
+    return _microseconds(plain, pa.timestamp("us")) if plain.type.unit == "ns" else plain
+
+
+def _microseconds(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        raise LossError from None
 
 
 def _inner_kind(kind: pa.DataType) -> str:

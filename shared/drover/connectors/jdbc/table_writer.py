@@ -31,9 +31,9 @@ from drover.connectors.jdbc.database import (
     savepoint,
     translated_errors,
 )
+from drover.connectors.jdbc.exact_values import MYSQL
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import (
-    MYSQL,
     Tables,
     is_only_mysql_key,
     write_rows,

@@ -18,7 +18,9 @@ from drover.connectors.jdbc.column_types import (
     sql_type,
 )
 from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, savepoint
+from drover.connectors.jdbc.exact_values import MYSQL
 from drover.connectors.jdbc.new_rows import NEW_ROWS
+from drover.connectors.jdbc.reflection import column_types
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -31,7 +33,6 @@ from drover.connectors.jdbc.write_settings import (
     split_name,
 )
 
-MYSQL = ("mysql", "mariadb")
 #: For fewer rows a plain INSERT is not tried.
 _TRIED_ROWS = 100
 #: A part of a column (sub_part) or an expression (column_name is null) identifies no row.
@@ -100,10 +101,10 @@ class Tables:
         if found is None:
             schema, own = split_name(name)
             try:
-                columns = sa.inspect(self._connection).get_columns(own, schema)
+                types = column_types(self._connection, own, schema)
             except sa.exc.NoSuchTableError:
                 return None
-            named = [sa.Column(each["name"], each["type"]) for each in columns]
+            named = [sa.Column(each, kind) for each, kind in types.items()]
             found = sa.Table(own, sa.MetaData(), *named, schema=schema)
             self._known[name] = found
         return found
@@ -230,6 +231,7 @@ def write_rows(
         DatabaseError: The table lacks a column.
         RecordError: A value does not fit its column.
     """
+    dialect = connection.dialect.name
     for (shape, keys, lacks), run in groupby(changes, key=_shape):
         rows = list(run)
         require_columns(table, shape if shape is not None else keys)
@@ -238,17 +240,17 @@ def write_rows(
                 _write_partly(connection, table, each)
         elif shape is None:
             of_key = _found_by(table, keys)
-            values = bound(table, [each.key for each in rows], "key_")
+            values = bound(table, [each.key for each in rows], "key_", dialect)
             connection.execute(table.delete().where(*of_key), values)
-        elif settings.insert_mode == UPSERT and (
-            not is_only_key or _is_miswritten(connection.dialect.name, shape)
-        ):
+        elif settings.insert_mode == UPSERT and (not is_only_key or _is_miswritten(dialect, shape)):
             _upsert_by_key(connection, table, shape, keys, rows)
         elif settings.insert_mode != UPDATE:
-            statement = _insert(connection.dialect.name, table, settings, shape, keys)
-            connection.execute(statement, bound(table, [each.row or {} for each in rows], ""))
+            statement = _insert(dialect, table, settings, shape, keys)
+            values = bound(table, [each.row or {} for each in rows], "", dialect)
+            connection.execute(statement, values)
         elif len(shape) > len(keys):
-            connection.execute(_update(table, shape, keys), _found_rows(table, shape, keys, rows))
+            values = _found_rows(table, shape, keys, rows, dialect)
+            connection.execute(_update(table, shape, keys), values)
 
 
 def _is_miswritten(dialect: str, names: Sequence[str]) -> bool:
@@ -257,14 +259,18 @@ def _is_miswritten(dialect: str, names: Sequence[str]) -> bool:
 
 
 def _found_rows(
-    table: "sa.Table", shape: Sequence[str], keys: Sequence[str], rows: Sequence[Change]
+    table: "sa.Table",
+    shape: Sequence[str],
+    keys: Sequence[str],
+    rows: Sequence[Change],
+    dialect: str,
 ) -> list[Row]:
     """The parameters of an UPDATE of the rows of these keys."""
-    values = bound(table, [each.key for each in rows], "key_")
+    values = bound(table, [each.key for each in rows], "key_", dialect)
     # parameters named like columns would be set, including key columns
     names = [name for name in shape if name not in keys]
     others = [{name: (each.row or {})[name] for name in names} for each in rows]
-    for value, other in zip(values, bound(table, others, ""), strict=True):
+    for value, other in zip(values, bound(table, others, "", dialect), strict=True):
         value.update(other)
     return values
 
@@ -279,8 +285,9 @@ def _upsert_by_key(
     """Update the row of each key, or insert it: an equal value in another unique key is an error
     then.
     """
+    dialect = connection.dialect.name
     insert = table.insert().values({name: parameter(table, name, name) for name in shape})
-    values = bound(table, [each.row or {} for each in rows], "")
+    values = bound(table, [each.row or {} for each in rows], "", dialect)
     known_as = (str(connection.engine.url), table.fullname)
     if len(rows) >= _TRIED_ROWS and NEW_ROWS.may_be(known_as):
         try:
@@ -293,7 +300,8 @@ def _upsert_by_key(
         else:
             return
     update = _update(table, shape, keys)
-    for found, value in zip(_found_rows(table, shape, keys, rows), values, strict=True):
+    keyed = _found_rows(table, shape, keys, rows, dialect)
+    for found, value in zip(keyed, values, strict=True):
         # an unchanged row counts as well
         if not connection.execute(update, found).rowcount:
             connection.execute(insert, value)
@@ -305,11 +313,12 @@ def _write_partly(connection: "sa.Connection", table: "sa.Table", change: Change
     Raises:
         UnwritableRecordError: There is no such row.
     """
+    dialect = connection.dialect.name
     names, keys = list(change.row or {}), list(change.key)
-    (values,) = bound(table, [change.key], "key_")
+    (values,) = bound(table, [change.key], "key_", dialect)
     others = [name for name in names if name not in keys]
     if others:
-        (row,) = bound(table, [{name: (change.row or {})[name] for name in others}], "")
+        (row,) = bound(table, [{name: (change.row or {})[name] for name in others}], "", dialect)
         count = connection.execute(_update(table, names, keys), {**values, **row}).rowcount
     else:
         found = sa.select(sa.literal(1)).select_from(table).where(*_found_by(table, keys))
@@ -331,13 +340,7 @@ def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...], boo
 
 
 def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[bool]]":
-    found = []
-    for name in keys:
-        kind, value = table.c[name].type, parameter(table, name, f"key_{name}")
-        if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
-            value = sa.cast(value, kind)  # rounded as in the table
-        found.append(table.c[name] == value)
-    return found
+    return [table.c[name] == parameter(table, name, f"key_{name}") for name in keys]
 
 
 def _update(table: "sa.Table", names: Sequence[str], keys: Sequence[str]) -> Any:
