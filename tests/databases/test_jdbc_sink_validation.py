@@ -6,8 +6,7 @@ import pytest
 
 from drover.connector.settings import validate_config
 from drover.connectors.jdbc.sink import JdbcSink
-from tests.databases.conftest import SERVERS, Database, every_database
-from tests.support.mariadb import MariaDb
+from tests.databases.conftest import SERVERS, Database, Sqlite, every_database
 from tests.support.postgres import Postgres
 
 database = every_database
@@ -75,68 +74,6 @@ def test_keys_that_a_table_made_by_hand_has_not(database: Database) -> None:
     assert faults({**config, "insert.mode": "update"}) == {}
 
 
-def as_user(database: Postgres | MariaDb, *grants: str) -> dict[str, str]:
-    """Settings of a user that has only these privileges."""
-    name = f"u_{database.database}"
-    if isinstance(database, MariaDb):
-        database.execute(f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY 'x'")
-        own = f"{name}@'127.0.0.1'"
-    else:
-        database.execute(
-            f"CREATE USER {name} PASSWORD 'x'",
-            f"REVOKE TEMPORARY ON DATABASE {database.database} FROM public",
-        )
-        own = name
-    database.execute(*(f"GRANT {each} TO {own}" for each in grants))
-    return {**database.settings, "connection.user": name, "connection.password": "x"}
-
-
-def test_rights_that_are_missing_on_postgres(postgres: Postgres) -> None:
-    postgres.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    settings = as_user(postgres, "INSERT, SELECT ON orders")
-    config = {**BASE, **settings, "insert.mode": "upsert", "pk.mode": "record_key"}
-    config |= {"pk.fields": "id", "delete.enabled": "true", "auto.evolve": "true"}
-    assert faults(config) == {
-        "connection.user": "; ".join(
-            f"has no right to {each}: grant it"
-            for each in (
-                "UPDATE at table 'orders'",
-                "DELETE at table 'orders'",
-                "CREATE tables in schema 'public'",
-                "TEMPORARY tables in this database",
-            )
-        ),
-        "auto.evolve": "table 'orders' can be extended only by its owner",
-    }
-    user = settings["connection.user"]
-    postgres.execute(
-        f"GRANT UPDATE, DELETE ON orders TO {user}",
-        f"GRANT CREATE ON SCHEMA public TO {user}",
-        f"GRANT TEMPORARY ON DATABASE {postgres.database} TO {user}",
-    )
-    assert faults({**config, "auto.evolve": "false"}) == {}
-    missing = {**config, "auto.evolve": "false", "auto.create": "true"}
-    assert faults({**missing, "table.name.format": "nope.${topic}"}) == {
-        "connection.user": "has no right to CREATE tables: schema 'nope' does not exist: grant it"
-    }
-
-
-def test_rights_that_are_missing_on_mysql(server: MariaDb) -> None:
-    server.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    settings = as_user(server, f"INSERT, SELECT ON {server.database}.orders")
-    config = {**BASE, **settings, "insert.mode": "upsert", "pk.mode": "record_key"}
-    config |= {"pk.fields": "id", "delete.enabled": "true"}
-    missing = ["UPDATE at table 'orders'", "DELETE at table 'orders'"]
-    if server.kind == "mariadb":  # MySQL reports a missing table instead
-        missing.append("access or CREATE table 'drover_offsets'")
-    assert faults(config) == {
-        "connection.user": "; ".join(f"has no right to {each}: grant it" for each in missing)
-    }
-    own = f"{settings['connection.user']}@'127.0.0.1'"
-    server.execute(f"GRANT SELECT, UPDATE, DELETE, CREATE ON {server.database}.* TO {own}")
-    assert faults(config) == {}
-
-
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_wrong_password(kind: str, request: pytest.FixtureRequest) -> None:
     database: Database = request.getfixturevalue(kind)
@@ -162,3 +99,99 @@ def test_a_missing_file_of_sqlite_is_checked_as_an_empty_database(tmp_path: Path
     assert not path.exists()
     nowhere = {**config, "connection.url": f"jdbc:sqlite:{tmp_path}/none/new.db"}
     assert "unable to open" in faults({**nowhere, "auto.create": "true"})["connection.url"]
+
+
+ROUTER = {
+    "transforms": "route",
+    "transforms.route.type": "RegexRouter",
+    "transforms.route.regex": r".*\.(.*)",
+    "transforms.route.replacement": "$1",
+}
+
+
+def test_topics_with_dots_need_a_router_or_quotes(database: Database) -> None:
+    topics = {"topics": "shop.public.orders,shop.public.people", "auto.create": "true"}
+    config = {**BASE, **database.settings, **topics}
+    found = faults(config)
+    assert found.keys() == {"table.name.format"}
+    told = found["table.name.format"]
+    assert "table 'orders' of schema 'shop.public', which does not exist" in told
+    assert "transforms.route.replacement=$1" in told
+    assert faults({**config, **ROUTER}) == {}
+    assert faults({**config, "table.name.format": '"${topic}"'}) == {}
+
+
+def test_names_after_transforms_that_depend_on_records_are_not_checked(sqlite: Sqlite) -> None:
+    config = {**BASE, **sqlite.settings, "transforms": "t", "transforms.t.type": "TimestampRouter"}
+    assert faults(config) == {}
+    (skipped,) = skipped_checks(config)["table.name.format"]
+    assert skipped == "the table of topic 'orders' depends on its records, by a transform"
+    del config["topics"], config["transforms"], config["transforms.t.type"]
+    (skipped,) = skipped_checks({**config, "topics.regex": "a.*"})["table.name.format"]
+    assert "topics.regex selects topics while the connector runs" in skipped
+
+
+def skipped_checks(config: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    values = validate_config(JdbcSink, config)
+    return {value.key.name: value.skipped_checks for value in values if value.skipped_checks}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("app.", "has an empty part"),
+        (".${topic}", "has an empty part"),
+        ("  ", "must not be empty"),
+        ('a"${topic}', "has an odd number of quotes"),
+        ('a"b"', "quotes must enclose whole parts"),
+        ("${topics}", "has the unknown placeholder ${topics}"),
+    ],
+)
+def test_names_of_tables_that_are_none(sqlite: Sqlite, name: str, told: str) -> None:
+    found = faults({**BASE, **sqlite.settings, "table.name.format": name, "auto.create": "true"})
+    assert told in found["table.name.format"]
+
+
+def test_names_that_a_server_would_cut_or_refuse(database: Database) -> None:
+    config = {**BASE, **database.settings, "auto.create": "true"}
+    limit = {"Postgres": 63, "MariaDb": 64}.get(type(database).__name__, 1_000)
+    for length, is_valid in ((limit, True), (limit + 1, limit == 1_000)):
+        found = faults({**config, "table.name.format": "t" * length})
+        assert (found == {}) is is_valid, found
+        assert is_valid or "rename it with a transform" in found["table.name.format"]
+    if limit == 63:
+        found = faults({**config, "table.name.format": "ü" * 32})
+        assert "has 64 bytes, and PostgreSQL cuts names to 63" in found["table.name.format"]
+    for name in ("semi;colon", '"quo""ted"', "it's", "%s:x"):
+        assert faults({**config, "table.name.format": name}) == {}
+
+
+def test_topics_whose_tables_differ_in_case_only(sqlite: Sqlite, postgres: Postgres) -> None:
+    topics = {"topics": "Orders,orders", "auto.create": "true"}
+    found = faults({**BASE, **sqlite.settings, **topics})
+    assert "'Orders' and 'orders' have one table 'orders'" in found["table.name.format"]
+    assert faults({**BASE, **postgres.settings, **topics}) == {}
+    assert faults({**BASE, **sqlite.settings, **topics, "table.name.format": "all_of_them"}) == {}
+
+
+def test_columns_that_no_field_fills(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, a INTEGER, b INTEGER NOT NULL,"
+        " c INTEGER NOT NULL DEFAULT 1, d INTEGER)"
+    )
+    config = {**BASE, **database.settings, "insert.mode": "upsert", "pk.mode": "record_key"}
+    found = faults({**config, "pk.fields": "id", "fields.whitelist": "a,x"})
+    assert "table 'orders' has no column 'x'" in found["fields.whitelist"]
+    assert "column 'b' of table 'orders' is NOT NULL" in found["fields.whitelist"]
+    assert "'c'" not in str(found)
+    assert faults({**config, "pk.fields": "id", "fields.whitelist": "a,b"}) == {}
+    (skipped,) = skipped_checks({**config, "pk.fields": "id"})["topics"]
+    assert "drover connector preview compares them" in skipped
+
+
+def test_an_offsets_table_that_is_another_table(database: Database) -> None:
+    database.execute("CREATE TABLE orders (id INTEGER)", "CREATE TABLE other (id INTEGER)")
+    config = {**BASE, **database.settings}
+    assert "of topic 'orders'" in faults({**config, "offsets.table": "orders"})["offsets.table"]
+    found = faults({**config, "offsets.table": "other"})
+    assert "has no column 'connector'" in found["offsets.table"]

@@ -103,6 +103,7 @@ _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 #: a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
 _MYSQL_DUPLICATE_KEY = 1062
+_MYSQL_NO_DATABASE_RIGHT = 1044
 #: MySQL errors for a full disk or table.
 _MYSQL_NO_ROOM = frozenset({1021, 1114})
 #: Patterns for values in server messages.
@@ -347,7 +348,9 @@ def checked_connection(
         found.append(Violation("connector.class", EXTRA))
         raise LookFailedError from None
     except sa.exc.SQLAlchemyError as error:
-        found.append(Violation(_blamed(error), f"{address}: {reason_of(error)}"))
+        found.append(
+            Violation(_blamed(error), f"{address}: {reason_of(error)}{_remedy(address, error)}")
+        )
         raise LookFailedError from None
 
 
@@ -449,8 +452,21 @@ def reason_of(error: Exception) -> str:
     return text[:500] or type(original).__name__
 
 
+def _remedy(address: DatabaseAddress, error: Exception) -> str:
+    """The statement that lets the user connect, if only the right is missing."""
+    text = reason_of(error)
+    user = address.user or ""
+    if "permission denied for database" in text:
+        return f"; GRANT CONNECT ON DATABASE {address.name} TO {user}"
+    if _number(error) == _MYSQL_NO_DATABASE_RIGHT:
+        return f"; GRANT SELECT, INSERT, UPDATE ON {address.name}.* TO {user!r}"
+    return ""
+
+
 def _blamed(error: Exception) -> str:
     text = reason_of(error).lower()
+    if "permission denied" in text:
+        return USER
     if "password" in text or "access denied" in text or "role" in text:
         return PASSWORD if "password" in text else USER
     return URL

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from drover.connector import (
     ONCE,
     TOLERANCE,
+    All,
+    Check,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -22,8 +24,10 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    SkippedCheck,
     TopicPartition,
     Violation,
+    routed_topics,
     visible_when,
 )
 from drover.connectors.aliases import JDBC_SINK
@@ -35,6 +39,7 @@ from drover.connectors.jdbc.database import (
     translated_errors,
 )
 from drover.connectors.jdbc.sink_checks import server_faults
+from drover.connectors.jdbc.table_names import format_fault
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -60,6 +65,10 @@ DELETE_ENABLED = "delete.enabled"
 FIELDS_WHITELIST = "fields.whitelist"
 OFFSETS_TABLE = "offsets.table"
 LOCK_TIMEOUT = "lock.timeout.ms"
+_UNKNOWN_TOPICS = (
+    "the tables and the rights on them: topics.regex selects topics while the connector runs; "
+    "topics names them for this check"
+)
 #: The most refused records of a batch before it is written again without them.
 _REFUSED_MAX = 10_000
 
@@ -184,8 +193,9 @@ class JdbcSink(SinkConnector):
                 default="${topic}",
                 importance=Importance.MEDIUM,
                 group="Tables",
-                documentation="The table for a topic, optionally with a schema: app.${topic}.",
-                validator=NonEmpty(),
+                documentation="The table for a topic, optionally with a schema: app.${topic}. The "
+                'last dot ends the schema; "${topic}" in quotes is a single name.',
+                validator=All(NonEmpty(), Check(format_fault)),
             ),
             ConfigKey(
                 AUTO_CREATE,
@@ -219,6 +229,7 @@ class JdbcSink(SinkConnector):
                 group="Tables",
                 documentation="The table for the position of each topic partition, which prevents "
                 "duplicates; created if missing. Empty for none.",
+                validator=Check(_ledger_fault),
             ),
             ConfigKey(
                 LOCK_TIMEOUT,
@@ -244,8 +255,11 @@ class JdbcSink(SinkConnector):
         faults: list[Violation] = []
         suppressed = contextlib.suppress(LookFailedError)
         with suppressed, checked_connection(address_of(config), faults) as connection:
-            topics = config.get("topics") or ()
-            faults += server_faults(connection, _write_settings(config), topics)
+            settings, topics = _write_settings(config), routed_topics(config)
+            path = Path(address_of(config).name or "")
+            faults += server_faults(connection, settings, topics, path)
+            if not topics:
+                faults.append(SkippedCheck(TABLE_FORMAT, _UNKNOWN_TOPICS))
         return faults
 
     @classmethod
@@ -295,6 +309,10 @@ class JdbcSink(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """The highest number of tasks; each has some of the topic partitions."""
         return [{}] * max_tasks
+
+
+def _ledger_fault(name: str) -> str | None:
+    return format_fault(name) if name else None
 
 
 def _write_settings(config: Mapping[str, Any]) -> WriteSettings:

@@ -1,6 +1,6 @@
 """The tables of a sink: reflected, created, extended, and written row by row."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +21,7 @@ from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, sav
 from drover.connectors.jdbc.exact_values import MYSQL
 from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.reflection import column_types
+from drover.connectors.jdbc.table_names import format_fault, name_fault
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -99,6 +100,7 @@ class Tables:
     def _table(self, name: str) -> "sa.Table | None":
         found = self._known.get(name)
         if found is None:
+            require_name(self._connection, name)
             schema, own = split_name(name)
             try:
                 types = column_types(self._connection, own, schema)
@@ -113,6 +115,7 @@ class Tables:
         if not self._settings.creates or not fields:
             return
         schema, own = split_name(name)
+        self._require_fields(fields)
         columns = [
             sa.Column(
                 each,
@@ -130,12 +133,19 @@ class Tables:
         missing = [each for each in fields if each not in table.c]
         if not missing:
             return
+        self._require_fields(missing)
         preparer = self._connection.dialect.identifier_preparer
         for each in missing:
             kind = sql_type(fields[each].type, key=False).compile(self._connection.dialect)
             added = f"{preparer.quote(each)} {kind}"
             statement = f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {added}"
             self._change(name, sa.text(statement.replace(":", "\\:")), [each])
+
+    def _require_fields(self, names: Iterable[str]) -> None:
+        for each in names:
+            fault = name_fault(each, self._connection.dialect.name)
+            if fault is not None:
+                raise DatabaseError(f"the field {each!r} cannot be a column: it {fault}")
 
     def _change(self, name: str, statement: "sa.Executable", columns: Collection[str]) -> None:
         """Change a table to have some columns; tolerates a concurrent change."""
@@ -148,6 +158,17 @@ class Tables:
             table = self._table(name)
             if table is None or any(each not in table.c for each in columns):
                 raise
+
+
+def require_name(connection: "sa.Connection", table: str) -> None:
+    """Check that a database takes the name of a table.
+
+    Raises:
+        DatabaseError: It does not.
+    """
+    fault = format_fault(table) or name_fault(split_name(table)[1], connection.dialect.name)
+    if fault is not None:
+        raise DatabaseError(f"the table {table!r} {fault}")
 
 
 def has_unique_key(inspector: "sa.Inspector", name: str, columns: Collection[str]) -> bool:

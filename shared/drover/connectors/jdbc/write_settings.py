@@ -1,5 +1,6 @@
 """The settings of a sink for its tables."""
 
+import re
 from dataclasses import dataclass
 
 from drover.connectors.unavailable import PLACEHOLDER
@@ -41,6 +42,24 @@ class WriteSettings:
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """The schema and the name of a table."""
-    schema, _, own = name.rpartition(".")
-    return schema or None, own
+    """The schema and the name of a table; parts in double quotes may have dots.
+
+    Raises:
+        ValueError: The quotes do not enclose whole parts.
+    """
+    if '"' not in name:
+        schema, dot, own = name.rpartition(".")
+        return schema if dot else None, own
+    parts = _QUOTED.fullmatch(name)
+    if parts is None:
+        raise ValueError('quotes must enclose whole parts, as in "SCHEMA"."NAME"')
+    schema, own = parts["schema"], parts["own"]
+    return None if schema is None else _unquoted(schema), _unquoted(own)
+
+
+_PART = r'(?:"(?:[^"]|"")*"|[^"]*)'
+_QUOTED = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<own>{_PART})", re.DOTALL)
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
