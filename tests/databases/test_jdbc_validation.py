@@ -1,18 +1,23 @@
 """Validation of JdbcSource configs, including the server's checks, all faults at once."""
 
+import json
 import sys
+from itertools import count
 from typing import Any
 
 import pytest
 
 from drover.connector.settings import parse_config, validate_config
-from drover.connectors.jdbc.catalogue import wanted_tables
+from drover.connectors.jdbc.catalogue import sources_of, wanted_tables
 from drover.connectors.jdbc.database import DatabaseAddress, address_of, parse_address
+from drover.connectors.jdbc.reading import session
 from drover.connectors.jdbc.source import JdbcSource
+from drover.connectors.jdbc.table_plan import TablePlanner
 from tests.databases.conftest import Database, Sqlite
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 
+_users = count(1)
 BASE = {
     "name": "c",
     "connector.class": "JdbcSource",
@@ -54,7 +59,8 @@ def test_tables_and_columns_that_there_are_not_are_told_together(orders: Databas
     assert faults(config) == {
         "incrementing.column.name": "table 'orders' has no column 'number'",
         "timestamp.column.name": "column 'changed' of table 'orders' may be null, and such rows "
-        "are never read: make it NOT NULL, or set validate.non.null to false",
+        "are never read: make it NOT NULL (columns of views never are), or set validate.non.null "
+        "to false",
         "table.whitelist": "table 'invoices' does not exist",
         "key": "table 'orders' has no column 'code'",
     }
@@ -102,8 +108,8 @@ def test_tables_that_the_user_may_not_read(postgres: Postgres) -> None:
         other.execute(b"LOCK TABLE shown, hidden IN ACCESS EXCLUSIVE MODE")
         found = faults(config)
     assert found == {
-        "connection.user": "may not read table 'hidden': GRANT SELECT on it; may not read table "
-        "'partly': GRANT SELECT on it"
+        "connection.user": "may not read table 'hidden': GRANT SELECT ON hidden TO stranger; "
+        "may not read table 'partly': GRANT SELECT ON partly TO stranger"
     }
     assert faults({**config, "table.whitelist": "shown"}) == {}
 
@@ -118,7 +124,10 @@ def test_mysql_says_who_may_not_and_what_is_not_there(server: MariaDb) -> None:
     )
     login = {"connection.user": "stranger", "connection.password": "s"}
     config = {**BASE, **server.settings, **login}
-    assert faults(config) == {"connection.user": "may not read table 'hidden': GRANT SELECT on it"}
+    assert faults(config) == {
+        "connection.user": "may not read table 'hidden': "
+        f"GRANT SELECT ON {server.database}.hidden TO 'stranger'@'127.0.0.1'"
+    }
     assert faults({**config, "table.whitelist": "shown"}) == {}
     assert "Access denied" in faults({**config, "connection.password": "x"})["connection.password"]
     url = f"jdbc:{server.kind}://127.0.0.1:{server.port}/nowhere"
@@ -222,3 +231,156 @@ def test_without_the_libraries_one_line_says_what_to_install(
     found = faults({**BASE, **sqlite.settings})
     assert list(found) == ["connector.class"]
     assert "pip install 'drover-connect[jdbc]'" in found["connector.class"]
+
+
+def task_start(config: dict[str, str]) -> str | None:
+    """What the start of a task says about all tables; None if it can read them."""
+    values = dict(parse_config(JdbcSource, config, use_systems=False).values)
+    address = address_of(values)
+    try:
+        with address.connected() as connection:
+            tables = [] if values["query"] else wanted_tables(connection, values)
+            values["task.tables"] = json.dumps(tables)
+            sources = sources_of(connection, values)
+        for source in sources:
+            planner = TablePlanner(address, source, values["mode"], {}, gap_delay_ms=0)
+            with session(address) as connection:
+                plan = planner.plan(connection, 10, 1)
+            for part in plan.parts if plan else ():
+                list(part.read())
+            planner.close()
+    except Exception as error:  # noqa: BLE001 - of any library
+        return str(error)
+    return None
+
+
+def compared(config: dict[str, str]) -> dict[str, str]:
+    """The faults, which must be some exactly if the task cannot read."""
+    found, failed = faults(config), task_start(config)
+    assert bool(found) == (failed is not None), (found, failed)
+    return found
+
+
+def stranger(database: Postgres | MariaDb, *grants: str) -> dict[str, str]:
+    """Settings of a user with these rights only."""
+    name = f"reader_{next(_users)}"
+    own = f"{name}@'127.0.0.1'" if isinstance(database, MariaDb) else name
+    secret = "IDENTIFIED BY 'x'" if isinstance(database, MariaDb) else "LOGIN PASSWORD 'x'"
+    database.execute(f"CREATE USER {own} {secret}", *(f"GRANT {each} TO {own}" for each in grants))
+    return {**BASE, **database.settings, "connection.user": name, "connection.password": "x"}
+
+
+def test_each_right_to_read_on_postgres(postgres: Postgres) -> None:
+    postgres.execute(
+        "CREATE SCHEMA app",
+        "CREATE TABLE app.items (id INTEGER NOT NULL)",
+        "INSERT INTO app.items VALUES (1)",
+        f"REVOKE ALL ON DATABASE {postgres.database} FROM public",
+    )
+    config = stranger(postgres) | {"table.whitelist": "app.items"}
+    user = config["connection.user"]
+    for granted in (
+        f"CONNECT ON DATABASE {postgres.database}",
+        "USAGE ON SCHEMA app",
+        "SELECT ON app.items",
+    ):
+        assert f"GRANT {granted} TO {user}" in compared(config)["connection.user"]
+        postgres.execute(f"GRANT {granted} TO {user}")
+    assert compared(config) == {}
+    del config["table.whitelist"]
+    config["query"] = "SELECT * FROM app.items"
+    granted = f"GRANT TEMPORARY ON DATABASE {postgres.database} TO {user}"
+    assert granted in compared(config)["connection.user"]
+    postgres.execute(granted)
+    assert compared(config) == {}
+    postgres.execute(f"REVOKE SELECT ON app.items FROM {user}")
+    assert "permission denied for table items" in compared(config)["connection.user"]
+
+
+def test_each_right_to_read_on_mysql(server: MariaDb) -> None:
+    server.execute(
+        "CREATE TABLE items (id INTEGER NOT NULL)",
+        "INSERT INTO items VALUES (1)",
+        "CREATE VIEW shown AS SELECT id FROM items",
+    )
+    config = stranger(server)
+    own = f"'{config['connection.user']}'@'127.0.0.1'"
+    assert f"GRANT SELECT ON {server.database}.* TO" in compared(config)["connection.user"]
+    server.execute(f"GRANT SELECT ON {server.database}.items TO {own}")
+    assert compared(config) == {}
+    server.execute(f"GRANT SELECT ON {server.database}.shown TO {own}")
+    views = {**config, "table.types": "VIEW", "validate.non.null": "false"}
+    granted = f"GRANT SELECT, SHOW VIEW ON {server.database}.shown TO {own}"
+    assert granted in compared(views)["connection.user"]
+    server.execute(granted)
+    assert compared(views) == {}
+    query = {**config, "query": "SELECT id FROM items"}
+    granted = f"GRANT CREATE TEMPORARY TABLES ON {server.database}.* TO {own}"
+    assert granted in compared(query)["connection.user"]
+    server.execute(granted)
+    assert compared(query) == {}
+
+
+def test_columns_that_a_query_has_not(orders: Database) -> None:
+    config = {**BASE, **orders.settings, "query": "SELECT id, note FROM orders", "key": "name"}
+    config["incrementing.column.name"] = "number"
+    assert compared(config) == {
+        "incrementing.column.name": "the query has no column 'number'",
+        "key": "the query has no column 'name'",
+    }
+
+
+def test_a_timestamp_column_must_have_times(orders: Database) -> None:
+    orders.execute("INSERT INTO orders (id, note) VALUES (1, 'x')")
+    config = {**BASE, **orders.settings, "mode": "timestamp", "timestamp.column.name": "note"}
+    config |= {"table.whitelist": "orders", "validate.non.null": "false"}
+    found = compared(config)["timestamp.column.name"]
+    assert found == "column 'note' of table 'orders' is VARCHAR, it must have times"
+
+
+def test_views_are_read_as_tables(every_database: Database) -> None:
+    database = every_database
+    database.execute(
+        "CREATE TABLE orders (id INTEGER NOT NULL, changed TIMESTAMP NULL)",
+        "INSERT INTO orders VALUES (1, '2026-01-01 00:00:00'), (2, '2026-01-02 00:00:00')",
+        "CREATE VIEW recent AS SELECT id, changed FROM orders WHERE id > 1",
+    )
+    names = ["recent"]
+    if isinstance(database, Postgres):
+        database.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM recent")
+        names = ["kept", "recent"]
+    config = {**BASE, **database.settings, "timestamp.column.name": "changed"}
+    assert "'recent' is a view: set table.types=TABLE,VIEW" in str(
+        faults({**config, "table.whitelist": "recent"})
+    )
+    found = faults({**config, "table.types": "VIEW"})
+    assert found == {} or "columns of views" in found["incrementing.column.name"]
+    config["validate.non.null"] = "false"
+    for mode in ("bulk", "incrementing", "timestamp", "timestamp+incrementing"):
+        of_mode = {**config, "mode": mode, "table.types": "view"}
+        assert compared(of_mode) == {}
+        values = parse_config(JdbcSource, of_mode).values
+        with address_of(values).connected() as connection:
+            assert [name for _, name in wanted_tables(connection, values)] == names
+    found = faults({**config, "table.types": "SYNONYM"})
+    assert "must be TABLE, VIEW or both" in found["table.types"]
+
+
+def test_a_name_of_another_schema(postgres: Postgres) -> None:
+    postgres.execute("CREATE SCHEMA app", "CREATE TABLE app.items (id INTEGER NOT NULL)")
+    config = {**BASE, **postgres.settings}
+    for wanted in ("items", "shop.items"):
+        found = faults({**config, "table.whitelist": wanted})["table.whitelist"]
+        assert "schema 'app' has a table 'items': name it app.items" in found
+
+
+@pytest.mark.parametrize(
+    ("prefix", "table", "told"),
+    [("p" * 244, "items", None), ("p" * 245, "items", "249"), (".", ".", "must not be")],
+)
+def test_topics_at_the_limits_of_names(
+    postgres: Postgres, prefix: str, table: str, told: str | None
+) -> None:
+    postgres.execute(f'CREATE TABLE "{table}" (id INTEGER NOT NULL)')
+    found = faults({**BASE, **postgres.settings, "topic.prefix": prefix})
+    assert (found == {}) if told is None else told in found["topic.prefix"]

@@ -152,8 +152,8 @@ def test_views_and_near_names_are_told(postgres: Postgres) -> None:
     )
     told = faults(config_of(postgres, **{"table.whitelist": "vw,public.mv,orders,nothing"}))
     assert told["table.whitelist"].split("; ") == [
-        "'vw' is a view: read it with query=SELECT * FROM vw",
-        "'public.mv' is a view: read it with query=SELECT * FROM public.mv",
+        "'vw' is a view: set table.types=TABLE,VIEW",
+        "'public.mv' is a view: set table.types=TABLE,VIEW",
         "table 'orders' does not exist, but 'Orders' does",
         "table 'nothing' does not exist",
     ]

@@ -57,7 +57,6 @@ JDBC_SOURCE = OtherSettings(
             "query.suffix",
         ),
         "date.timezone": ("DB_TIMEZONE", "UTC"),
-        "table.types": ("TABLE",),
         "timestamp.granularity": ("connect_logical",),
         "numeric.precision.mapping": _OFF,
         "quote.sql.identifiers": ("always",),
@@ -123,7 +122,6 @@ JDBC_SINK = OtherSettings(
             "string.output.value.column.name",
         ),
         "date.timezone": ("DB_TIMEZONE", "UTC"),
-        "table.types": ("TABLE",),
         "db.timezone": ("UTC",),
         "use.time.zone": ("UTC",),
         "database.time_zone": ("UTC",),
@@ -146,6 +144,7 @@ JDBC_SINK = OtherSettings(
         **_nothing("connection.attempts", "connection.backoff.ms", why=_CALLS),
         **_nothing("connection.restart.on.errors", why=_CALLS),
         **_nothing("dialect.name", why="connection.url names the database"),
+        **_nothing("table.types", why="table.name.format names a table or an updatable view"),
         **_nothing("use.reduction.buffer", why="the last record of a key in a batch wins"),
         **_nothing(
             "connection.provider",

@@ -16,8 +16,6 @@ from drover.connectors.jdbc.database import (
     USER,
     DatabaseError,
     address_of,
-    reason_of,
-    run_verbatim,
 )
 from drover.connectors.jdbc.reading import TableSource
 from drover.connectors.jdbc.reflection import (
@@ -28,6 +26,7 @@ from drover.connectors.jdbc.reflection import (
     query_columns,
     reflected,
 )
+from drover.connectors.jdbc.source_rights import lacking_to_describe, lacking_to_read, query_names
 from drover.connectors.jdbc.source_settings import (
     BOTH,
     BULK,
@@ -39,8 +38,10 @@ from drover.connectors.jdbc.source_settings import (
     NUMERIC_MAPPING,
     QUERY,
     SCHEMA_PATTERN,
+    TABLE,
     TABLE_BLACKLIST,
     TABLE_PATTERN,
+    TABLE_TYPES,
     TABLE_WHITELIST,
     TASK_TABLES,
     TIMESTAMP,
@@ -48,16 +49,11 @@ from drover.connectors.jdbc.source_settings import (
     TINYINT1_MAPPING,
     TOPIC_PREFIX,
     VALIDATE_NON_NULL,
+    VIEW,
     TableName,
 )
 from drover.connectors.jdbc.table_topics import topic_faults
 
-_LOCK_WAIT_S = 3
-_READABLE = """
-SELECT coalesce(bool_and(has_column_privilege(attrelid, attnum, 'SELECT')), true)
-FROM pg_attribute
-WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
-"""
 # partitions are read with their parent table
 _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -90,7 +86,7 @@ def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> lis
     found: dict[TableName, TableName] = {}
     for schema in _schemas(config, set(inspector.get_schema_names())):
         partitions = _partitions(connection, schema)
-        for name in sorted(inspector.get_table_names(schema)):
+        for name in sorted(_named(inspector, schema, _types(config))):
             names = {name, f"{schema or default}.{name}"}
             listed = name not in partitions
             if whitelist is not None:
@@ -102,6 +98,20 @@ def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> lis
                 # a table may be named with the user's schema and without
                 found.setdefault((schema or default, name), (schema, name))
     return list(found.values())
+
+
+def _types(config: Mapping[str, Any]) -> set[str]:
+    return {each.strip().upper() for each in config.get(TABLE_TYPES) or (TABLE,)}
+
+
+def _named(inspector: "sa.Inspector", schema: str | None, types: Collection[str]) -> set[str]:
+    """The tables of a schema, its views, or both."""
+    found = set(inspector.get_table_names(schema)) if TABLE in types else set()
+    if VIEW in types:
+        found |= set(inspector.get_view_names(schema))
+        if inspector.dialect.name == "postgresql":
+            found |= set(inspector.get_materialized_view_names(schema))
+    return found
 
 
 def _schemas(config: Mapping[str, Any], known: Collection[str]) -> list[str | None]:
@@ -179,6 +189,10 @@ def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
 def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:
     query = config[QUERY].strip().rstrip(";")
     columns = query_columns(connection, query, _column_settings(config))
+    names = {each.name for each in columns}
+    missing = [each for _, each in _wanted_columns(config) if each not in names]
+    if missing:
+        raise DatabaseError(f"the query has no column {missing[0]!r}")
     return _source(config, "query", None, columns, query=query)
 
 
@@ -215,11 +229,16 @@ def _source(
 def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterable[Violation]:
     """Faults of the tables in the settings."""
     if config.get(QUERY):
-        text = config[QUERY].strip().rstrip(";")
-        try:
-            run_verbatim(connection, f"SELECT * FROM ({text}) AS query WHERE 1 = 0")
-        except sa.exc.SQLAlchemyError as error:
-            yield Violation(QUERY, reason_of(error))
+        names = query_names(connection, config[QUERY].strip().rstrip(";"))
+        if isinstance(names, Violation):
+            yield names
+            return
+        fault = lacking_to_describe(connection)
+        if fault is not None:
+            yield fault
+        for setting, name in _wanted_columns(config):
+            if name not in names:
+                yield Violation(setting, f"the query has no column {name!r}")
         return
     tables = wanted_tables(connection, config)
     own = sa.inspect(connection).default_schema_name
@@ -231,8 +250,9 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
     for fault in topic_faults(config, tables):
         yield Violation(TOPIC_PREFIX, fault)
     for schema, name in tables:
-        if not _may_read(connection, name, schema):
-            yield Violation(USER, f"may not read table {name!r}: GRANT SELECT on it")
+        lacking = lacking_to_read(connection, name, schema)
+        if lacking is not None:
+            yield Violation(USER, lacking)
             continue
         columns = {each["name"]: each for each in described_columns(connection, name, schema)}
         yield from _column_faults(name, columns, config)
@@ -241,56 +261,63 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
 def _missing(connection: "sa.Connection", config: Mapping[str, Any], wanted: str) -> str:
     """Why a table of the whitelist was not found."""
     inspector = sa.inspect(connection)
-    views = [inspector.get_view_names]
-    if connection.dialect.name == "postgresql":
-        views.append(inspector.get_materialized_view_names)
+    types = _types(config)
     for schema in _schemas(config, set(inspector.get_schema_names())):
         whole = f"{schema or inspector.default_schema_name}."
-        for view in {each for names in views for each in names(schema)}:
-            if wanted in (view, whole + view):
-                return f"{wanted!r} is a view: read it with {QUERY}=SELECT * FROM {wanted}"
-        for table in inspector.get_table_names(schema):
-            if wanted in (table, whole + table):
-                return f"table {wanted!r} is excluded by {TABLE_BLACKLIST} or {TABLE_PATTERN}"
-            if wanted.casefold() in (table.casefold(), (whole + table).casefold()):
-                named = f"{schema}.{table}" if schema else table
-                return f"table {wanted!r} does not exist, but {named!r} does"
-    return f"table {wanted!r} does not exist"
+        for other, kind in ((VIEW, "view"), (TABLE, "table")):
+            for name in _named(inspector, schema, {other}):
+                if wanted in (name, whole + name) and other in types:
+                    return f"{kind} {wanted!r} is excluded by {TABLE_BLACKLIST} or {TABLE_PATTERN}"
+                if wanted in (name, whole + name):
+                    both = ",".join(sorted({*types, other}))
+                    return f"{wanted!r} is a {kind}: set {TABLE_TYPES}={both}"
+                if wanted.casefold() in (name.casefold(), (whole + name).casefold()):
+                    named = f"{schema}.{name}" if schema else name
+                    return f"table {wanted!r} does not exist, but {named!r} does"
+    if "." in wanted:
+        elsewhere = _elsewhere(inspector, wanted.rpartition(".")[2])
+        schema = wanted.rpartition(".")[0]
+        return (
+            f"table {wanted!r} does not exist: there is no table of this name, and no schema "
+            f"{schema!r} that has it{elsewhere}"
+        )
+    return f"table {wanted!r} does not exist{_elsewhere(inspector, wanted)}"
 
 
-def _may_read(connection: "sa.Connection", name: str, schema: str | None) -> bool:
-    """Whether the user may read a table; does not wait for locks."""
-    table = sa.table(name, schema=schema)
-    match connection.dialect.name:
-        case "postgresql":
-            preparer = connection.dialect.identifier_preparer
-            of = {"table": preparer.format_table(table).replace("%%", "%")}
-            return bool(connection.exec_driver_sql(_READABLE, of).scalar_one())
-        case each if each in MYSQL:
-            run_verbatim(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
-            try:
-                connection.execute(sa.select(sa.literal(1)).select_from(table).where(sa.false()))
-            except sa.exc.OperationalError as error:
-                return "denied" not in reason_of(error)
-    return True
+def _elsewhere(inspector: "sa.Inspector", name: str) -> str:
+    """Where else a table of a name is."""
+    for schema in inspector.get_schema_names():
+        if schema != "information_schema" and name in inspector.get_table_names(schema):
+            return f"; schema {schema!r} has a table {name!r}: name it {schema}.{name}"
+    return ""
+
+
+def _wanted_columns(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The settings that name columns, and the columns."""
+    mode = config[MODE]
+    wanted: list[tuple[str, str]] = []
+    if mode in (INCREMENTING, BOTH):
+        wanted.append((INCREMENTING_COLUMN, config[INCREMENTING_COLUMN]))
+    if mode in (TIMESTAMP, BOTH):
+        wanted += [(TIMESTAMP_COLUMN, each) for each in config.get(TIMESTAMP_COLUMN) or ()]
+    return wanted + [(KEY, each) for each in config.get(KEY) or ()]
 
 
 def _column_faults(
     table: str, columns: Mapping[str, Any], config: Mapping[str, Any]
 ) -> Iterator[Violation]:
     mode = config[MODE]
-    wanted: list[tuple[str, str]] = []
-    if mode in (INCREMENTING, BOTH):
-        wanted.append((INCREMENTING_COLUMN, config[INCREMENTING_COLUMN]))
     times = config.get(TIMESTAMP_COLUMN) or [] if mode in (TIMESTAMP, BOTH) else []
-    wanted += [(TIMESTAMP_COLUMN, each) for each in times]
-    wanted += [(KEY, each) for each in config.get(KEY) or ()]
-    for setting, name in wanted:
+    for setting, name in _wanted_columns(config):
         if name not in columns:
             yield Violation(setting, f"table {table!r} has no column {name!r}")
         elif setting == INCREMENTING_COLUMN and not _counts(columns[name]["type"]):
             kind = type(columns[name]["type"]).__name__
             text = f"column {name!r} of table {table!r} is {kind}, it must have whole numbers"
+            yield Violation(setting, text)
+        elif setting == TIMESTAMP_COLUMN and not _tells_time(columns[name]["type"]):
+            kind = type(columns[name]["type"]).__name__
+            text = f"column {name!r} of table {table!r} is {kind}, it must have times"
             yield Violation(setting, text)
     if not config.get(VALIDATE_NON_NULL, True):
         return
@@ -313,9 +340,16 @@ def _counts(kind: "sa.types.TypeEngine[Any]") -> bool:
     return isinstance(kind, sa.Integer | sa.types.NullType | postgresql.OID)
 
 
+def _tells_time(kind: "sa.types.TypeEngine[Any]") -> bool:
+    """Whether a column of a type may have times; SQLite has no types of its own for them."""
+    while isinstance(kind, postgresql.DOMAIN):
+        kind = kind.data_type
+    return isinstance(kind, sa.DateTime | sa.types.NullType)
+
+
 def _nullable(setting: str, table: str, column: str | None) -> Violation:
     text = (
         f"column {column!r} of table {table!r} may be null, and such rows are never read: make it "
-        f"NOT NULL, or set {VALIDATE_NON_NULL} to false"
+        f"NOT NULL (columns of views never are), or set {VALIDATE_NON_NULL} to false"
     )
     return Violation(setting, text)

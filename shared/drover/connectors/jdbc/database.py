@@ -459,7 +459,7 @@ def _remedy(address: DatabaseAddress, error: Exception) -> str:
     if "permission denied for database" in text:
         return f"; GRANT CONNECT ON DATABASE {address.name} TO {user}"
     if _number(error) == _MYSQL_NO_DATABASE_RIGHT:
-        return f"; GRANT SELECT, INSERT, UPDATE ON {address.name}.* TO {user!r}"
+        return f"; GRANT SELECT ON {address.name}.* TO {user!r}, and what the connector writes"
     return ""
 
 

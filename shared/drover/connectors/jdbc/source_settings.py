@@ -28,6 +28,7 @@ TIMESTAMP_INITIAL = "timestamp.initial"
 TABLE_WHITELIST = "table.whitelist"
 TABLE_BLACKLIST = "table.blacklist"
 TABLE_PATTERN = "table.pattern"
+TABLE_TYPES = "table.types"
 SCHEMA_PATTERN = "schema.pattern"
 QUERY = "query"
 TOPIC_PREFIX = "topic.prefix"
@@ -44,6 +45,8 @@ QUALIFY_TOPICS = "topic.names.qualify"
 TASK_TABLES = "task.tables"
 TableName = tuple[str | None, str]
 
+#: Values of table.types; views include materialized ones.
+TABLE, VIEW = "TABLE", "VIEW"
 BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
 TINYINT1_MAPPINGS = ("number", "boolean")
 NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double")
@@ -67,6 +70,13 @@ def _zone_fault(name: str) -> str | None:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return "must be a time zone, such as UTC or Europe/Berlin"
+    return None
+
+
+def _types_fault(names: list[str]) -> str | None:
+    unknown = [each for each in names if each.strip().upper() not in (TABLE, VIEW)]
+    if unknown or not names:
+        return f"must be {TABLE}, {VIEW} or both" + (f", not {unknown[0]}" if unknown else "")
     return None
 
 
@@ -166,6 +176,16 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         documentation="A regular expression (Java syntax) that must match the whole name or "
         "schema.name of a table.",
         validator=Check(pattern_fault),
+    ),
+    ConfigKey(
+        TABLE_TYPES,
+        ConfigType.LIST,
+        default=[TABLE],
+        importance=Importance.LOW,
+        group="Tables",
+        documentation="Whether tables (TABLE), views (VIEW, also materialized ones) or both are "
+        "read.",
+        validator=Check(_types_fault),
     ),
     ConfigKey(
         SCHEMA_PATTERN,

@@ -24,7 +24,7 @@ from drover.connectors.jdbc.settled_numbers import (
     writers_are_seen,
 )
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING
-from drover.connectors.jdbc.whole_table import WholeTable
+from drover.connectors.jdbc.whole_table import WholeTable, is_postgres_view
 
 #: An additional Spark partition does not pay off for fewer rows.
 _SPLIT_ROWS = 20_000
@@ -229,7 +229,8 @@ class TablePlanner:
         if self._numbers is None:
             delay_ms = self._gap_delay_ms
             if writers_are_seen(connection):
-                table = None if self.source.query else self.source.sql_name(connection)
+                of_tables = self.source.query or is_postgres_view(connection, self.source)
+                table = None if of_tables else self.source.sql_name(connection)
                 self._numbers = SettledNumbers(PostgresWriters(table), delay_ms or 0, self._now_s)
                 return self._numbers
             if delay_ms is None:  # SQLite has one writer at a time

@@ -84,8 +84,7 @@ class WholeTable:
         """Whether a source is a PostgreSQL table."""
         if connection.dialect.name != "postgresql" or source.query is not None:
             return False
-        table = {"table": source.sql_name(connection)}
-        return connection.exec_driver_sql(_KIND, table).scalar_one_or_none() in ("r", "p")
+        return _kind_of(connection, source) in ("r", "p")
 
     @property
     def done(self) -> bool:
@@ -142,6 +141,17 @@ class WholeTable:
         if end is not None:
             rows = rows.where(sa.literal_column("ctid") < _tid(end))
         return RowsBetween(self._address, self._source, rows, self._snapshot)
+
+
+def is_postgres_view(connection: "sa.Connection", source: TableSource) -> bool:
+    """Whether a source is a view of PostgreSQL, which may be materialized."""
+    return _kind_of(connection, source) in ("v", "m")
+
+
+def _kind_of(connection: "sa.Connection", source: TableSource) -> str | None:
+    table = {"table": source.sql_name(connection)}
+    found: str | None = connection.exec_driver_sql(_KIND, table).scalar_one_or_none()
+    return found
 
 
 def _tid(place: Place) -> "sa.ColumnElement[Any]":
