@@ -18,11 +18,13 @@ from drover.connectors.jdbc.sink import JdbcSink, _write_settings
 from drover.connectors.jdbc.table_writer import TableWriter
 from drover.model.ids import Term
 from drover.record.errors import RetriableError
+from tests.databases.conftest import Database, every_database
 from tests.support.mariadb import MariaDb
 from tests.support.other_user import OTHER_ID
 from tests.support.postgres import Postgres
 from tests.support.table_records import records
 
+database = every_database
 _users = count(1)
 BASE = {
     "name": "c",
@@ -325,3 +327,30 @@ def open_path() -> Iterator[Path]:
         if os.geteuid() == 0:
             os.chown(path / "own", OTHER_ID, OTHER_ID)
         yield path / "own"
+
+
+VIEWS = (
+    "CREATE VIEW part AS SELECT id, name FROM orders WHERE id < 9",
+    "CREATE VIEW counted AS SELECT count(*) AS id FROM orders",
+)
+
+
+def test_views_that_can_be_written(database: Database) -> None:
+    database.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, name VARCHAR(9))", *VIEWS)
+    config = {**BASE, **database.settings, "table.name.format": "part", "auto.create": "true"}
+    upserted = compared(config)
+    if isinstance(database, Postgres):
+        assert upserted == {}
+        found = compared({**config, "pk.fields": "name"})
+        assert "a view that cannot be upserted by name" in found["table.name.format"]
+        assert compared({**config, "insert.mode": "update"}) == {}
+        database.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM orders")
+        found = compared({**config, "table.name.format": "kept"})
+        assert "cannot INSERT and UPDATE" in found["table.name.format"] or "UPDATE" in str(found)
+    else:
+        assert "is a view" in upserted["table.name.format"]
+    if isinstance(database, MariaDb):
+        assert compared({**config, "insert.mode": "update"}) == {}
+    counted = {**config, "table.name.format": "counted", "insert.mode": "update"}
+    counted["delete.enabled"] = "false"
+    assert "'counted' is a view" in compared(counted)["table.name.format"]

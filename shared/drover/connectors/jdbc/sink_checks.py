@@ -170,7 +170,14 @@ class _Checks:
             )
 
     def _of_table(self, name: str, needed: Sequence[str]) -> Iterator[Violation]:
-        yield from self._key_faults(name)
+        if self._is_view(name):
+            keys = self._settings.pk_fields if self._settings.insert_mode == UPSERT else ()
+            refused = self._rights.refused_by_view(name, needed, keys)
+            if refused is not None:
+                yield Violation(_FORMAT, f"{name!r} is {refused}")
+                return
+        else:
+            yield from self._key_faults(name)
         yield from self._unfilled(name)
         for right in self._rights.partly(name, needed):
             yield SkippedCheck(
@@ -180,6 +187,14 @@ class _Checks:
             )
         if isinstance(self._rights, PostgresRights):
             yield from self._of_postgres(self._rights, name)
+
+    def _is_view(self, name: str) -> bool:
+        schema, own = split_name(name)
+        inspector = self._inspector
+        views = inspector.get_view_names(schema)
+        if inspector.dialect.name == "postgresql":
+            views = [*views, *inspector.get_materialized_view_names(schema)]
+        return own in views
 
     def _of_postgres(self, rights: PostgresRights, name: str) -> Iterator[Violation]:
         for each in rights.unusable_sequences(name):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _LOCK_WAIT_S = 3
+#: The bits of PostgreSQL's pg_relation_is_updatable.
+_EVENTS = {"UPDATE": 1 << 2, "INSERT": 1 << 3, "DELETE": 1 << 4}
 _BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
 #: MySQL's errors for a column that is named twice, a table that exists, and a missing database.
 _TWICE, _IS_THERE, _NO_DATABASE = 1060, 1050, 1049
@@ -56,6 +58,11 @@ class Rights:
         """The missing rights to create a table."""
         del table
         return iter(())
+
+    def refused_by_view(self, table: str, needed: Sequence[str], keys: Sequence[str]) -> str | None:
+        """Why a view does not take the changes, with rows of these keys if it is upserted."""
+        del table, needed, keys
+        return "a view of SQLite cannot be written: name its table"
 
     def lacking_at_all(self) -> Iterator[str]:
         """The missing rights that do not depend on a table."""
@@ -145,6 +152,30 @@ class PostgresRights(Rights):
                 "has no right to TEMPORARY tables in this database: "
                 f"GRANT TEMPORARY ON DATABASE {self._quoted(found[1])} TO {self._user}"
             )
+
+    def refused_by_view(self, table: str, needed: Sequence[str], keys: Sequence[str]) -> str | None:
+        """See Rights."""
+        import sqlalchemy as sa
+
+        found = self._first(
+            "SELECT pg_relation_is_updatable(to_regclass(:name), true)", name=self.sql_name(table)
+        )
+        refused = [each for each, bit in _EVENTS.items() if each in needed and not found[0] & bit]
+        if refused:
+            return f"a view that PostgreSQL cannot {' and '.join(refused)}: name its table"
+        if not keys:
+            return None
+        columns = ", ".join(map(self._quoted, keys))
+        statement = (
+            f"EXPLAIN INSERT INTO {self.sql_name(table)} ({columns})"
+            f" VALUES ({', '.join(['NULL'] * len(keys))}) ON CONFLICT ({columns}) DO NOTHING"
+        )
+        try:
+            with self._connection.begin_nested():
+                self._connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        except sa.exc.DBAPIError as error:
+            return f"a view that cannot be upserted by {columns} ({reason_of(error)})"
+        return None
 
     def lacking_to_alter(self, table: str) -> str | None:
         """See Rights."""
@@ -282,6 +313,20 @@ class MysqlRights(Rights):
         """See Rights."""
         if self._is_denied_to(self._creation(table)):
             yield f"has no right to CREATE table {table!r}: {self._grant('CREATE', table)}"
+
+    def refused_by_view(self, table: str, needed: Sequence[str], keys: Sequence[str]) -> str | None:
+        """See Rights."""
+        del needed
+        schema, own = split_name(table)
+        found = self._first(
+            "SELECT is_updatable FROM information_schema.views"
+            " WHERE table_schema = coalesce(:schema, database()) AND table_name = :name",
+            schema=schema,
+            name=own,
+        )
+        if found is not None and found[0] != "YES":
+            return "a view that the server cannot change: name its table"
+        return "a view, which has no key to upsert by: name its table" if keys else None
 
     def lacking_to_alter(self, table: str) -> str | None:
         """See Rights."""
