@@ -174,4 +174,3 @@ def _reader(text: str, replace_null: bool) -> tuple[Reader, bool]:
     schema = parse_schema(text)
     assert schema is not None
     return reader_of(schema, replace_null=replace_null), has_decimal(arrow_type(schema))
-
