@@ -225,7 +225,7 @@ class FieldMatches(Predicate):
             if text is not None:
                 limit = read(text)
                 kept = [
-                    each and limit is not None and holds(number, limit)
+                    each and limit is not None and number is not None and holds(number, limit)
                     for each, number in zip(kept, numbers, strict=True)
                 ]
         return pc.and_(valid, pa.array(kept, pa.bool_()))

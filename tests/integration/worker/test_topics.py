@@ -71,8 +71,8 @@ async def test_a_count_that_is_not_complete_at_the_deadline_has_no_more_than_the
         store_numbers(store, *range(5))
     whole = await client.get_topic_record_count(RecordQuery(topic="t", conditions=["value>=0"]))
     assert (whole.record_count, whole.complete, whole.positions[0].offset) == (20, True, 20)
-    monkeypatch.setattr(Deadline, "remaining_s", lambda _: next(left))
     left = iter([10.0, 10.0, 0.0])
+    monkeypatch.setattr(Deadline, "remaining_s", lambda _: next(left))
     some = await client.get_topic_record_count(RecordQuery(topic="t"))
     assert (some.record_count, some.complete, some.positions[0].offset) == (10, False, 10)
 

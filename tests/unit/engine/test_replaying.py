@@ -158,7 +158,7 @@ def test_a_letter_that_fails_again_is_a_letter_again_and_keeps_its_place(world: 
     (blob,) = world.store.read_blobs("dead", 0, 1, 2)
     stored = world.store.read_blob(blob[2])
     assert stored is not None
-    (row,) = [row for batch in decode(stored) for row in batch.to_pylist()]
+    (row,) = [row for batch in decode(stored, 0) for row in batch.to_pylist()]
     headers = [(each["key"].removeprefix(PREFIX), each["value"]) for each in row["headers"]]
     told = dict(headers)
     assert len(told) == len(headers), "each header once"
@@ -194,7 +194,7 @@ def stored(world: World, topic: str) -> list[dict[str, Any]]:
     for _, _, blob in world.store.read_blobs(topic, 0, 0, 1_000):
         stored = world.store.read_blob(blob)
         assert stored is not None
-        found += [row for batch in decode(stored) for row in batch.to_pylist()]
+        found += [row for batch in decode(stored, 0) for row in batch.to_pylist()]
     return found
 
 

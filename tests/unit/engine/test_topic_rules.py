@@ -10,13 +10,10 @@ from drover.config.patterns import Pattern
 from drover.connector import SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.settings import parse_config
+from drover.connector.topic_settings import source_topic_creation
 from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
 from drover.errors import InvalidArgumentError
-from drover_worker.engine.tasks.record_path import (
-    check_creation,
-    copies_creation,
-    source_topic_creation,
-)
+from drover_worker.engine.tasks.record_path import check_creation, copies_creation
 from tests.unit.engine.runner_world import LinesSource
 
 DEAD_LETTERS = {
@@ -83,7 +80,7 @@ class Storage:
 
 def test_copies_get_the_settings_of_their_originals_that_the_storage_has() -> None:
     original = TopicRule(6, config={"retention.ms": "9", "segment.bytes": "1"})
-    batch = SourceBatch.table([{"a": 1}], {}, topic="copy")
+    batch = SourceBatch.table([{"a": 1}], [], topic="copy")
     batch = replace(batch, originals={"copy": original})
     parsed = parse_config(LinesSource, {"name": "c", "connector.class": "Lines"}).values
     creation = copies_creation(TopicCreation(TopicRule()), batch, parsed, cast("Any", Storage()))

@@ -340,7 +340,7 @@ def _setting_text(name: str, value: str) -> str:
     return value
 
 
-def _origin_text(name: str, origin: topics_pb2.SettingOrigin) -> str:
+def _origin_text(name: str, origin: topics_pb2.SettingOrigin.ValueType) -> str:
     if origin == topics_pb2.SETTING_ORIGIN_COORDINATOR:
         return f" (the coordinator's DROVER_TOPIC_{name.upper().replace('.', '_')})"
     text = _ORIGIN_TEXTS.get(origin)

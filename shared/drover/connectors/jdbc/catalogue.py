@@ -247,8 +247,8 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
     for each in config.get(TABLE_WHITELIST) or ():
         if each not in present:
             yield Violation(TABLE_WHITELIST, _missing(connection, config, each))
-    for fault in topic_faults(config, tables):
-        yield Violation(TOPIC_PREFIX, fault)
+    for topic_fault in topic_faults(config, tables):
+        yield Violation(TOPIC_PREFIX, topic_fault)
     for schema, name in tables:
         lacking = lacking_to_read(connection, name, schema)
         if lacking is not None:
