@@ -7,7 +7,8 @@ record without a value, stays for ``delete.retention.ms`` after the first pass t
 that readers that have read the value before also read the tombstone (KIP-534).
 
 Each replacement of batches is one transaction that writes new blobs beside the old ones, so a pass
-may end at any point: the next one begins again and finds the latest record of each key as before.
+may end at any point: the next one starts at the first batch and finds the latest record of each key
+as before.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ KEYS_MAX = 500_000
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 #: The pause after each replacement, in which others can lock the file.
 PAUSE_S = 0.05
-#: How long a process is the only one that compacts, unless it renews its turn.
+#: How long a process is the only one that compacts, unless it renews this claim.
 TURN_MS = 60_000
 
 
@@ -42,7 +43,7 @@ class CompactionResult:
 
 
 class _EndOfPassError(Exception):
-    """The partition was changed by others, or the process stops: the next pass begins again."""
+    """The partition was changed by others, or the process stops: another pass follows."""
 
 
 class Compactor:
@@ -80,6 +81,10 @@ class Compactor:
 
     def _pass(self, work: CompactionWork, result: CompactionResult) -> None:
         latest, end_offset = self._latest_offsets(work)
+        expired_ms = self._store.now_ms() - work.settings.delete_retention_ms
+        times = [each.tombstone_ms for each in work.batches if each.tombstone_ms is not None]
+        if end_offset <= work.clean_offset and min(times, default=expired_ms + 1) > expired_ms:
+            return
         group = _Group()
         for batch in work.batches:
             if batch.end_offset > end_offset:

@@ -13,10 +13,10 @@ from drover.dataplane import topics
 from drover.dataplane.topic_settings import TopicSettings, compacts, with_defaults
 
 #: A smaller partition is compacted after every write, a larger one when the bytes since the last
-#: pass are half of all (Kafka's min.cleanable.dirty.ratio), so that the work stays in proportion to
-#: the writes.
-SMALL_BYTES = 1024 * 1024
-DIRTY_SHARE = 0.5
+#: pass are this share of all (as Kafka's min.cleanable.dirty.ratio), so that the work stays in
+#: proportion to the writes.
+SMALL_BYTES = 4 * 1024 * 1024
+DIRTY_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _is_due(
     clean_offset = _clean_offset(connection, topic, partition)
     latest_ms = now_ms - settings.min_compaction_lag_ms
     # batches are in the order of time, except after a clock was set back: the pass looks closely
-    total_bytes, dirty_bytes, tombstone_ms = connection.execute(
+    row: tuple[int, int, int | None] = connection.execute(
         "SELECT coalesce(sum(size_bytes), 0), coalesce(sum(CASE"
         "  WHEN base_offset + batches.record_count > ?1 AND created_ms <= ?2 THEN size_bytes"
         "  ELSE 0 END), 0), min(tombstone_ms)"
@@ -191,6 +191,7 @@ def _is_due(
         " WHERE topic = ?3 AND partition = ?4",
         (clean_offset, latest_ms, topic, partition),
     ).fetchone()
+    total_bytes, dirty_bytes, tombstone_ms = row
     if tombstone_ms is not None and tombstone_ms + settings.delete_retention_ms <= now_ms:
         return True
     is_small = total_bytes <= SMALL_BYTES

@@ -80,7 +80,7 @@ def find(
 def remove(connection: sqlite3.Connection, expired: Sequence[ExpiredBatch]) -> RetentionResult:
     """Remove these batches and advance the start offsets of their partitions.
 
-    Nothing of a partition is removed behind a batch that compaction has replaced meanwhile.
+    Nothing of a partition is removed behind a batch that compaction has replaced since ``find``.
     """
     removed = []
     replaced: set[tuple[str, int]] = set()

@@ -1,4 +1,4 @@
-"""The settings of embedded topics: Kafka's names, syntax and meaning for those that exist here."""
+"""The settings of embedded topics: some of Kafka's, with the same syntax and meaning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

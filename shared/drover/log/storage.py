@@ -51,7 +51,7 @@ class KafkaTopics:
 
     @property
     def contents(self) -> Mapping[str, str]:
-        """What the topics contain, by their names, those of the brokers included."""
+        """What the topics contain, by their names, including the brokers' topics."""
         return {
             **dict.fromkeys(BROKER_TOPICS, "the brokers' own records"),
             self.control: "task claims and group states",

@@ -13,7 +13,7 @@ CONNECTOR_NAME_MAX_CHARS = 255
 TOPIC_NAME_MAX_CHARS = 249
 #: Kafka's rule for topic names, except that it also allows "." and "..".
 TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}")
-#: The topics of Kafka's brokers. Other names that begin with "__" belong to clients, such as the
+#: The topics of Kafka's brokers. Other names that start with "__" belong to clients, such as the
 #: heartbeats of Debezium's connectors.
 BROKER_TOPICS = frozenset(
     ("__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state")

@@ -1,4 +1,4 @@
-"""Compaction of embedded topics: what stays, for whom, and what happens when a pass ends early."""
+"""Compaction of embedded topics: which records stay, and what happens when a pass ends early."""
 
 import itertools
 import os
@@ -158,7 +158,7 @@ def test_records_younger_than_the_lag_are_not_compacted(writer: Writer, clock: C
     assert run(writer.store) == 1
 
 
-def test_a_large_partition_is_compacted_when_half_of_it_is_new(
+def test_a_large_partition_is_compacted_when_a_quarter_of_it_is_new(
     writer: Writer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drover.dataplane.compaction_state.SMALL_BYTES", 0)

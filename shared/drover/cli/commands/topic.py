@@ -85,6 +85,11 @@ _SHOWN_SETTINGS = (
     "retention.bytes",
     "retention.ms",
 )
+#: The settings that have an effect with a policy only.
+_SETTINGS_OF = {
+    "compact": ("delete.retention.ms", "min.compaction.lag.ms"),
+    "delete": ("retention.bytes", "retention.ms"),
+}
 _ORIGIN_TEXTS = {
     topics_pb2.SETTING_ORIGIN_TOPIC: "set for the topic",
     topics_pb2.SETTING_ORIGIN_BROKERS: "a setting of the brokers",
@@ -123,9 +128,12 @@ def describe(
         for each in found.partitions
     ]
     print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
+    policy = found.config.get("cleanup.policy", "")
+    unused = {name for each, names in _SETTINGS_OF.items() if each not in policy for name in names}
     for name, value in sorted(found.config.items()):
         origin = found.setting_origins.get(name, topics_pb2.SETTING_ORIGIN_UNSPECIFIED)
-        if name in _SHOWN_SETTINGS or origin == topics_pb2.SETTING_ORIGIN_TOPIC:
+        is_used = name in _SHOWN_SETTINGS and name not in unused
+        if is_used or origin == topics_pb2.SETTING_ORIGIN_TOPIC:
             say(f"{name}: {_setting_text(name, value)}{_origin_text(name, origin)}")
 
 

@@ -16,7 +16,7 @@ from drover.dataplane.plane import DataPlane
 from drover.dataplane.topic_creation import TopicCreation
 from drover.errors import DroverError
 
-#: The most existing topics whose settings are compared with those of a config.
+#: The most existing topics whose settings are compared with a config's.
 _TOPICS_MAX = 100
 _NEEDS_ADMIN = (
     "whether the cluster's topics can have this setting was not checked: this needs the role ADMIN "

@@ -96,8 +96,8 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
 def read_topic(
     plane: DataPlane, command: engine_pb2.ReadTopic, connector_config: Mapping[str, str]
 ) -> engine_pb2.TopicRecords:
-    """Some records of a topic; see the command. All of them, and those of the requests before, are
-    of one topic, also if another one is created under its name.
+    """Some records of a topic; see the command. All records of a series of requests are of
+    one topic, also if another one is created under its name.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault of the query, or the topic is
