@@ -49,6 +49,15 @@ NameArgument = Annotated[
         callback=trimmed,
     ),
 ]
+OptionalNamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME…]",
+        help="The names of connectors, one or several.",
+        autocompletion=complete_name,
+        callback=lambda names: all_trimmed(names or []),
+    ),
+]
 NamesArgument = Annotated[
     list[str],
     typer.Argument(

@@ -61,7 +61,7 @@ from drover.dataplane.topic_creation import TopicRule
 from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import TopicPartition
-from drover.record.errors import RetriableError
+from drover.record.errors import CredentialsRejectedError, RetriableError
 
 __all__ = [
     "ONCE",
@@ -80,6 +80,7 @@ __all__ = [
     "ConfigValue",
     "Connector",
     "ConnectorContext",
+    "CredentialsRejectedError",
     "ForeignOffsetsError",
     "GeneratorError",
     "Guarantee",

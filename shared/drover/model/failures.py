@@ -29,12 +29,16 @@ _DOUBLINGS_MAX = 30
 class FailureCause(StrEnum):
     """The cause of a failure."""
 
-    #: The connector's code or config, the system it talks to, or a record.
+    #: The connector's code or config, an error of the external system, or a record.
     PLUGIN = "PLUGIN"
     #: The engine or a Spark process ended.
     ENGINE = "ENGINE"
     #: A configured limit was exceeded; a restart would exceed it again.
     LIMIT = "LIMIT"
+    #: An external system did not answer, or was too busy.
+    OUTAGE = "OUTAGE"
+    #: An external system rejected the credentials.
+    CREDENTIALS = "CREDENTIALS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,8 @@ class RestartPolicy:
     def next_restart(self, failures: tuple[Failure, ...], name: str) -> tuple[int, str]:
         """When ``name`` restarts after the last of ``failures``, or why it does not.
 
-        Failures that the engine caused always lead to a restart, and do not count.
+        Failures that the engine caused always lead to a restart. Outages and rejected credentials
+        lead to one unless the policy is ``never``. Neither counts towards ``attempts_max``.
 
         Returns:
             The time since the epoch in ms, and ""; or 0 and the reason.
@@ -136,15 +141,16 @@ class RestartPolicy:
             return 0, "it exceeded a limit, and would exceed it again"
         since_ms = last.failed_ms - self.window_ms
         recent = [f for f in failures if f.cause is last.cause and f.failed_ms > since_ms]
-        if last.cause is FailureCause.PLUGIN:
-            if not self.restarts:
-                return 0, f"{RESTART_POLICY}={NEVER}"
-            if 0 <= self.attempts_max < len(recent):
-                times = f"{len(recent)} failures" if len(recent) > 1 else "a failure"
-                window = f"{self.window_ms / 1000:g} s ({RESTART_WINDOW_MS})"
-                return 0, f"{times} within {window}: {RESTART_ATTEMPTS_MAX}={self.attempts_max}"
+        if not self.restarts and last.cause is not FailureCause.ENGINE:
+            return 0, f"{RESTART_POLICY}={NEVER}"
+        if last.cause is FailureCause.PLUGIN and 0 <= self.attempts_max < len(recent):
+            times = f"{len(recent)} failures" if len(recent) > 1 else "a failure"
+            window = f"{self.window_ms / 1000:g} s ({RESTART_WINDOW_MS})"
+            return 0, f"{times} within {window}: {RESTART_ATTEMPTS_MAX}={self.attempts_max}"
         doublings = min(len(recent) - 1, _DOUBLINGS_MAX)
         delay_ms = min(self.backoff_ms << doublings, self.backoff_max_ms)
+        if last.cause is FailureCause.CREDENTIALS:
+            delay_ms = self.backoff_max_ms
         spread = 1 + _JITTER * (2 * _fraction(f"{name}/{last.failed_ms}") - 1)
         return last.failed_ms + round(delay_ms * spread), ""
 

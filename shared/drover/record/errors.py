@@ -60,7 +60,13 @@ class PassError(Exception):
 class RetriableError(PassError):
     """Raise it from ``poll`` or ``write``, or from a converter or transform, when the same call may
     succeed later: within ``errors.retry.timeout`` Drover retries the call for the same batch before
-    the task fails.
+    the task fails. Restarts after such a failure are not counted.
+    """
+
+
+class CredentialsRejectedError(PassError):
+    """Raise it when a system rejects the credentials, which may be corrected there or in a secret:
+    the task fails, and restarts after ``restart.backoff.max.ms`` until they are accepted.
     """
 
 

@@ -67,3 +67,26 @@ def test_describe_and_json_have_every_failure_that_is_known(
     assert (shown["count"], shown["no_restart_reason"]) == (2, "restart.policy=never")
     assert [each["cause"] for each in shown["last"]] == ["ENGINE", "PLUGIN"]
     assert "failures" not in document["tasks"][0]
+
+
+def test_all_failed_ones_restart_in_one_command(cluster: FakeCluster, drover: Run) -> None:
+    def entry(name: str, state: pb.RunState.ValueType) -> pb.ListConnectorsResponse.Entry:
+        status = pb.ConnectorStatus(
+            name=name,
+            connector=pb.ConnectorState(state=pb.RUN_STATE_RUNNING),
+            tasks=[pb.TaskState(state=state)],
+        )
+        return pb.ListConnectorsResponse.Entry(name=name, status=status)
+
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(
+        connectors=[entry("a", pb.RUN_STATE_FAILED), entry("b", pb.RUN_STATE_RUNNING)]
+    )
+    cluster.answers["RestartConnector"] = pb.RestartConnectorResponse()
+    code, out, _ = drover("connector", "restart", "--all", "--only-failed")
+    assert (code, out) == (0, "restarted a\n")
+    code, out, _ = drover("connector", "restart", "--all")
+    assert (code, out) == (0, "restarted a\nrestarted b\n")
+    code, out, _ = drover("connector", "restart", "x", "y", "--include-tasks")
+    assert (code, out) == (0, "restarted x\nrestarted y\n")
+    for options in ([], ["x", "--all"], ["x", "y", "--task", "0"]):
+        assert drover("connector", "restart", *options)[0] == 2

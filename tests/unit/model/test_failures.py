@@ -73,6 +73,32 @@ def test_failures_before_the_window_do_not_count() -> None:
     assert history.count == 2
 
 
+def test_an_outage_of_ten_minutes_and_of_ten_days_ends_with_a_restart() -> None:
+    policy = RestartPolicy(attempts_max=2)
+    for outage_ms in (10 * MINUTE_MS, 10 * 24 * 60 * MINUTE_MS):
+        history, now_ms, restarts = FailureHistory(3), NOW_MS, 0
+        while now_ms < NOW_MS + outage_ms:
+            history = fail(policy, failure(now_ms, FailureCause.OUTAGE), history=history)
+            assert not history.no_restart_reason
+            assert delay_ms(history) <= 1.2 * policy.backoff_max_ms
+            now_ms, restarts = history.restart_ms, restarts + 1
+        assert restarts > policy.attempts_max
+    # an error of the connector itself is counted from zero
+    assert fail(policy, failure(now_ms), failure(now_ms), history=history).restart_ms
+
+
+def test_rejected_credentials_have_the_longest_back_off_at_once() -> None:
+    policy = RestartPolicy(attempts_max=0)
+    history = fail(policy, failure(cause=FailureCause.CREDENTIALS))
+    assert delay_ms(history) >= 0.8 * policy.backoff_max_ms
+
+
+def test_never_applies_to_outages_too() -> None:
+    for cause in (FailureCause.OUTAGE, FailureCause.CREDENTIALS):
+        history = fail(RestartPolicy(restarts=False), failure(cause=cause))
+        assert (history.restart_ms, history.no_restart_reason) == (0, "restart.policy=never")
+
+
 def test_never_is_never() -> None:
     history = fail(RestartPolicy(restarts=False), failure())
     assert (history.restart_ms, history.no_restart_reason) == (0, "restart.policy=never")

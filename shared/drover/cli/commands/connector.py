@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Annotated, Any
 
 import grpc.aio
@@ -34,7 +35,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
-from drover.cli.names import NameArgument, NamesArgument, trimmed
+from drover.cli.names import NameArgument, NamesArgument, OptionalNamesArgument, trimmed
 from drover.cli.output.connectors import (
     COUNTS,
     connector_document,
@@ -194,22 +195,69 @@ def stop(
 
 @commands.command()
 def restart(
-    name: NameArgument,
+    names: OptionalNamesArgument = None,
+    every: Annotated[bool, typer.Option("--all", help="Restart all connectors.")] = False,
     task: Annotated[int | None, typer.Option(min=0, help="Restart only this task.")] = None,
     include_tasks: Annotated[bool, typer.Option(help="Restart the tasks too.")] = False,
-    only_failed: Annotated[bool, typer.Option(help="Restart only FAILED ones.")] = False,
+    only_failed: Annotated[
+        bool,
+        typer.Option(help="Restart only FAILED ones; with --all, the FAILED tasks too."),
+    ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Restart a connector object, its tasks, or one task."""
+    """Restart connector objects, their tasks, or one task."""
+    names = names or []
+    if bool(names) == every:
+        raise typer.BadParameter("give the names of connectors, or --all")
     if task is not None:
-        if include_tasks or only_failed:
+        if include_tasks or only_failed or len(names) != 1:
             raise typer.BadParameter(
-                "--task cannot be combined with --include-tasks or --only-failed"
+                "--task needs one name, and cannot be combined with --all, --include-tasks or "
+                "--only-failed"
             )
+        (name,) = names
         call_worker(address, lambda c: c.restart_task(name, task))
         _done(f"{name}-{task}", "restarted", output)
         return
+    if len(names) == 1:
+        _restart_one(
+            names[0], address, output, include_tasks=include_tasks, only_failed=only_failed
+        )
+        return
+    if every:
+        include_tasks = include_tasks or only_failed
+        names = call_worker(address, partial(_names_to_restart, only_failed=only_failed))
+    if not names:
+        say("no connector or task is FAILED" if only_failed else "no connectors")
+        return
+    _for_each(
+        names,
+        address,
+        lambda c, name: c.restart_connector(
+            name, include_tasks=include_tasks, only_failed=only_failed
+        ),
+        "restarted",
+        output,
+    )
+
+
+async def _names_to_restart(client: ConnectClient, *, only_failed: bool) -> list[str]:
+    """The names of all connectors, or of those that are FAILED or have a FAILED task."""
+    entries = await client.list_connectors(include_status=only_failed)
+    failed = pb.RUN_STATE_FAILED
+    return [
+        entry.name
+        for entry in entries
+        if not only_failed
+        or entry.status.connector.state == failed
+        or any(each.state == failed for each in entry.status.tasks)
+    ]
+
+
+def _restart_one(
+    name: str, address: str, output: Output, *, include_tasks: bool, only_failed: bool
+) -> None:
     planned = call_worker(
         address,
         lambda c: c.restart_connector(name, include_tasks=include_tasks, only_failed=only_failed),

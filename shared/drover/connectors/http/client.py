@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from drover.connector import CredentialsRejectedError
 from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
 from drover.policy.checked_http import restrict_client
 from drover.policy.egress import ForbiddenHostError
@@ -52,6 +53,10 @@ class PassingHttpError(HttpError):
 
 class RefusedError(HttpError):
     """The server rejected the request: a status of 400 or above."""
+
+
+class UnauthorizedError(RefusedError, CredentialsRejectedError):
+    """The server rejected the credentials: the status 401."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,7 @@ def _raise_for(what: str, answer: Answer) -> None:
         raise PassingHttpError(text, wait_s, is_busy=status in _BUSY)
     if status in (401, 403):
         text = f"{text} (check http.authorization.type and its settings)"
-    raise RefusedError(text)
+    raise (UnauthorizedError if status == 401 else RefusedError)(text)
 
 
 def wait_of(text: str | None, now: datetime | None = None) -> float | None:

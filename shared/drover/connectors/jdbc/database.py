@@ -17,13 +17,14 @@ from drover.connector import (
     ConfigDef,
     ConfigKey,
     ConfigType,
+    CredentialsRejectedError,
     Importance,
     NonEmpty,
     RetriableError,
     Violation,
 )
 from drover.connectors.jdbc import mysql_tls
-from drover.connectors.postgres.remedies import MAKE_ROOM, NO_ROOM_STATE
+from drover.connectors.postgres.remedies import LOGIN_REJECTED, MAKE_ROOM, NO_ROOM_STATE
 from drover.policy.checked_databases import restrict_engine
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
@@ -103,6 +104,7 @@ _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 #: a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
 _MYSQL_DUPLICATE_KEY = 1062
+_MYSQL_LOGIN_REJECTED = 1045
 _MYSQL_NO_DATABASE_RIGHT = 1044
 #: MySQL errors for a full disk or table.
 _MYSQL_NO_ROOM = frozenset({1021, 1114})
@@ -374,6 +376,8 @@ def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
         passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
         passes = passes and _number(error) not in _MYSQL_LASTING | _MYSQL_OF_A_ROW
         # without the cause, which contains the statement and its values
+        if LOGIN_REJECTED.search(told) or _number(error) == _MYSQL_LOGIN_REJECTED:
+            raise LoginRejectedError(told) from None
         raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
         raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from None
@@ -381,6 +385,10 @@ def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
 
 class DatabaseError(Exception):
     """An error that the database reported."""
+
+
+class LoginRejectedError(RetriableError, CredentialsRejectedError):
+    """The database rejects the user or the password."""
 
 
 @contextmanager

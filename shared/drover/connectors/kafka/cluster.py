@@ -10,6 +10,7 @@ from drover.connector import (
     Check,
     ConfigKey,
     ConfigType,
+    CredentialsRejectedError,
     Importance,
     NonEmpty,
     Password,
@@ -78,6 +79,10 @@ _PASSING = (
 
 class ClusterError(Exception):
     """Another cluster refuses an operation; the message has the remedy."""
+
+
+class LoginRejectedError(ClusterError, CredentialsRejectedError):
+    """Another cluster rejects the credentials."""
 
 
 class ReservedError(ClusterError):
@@ -213,7 +218,10 @@ def fault_of(error: "KafkaError", doing: str) -> Exception:
     """The exception for an error of the client."""
     text = f"{doing}: {error.str()} ({error.name()})"
     if error.name() in _REFUSED_CODES:
-        return ClusterError(f"{text}: check the user, the password and the user's rights")
+        rejected = "AUTHENTICATION" in error.name()
+        return (LoginRejectedError if rejected else ClusterError)(
+            f"{text}: check the user, the password and the user's rights"
+        )
     if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         return ClusterError(f"{text}: the topic was deleted, or has fewer partitions than before")
     if error.retriable() or error.name() in _PASSING:

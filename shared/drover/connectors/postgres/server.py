@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from drover.connector import RetriableError
+from drover.connector import CredentialsRejectedError, RetriableError
 from drover.connectors.postgres.pgoutput import Relation, RelationColumn
 from drover.connectors.postgres.remedies import (
+    LOGIN_REJECTED,
     MAKE_ROOM,
     NO_ROOM_STATE,
     session_remedy,
@@ -129,6 +130,10 @@ class ServerError(Exception):
     """The server refused an operation, or lacks something."""
 
 
+class LoginRejectedError(RetriableError, CredentialsRejectedError):
+    """The server rejects the user or the password."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     """The address of a database with credentials; picklable, its repr shows no password.
@@ -206,7 +211,8 @@ def translated_errors(
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise RetriableError(line(error)) from None
+        rejected = LOGIN_REJECTED.search(str(error)) is not None
+        raise (LoginRejectedError if rejected else RetriableError)(line(error)) from None
     except psycopg.Error as error:
         raise ServerError(line(error)) from None
 

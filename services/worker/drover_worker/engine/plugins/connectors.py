@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
+from drover.codec.failures import encode_cause
 from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
 from drover.connector.connector import Connector
 from drover.connector.settings import CONNECTOR_CLASS, parse_config
+from drover.model.failures import FailureCause
 from drover.rpc.logs import log_context
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.expiry import watch_expiry
+from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import (
     Outcome,
     PluginThreads,
+    Raised,
     Returned,
     TimedOut,
     format_trace,
@@ -208,7 +212,7 @@ class ConnectorRegistry:
         if not isinstance(outcome, Returned):
             self._forget(run)
             what = f"start() of connector {name!r}" if run.instance else f"connector {name!r}"
-            self._send(answers.failure_of(call_id, what, outcome))
+            self._send(answers.failure_of(call_id, what, outcome, cause=_cause_of(outcome)))
         elif stop_call_id is not None:
             message = f"connector {name!r} was stopped while it was starting"
             self._send(answers.failed(call_id, message))
@@ -245,7 +249,10 @@ class ConnectorRegistry:
         if over:
             return
         report = engine_pb2.ConnectorFailed(
-            connector=run.connector, run_id=run.run_id, trace=format_trace(error)
+            connector=run.connector,
+            run_id=run.run_id,
+            trace=format_trace(error),
+            cause=encode_cause(cause_of_failure(error)),
         )
         self._send(engine_pb2.EngineReport(connector_failed=report))
         self._stop_instance(run)
@@ -298,3 +305,7 @@ def checked_task_configs(found: object, max_tasks: int) -> list[dict[str, str]]:
                 raise TypeError(f"task config {index} must hold text only, not {name!r}: {value!r}")
         configs.append(dict(config) if len(found) == 1 else {**config, TASK_COUNT: str(len(found))})
     return configs
+
+
+def _cause_of(outcome: Outcome) -> FailureCause:
+    return cause_of_failure(outcome.error) if isinstance(outcome, Raised) else FailureCause.PLUGIN

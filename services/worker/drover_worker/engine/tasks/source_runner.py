@@ -185,6 +185,8 @@ class SourceRunner(TaskRunner):
         if letters is not None:
             return letters
         batch = self._poll()
+        if batch is None:  # with a batch, the retries end when it is committed
+            self._retrying_since_s = None
         if batch is None or self.over:
             self._had_data = False
             return None

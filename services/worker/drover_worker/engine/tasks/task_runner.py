@@ -40,6 +40,7 @@ from drover.pipeline.report import total
 from drover.rpc.logs import log_context
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
+from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import (
     PluginThreads,
     cap_text,
@@ -50,7 +51,12 @@ from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.commits import Answer, TaskCommits
 from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks.fair_pools import FairPools
-from drover_worker.engine.tasks.faults import Fault, failed_record, fault_of, memory_advice
+from drover_worker.engine.tasks.faults import (
+    Fault,
+    failed_record,
+    fault_of,
+    memory_advice,
+)
 from drover_worker.engine.tasks.rate_limit import RateLimit
 from drover_worker.engine.tasks.record_path import RecordPath, encode_counts
 from drover_worker.engine.tasks.scheduler import Scheduler
@@ -218,7 +224,7 @@ class TaskRunner(ABC):
     def cause_of_failed_start(self, error: BaseException) -> FailureCause:
         """The cause to report when ``prepare`` raised ``error``."""
         lost = fault_of(error) is Fault.LOST or not self._tools.is_spark_running()
-        return FailureCause.ENGINE if lost else FailureCause.PLUGIN
+        return FailureCause.ENGINE if lost else cause_of_failure(error)
 
     def begin(self, *, paused: bool) -> None:
         """Add the task to the scheduler."""
@@ -478,7 +484,7 @@ class TaskRunner(ABC):
             too_many = isinstance(error, TooManyErrorsError)
             self._end_failed(
                 self._failure_text(error, fault),
-                FailureCause.LIMIT if too_many else FailureCause.PLUGIN,
+                FailureCause.LIMIT if too_many else cause_of_failure(error),
             )
         return pause_s
 

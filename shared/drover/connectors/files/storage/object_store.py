@@ -13,6 +13,7 @@ from drover.connector import (
     ConfigDef,
     ConfigKey,
     ConfigType,
+    CredentialsRejectedError,
     Importance,
     Password,
     RetriableError,
@@ -60,6 +61,10 @@ _URLS = re.compile(r"https?://[^\s\"',;]+")
 
 class ObjectStoreError(Exception):
     """An object store refuses an operation; the message has the remedy."""
+
+
+class AccessRefusedError(ObjectStoreError, CredentialsRejectedError):
+    """An object store rejects the credentials, or they lack a right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +251,11 @@ def translated_errors(place: ObjectPlace, doing: str) -> Iterator[None]:
         text = f"{place.url}, {doing}: {safe_text(error)}"
         refused = (PermissionDeniedError, UnauthenticatedError)
         if isinstance(error, refused) or _REFUSED_STATUS.search(text):
-            text = (
+            raise AccessRefusedError(
                 f"{place.url}, {doing}: the store refuses it ({_code(error)}): check the "
                 "credentials, and that they may read, write, list and delete there"
-            )
-        elif any(each in str(error) for each in _NO_BUCKET):
+            ) from None
+        if any(each in str(error) for each in _NO_BUCKET):
             text = f"{place.url}, {doing}: the bucket does not exist: create it, or correct the URL"
         elif isinstance(error, GenericError) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from None
