@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures.thread import ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,8 @@ def called_as_other_user(function: Callable[[], Any]) -> Any:
             os.setgid(OTHER_ID)
             os.setuid(OTHER_ID)
             answer = json.dumps(function())
+        except BaseException:
+            traceback.print_exc()
         finally:
             os.write(writer, answer.encode())
             os._exit(0)

@@ -55,6 +55,7 @@ from drover.connectors.files.storage.output_directory import (
     StagedFile,
     written_offsets,
 )
+from drover.connectors.files.storage.write_access import directory_write_fault
 from drover.connectors.refused_records import RefusedRecordError, reject_refused
 
 PATH = "path"
@@ -304,8 +305,11 @@ class FilesSink(SinkConnector):
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """An object store must be writable."""
-        return store_faults(config, PATH, config[PATH])
+        """The directory or the object store must be writable."""
+        if is_object_url(config[PATH]):
+            return store_faults(config, PATH, config[PATH])
+        fault = directory_write_fault(config[PATH])
+        return [] if fault is None else [Violation(PATH, fault)]
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

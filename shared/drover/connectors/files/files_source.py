@@ -1,5 +1,6 @@
 """FilesSource: reads new and growing files of rows into a topic."""
 
+import glob
 import logging
 import time
 import zlib
@@ -62,6 +63,7 @@ from drover.connectors.files.storage.object_store import (
     place_of,
 )
 from drover.connectors.files.storage.readable_files import Files, LocalFiles
+from drover.connectors.files.storage.write_access import read_fault
 from drover.connectors.key_columns import key_columns
 from drover.connectors.offset_changes import refuse_misshapen
 
@@ -376,12 +378,15 @@ class FilesSource(SourceConnector):
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """An object store must be listable."""
+        """An object store must be listable, and a file or directory readable."""
         if is_object_url(config[PATH]):
             try:
                 files_of(config).find(by_time=False)
             except (ObjectStoreError, RetriableError) as error:
                 return [Violation(PATH, f"cannot be read: {error}")]
+        elif not glob.has_magic(config[PATH]):
+            fault = read_fault(config[PATH])
+            return [] if fault is None else [Violation(PATH, fault)]
         return ()
 
 

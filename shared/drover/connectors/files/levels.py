@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from drover.connector.records import PARTITION, TIMESTAMP, TOPIC, is_binary, is_text
 from drover.connectors.files.partition_levels import NULL_DIRECTORY, Level, column_of, shown
+from drover.connectors.files.storage.write_access import component_fault
 from drover.connectors.files.times import (
     check_years,
     floored,
@@ -44,7 +45,15 @@ class TopicLevel:
 
     def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """See ``Level``."""
-        return batch.column(TOPIC).cast(pa.string())
+        topics = batch.column(TOPIC).cast(pa.string())
+        for each in topics.unique().to_pylist():
+            fault = component_fault(each or "")
+            if fault is not None:
+                raise ValueError(
+                    f"its topic {each!r}, as the transforms name it, cannot name a directory: it "
+                    f"{fault}: rename it with RegexRouter"
+                )
+        return topics
 
 
 @dataclass(frozen=True, slots=True)

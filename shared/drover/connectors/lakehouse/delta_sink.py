@@ -1,6 +1,7 @@
 """DeltaSink: writes topics to tables of Delta Lake."""
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from drover.connector import (
     ONCE,
     TOLERANCE,
     All,
+    Caution,
     Check,
     ConfigDef,
     ConfigKey,
@@ -24,15 +26,22 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    SkippedCheck,
     TopicPartition,
     Violation,
+    routed_topics,
 )
 from drover.connectors.files.storage.object_store import (
     STORE_SETTINGS,
+    ObjectPlace,
+    ObjectStoreError,
+    check_place,
     is_object_url,
     place_of,
     url_fault,
 )
+from drover.connectors.files.storage.object_store import translated_errors as store_errors
+from drover.connectors.files.storage.write_access import directory_write_fault
 from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
@@ -112,9 +121,7 @@ class DeltaSink(SinkConnector):
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must fit the tables."""
-        return [
-            fault for topic in config.get("topics") or () for fault in _table_faults(config, topic)
-        ]
+        return list(_system_faults(config))
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -226,7 +233,52 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     return faults
 
 
+def _system_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
+    is_named_by_topic = "${topic}" in config[URI]
+    topics = routed_topics(config) if is_named_by_topic else {"": ""}
+    if not topics:
+        yield SkippedCheck(URI, f"the tables of {config[URI]}: no topic is named")
+    is_usable = True
+    for topic, routed in topics.items():
+        if routed is None:
+            text = f"the table of topic {topic!r}: a transform names its topic by the records"
+            yield SkippedCheck(URI, text)
+        else:
+            found = _table_faults(config, routed)
+            yield from found
+            is_usable = is_usable and all(each.field != URI for each in found)
+    uris = [config[URI].replace("${topic}", each) for each in topics.values() if each is not None]
+    if is_usable and uris and is_object_url(uris[0]):
+        yield from _store_faults(place_of(uris[0], config))
+
+
+def _store_faults(place: ObjectPlace) -> Iterator[Violation]:
+    """The rights that the store lacks, tried with an object that readers of a table ignore."""
+    try:
+        check_place(place)
+        store, name = place.store(), f"_drover-probe-{uuid.uuid4().hex}"
+        import obstore  # its absence is a fault of the line before
+
+        with store_errors(place, "trying to create an object"):
+            obstore.put(store, name, b"", mode="create")
+        try:
+            with store_errors(place, "trying to read an object"):
+                obstore.get(store, name).bytes()
+            with store_errors(place, "trying to list objects"):
+                list(obstore.list(store, name))
+        finally:
+            try:
+                with store_errors(place, "trying to delete an object"):
+                    obstore.delete(store, name)
+            except ObjectStoreError as error:
+                text = f"{error}. Old files stay, as does the object {name} of this check"
+                yield Caution(URI, text)
+    except (ObjectStoreError, RetriableError) as error:
+        yield Violation(URI, f"cannot be written: {error}")
+
+
 def _table_faults(config: Mapping[str, Any], topic: str) -> list[Violation]:
+    from drover.connectors.lakehouse.delta_limits import check_writable
     from drover.connectors.lakehouse.delta_table import opened, translated_errors
 
     try:
@@ -237,7 +289,10 @@ def _table_faults(config: Mapping[str, Any], topic: str) -> list[Violation]:
                 text = (
                     f"table {settings.uri_of(topic)} does not exist: create it, or set this to true"
                 )
-                return [] if settings.creates else [Violation(AUTO_CREATE, text)]
+                if not settings.creates:
+                    return [Violation(AUTO_CREATE, text)]
+                return _directory_faults(settings.uri_of(topic))
+            check_writable(table, keyed=settings.rows.keyed)
             names = {each.name for each in table.schema().fields}
             partitions = tuple(table.metadata().partition_columns)
     except (TableError, RetriableError, PermissionError) as error:
@@ -251,7 +306,16 @@ def _table_faults(config: Mapping[str, Any], topic: str) -> list[Violation]:
         shown = ",".join(partitions) or "none"
         text = f"table {settings.uri_of(topic)} has other partition columns: {shown}"
         faults.append(Violation(PARTITION_BY, text))
-    return faults
+    uri = settings.uri_of(topic)
+    return [
+        *faults,
+        *(each for part in ("", "/_delta_log") for each in _directory_faults(uri + part)),
+    ]
+
+
+def _directory_faults(uri: str) -> list[Violation]:
+    fault = None if is_object_url(uri) else directory_write_fault(uri)
+    return [] if fault is None else [Violation(URI, fault)]
 
 
 def _uri_fault(uri: str) -> str | None:

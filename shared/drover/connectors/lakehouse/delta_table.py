@@ -21,6 +21,7 @@ from drover.connectors.files.storage.object_store import (
     check_place,
     is_object_url,
 )
+from drover.connectors.lakehouse.delta_limits import check_supported, check_writable, topic_fault
 from drover.connectors.lakehouse.fitted_rows import (
     TableError,
     TableTypes,
@@ -49,6 +50,7 @@ _PRESENT = "output"
 #: In the library's error for rows that violate a constraint of the table.
 _CONSTRAINT = "failed validation check"
 _PASSING = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "timed out")
+_REFUSED = re.compile(r"status code: (401|403)\b")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _KIND = re.compile(r"Generic \w+ error")
 _STATUS = re.compile(r"(status code)(?::|\s+↳) (\d{3})")
@@ -83,9 +85,12 @@ class DeltaSettings:
 
         Raises:
             ForbiddenPathError: Connectors may not access the path.
-            TableError: Connectors may not connect to the store.
+            TableError: The topic cannot name a table, or connectors may not connect to the store.
             RetriableError: A host name cannot be resolved.
         """
+        fault = topic_fault(topic) if "${topic}" in self.uri else None
+        if fault is not None:
+            raise TableError(fault)
         uri = self.uri_of(topic)
         if not is_object_url(uri):
             check_root(uri)
@@ -145,6 +150,7 @@ class DeltaWriter:
             try:
                 self._commit(table, origin, changes)
             except CommitFailedError as error:
+                check_supported(error)
                 why = type(error).__name__  # the message may have a response
                 _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), why)
                 continue
@@ -194,7 +200,10 @@ class DeltaWriter:
 
         ``created`` is the schema that a missing table would get.
         """
-        schema = created if table is None else pa.schema(table.schema().to_arrow())
+        schema = created
+        if table is not None:
+            check_writable(table, keyed=self.settings.rows.keyed)
+            schema = pa.schema(table.schema().to_arrow())
         types = TableTypes(
             schema, self.settings.evolves, "auto.evolve", fault=_fault, folds_case=True
         )
@@ -432,6 +441,8 @@ def translated_errors(uri: str) -> Iterator[None]:
         text = f"{uri}: {_store_text(error) if is_object_url(uri) else line}"
         if any(each in line for each in _PASSING) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from None
+        if _REFUSED.search(text):
+            text += ": check the credentials, and that they may read, write and list there"
         raise TableError(text) from None
 
 

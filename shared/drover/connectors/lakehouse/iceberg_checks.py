@@ -1,5 +1,6 @@
 """Checks IcebergSink's settings with its catalogue, its tables and their files."""
 
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,11 +45,11 @@ def catalog_faults(settings: IcebergSettings, config: Mapping[str, Any]) -> Iter
         if catalog is not None:
             with translated_errors(f"catalogue {settings.catalog!r}"):
                 catalog.list_namespaces()
-        tables = {
-            name: None if catalog is None else opened(catalog, name)
-            for name in names
-            if name_fault(name, is_hierarchical=settings.is_hierarchical) is None
-        }
+        tables: dict[str, Table | None] = {}
+        for name in names:
+            if name_fault(name, is_hierarchical=settings.is_hierarchical) is None:
+                with translated_errors(f"table {name}"):
+                    tables[name] = None if catalog is None else opened(catalog, name)
         missing = [name for name, table in tables.items() if table is None]
         for name, table in tables.items():
             if table is not None:
@@ -119,10 +120,38 @@ def _table_faults(
         text = f"has no effect for table {name!r}, which exists and is partitioned by {shown}"
         yield Caution(_PARTITION_BY, text)
     path = local_path(table.location())
-    for each in () if path is None else (f"{path}/data", f"{path}/metadata"):
+    if path is None:
+        yield from _store_faults(name, table)
+        return
+    for each in (f"{path}/data", f"{path}/metadata"):
         fault = directory_write_fault(each)
         if fault is not None:
             yield Violation(_TABLES, f"table {name!r} {fault}")
+
+
+def _store_faults(name: str, table: "Table") -> Iterator[Violation]:
+    """The rights that the store of a table lacks, tried with a file that no snapshot has."""
+    directory = f"{table.location().rstrip('/')}/data"
+    path = f"{directory}/drover-probe-{uuid.uuid4().hex}"
+    try:
+        with (
+            translated_errors(f"table {name}: trying to write a file"),
+            table.io.new_output(path).create() as output,
+        ):
+            output.write(b"drover")
+        with (
+            translated_errors(f"table {name}: trying to read a file"),
+            table.io.new_input(path).open() as file,
+        ):
+            file.read()
+    except (TableError, RetriableError) as error:
+        yield Violation(_TABLES, f"{error}: grant the rights to read, write and list {directory}")
+        return
+    try:
+        with translated_errors(f"table {name}: trying to delete a file"):
+            table.io.delete(path)
+    except (TableError, RetriableError) as error:
+        yield Caution(_TABLES, f"{error}: old metadata stays, as does {path} of this check")
 
 
 def _database_faults(settings: IcebergSettings, catalog: "Catalog | None") -> Iterator[Violation]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from drover.connector import (
     ONCE,
     All,
+    Caution,
     Check,
     ConfigDef,
     ConfigKey,
@@ -26,11 +27,13 @@ from drover.connector import (
     SinkTaskContext,
     StaleClaimError,
     TopicPartition,
+    Violation,
 )
 from drover.connectors.aliases import FILE_STREAM_SINK, file_stream_task_config
 from drover.connectors.files.lines.output_file import OutputFile, traced_offsets
 from drover.connectors.files.lines.part_writer import PartWriter
 from drover.connectors.files.lines.written_offsets import WrittenOffset
+from drover.connectors.files.storage.write_access import directory_write_fault, file_write_fault
 from drover.policy.files import path_fault
 
 FILE = "file"
@@ -199,6 +202,18 @@ class FileStreamSink(SinkConnector):
                 ),
             ),
         )
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The file must be writable, and its directory, which also has the lock and the parts."""
+        path = Path(config[FILE])
+        fault = file_write_fault(str(path)) or directory_write_fault(str(path.parent))
+        if fault is not None:
+            return [Violation(FILE, fault)]
+        if not path.parent.is_dir():
+            text = f"is in {path.parent}, which does not exist on this worker: create it"
+            return [Caution(FILE, text)]
+        return []
 
     @classmethod
     def traced_offsets(

@@ -28,6 +28,7 @@ from drover.connector import (
     SourceConnector,
     SourceTask,
     SourceTaskContext,
+    Violation,
     balanced_groups,
     core_count,
 )
@@ -35,6 +36,7 @@ from drover.connectors.aliases import FILE_STREAM_SOURCE, file_stream_task_confi
 from drover.connectors.files.lines.line_reader import LINES_DDL, LineReader
 from drover.connectors.files.lines.tailed_files import ByteRange, TailedFile
 from drover.connectors.files.storage.file_identity import FileVanishedError
+from drover.connectors.files.storage.write_access import read_fault
 from drover.connectors.offset_changes import refuse_misshapen
 from drover.policy.files import in_allowed_directories, path_fault
 
@@ -193,6 +195,12 @@ class FileStreamSource(SourceConnector):
                 validator=InRange(1),
             ),
         )
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """A file that exists must be readable."""
+        fault = None if glob.has_magic(config[FILE]) else read_fault(config[FILE])
+        return [] if fault is None else [Violation(FILE, fault)]
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -340,16 +340,26 @@ class ObjectDirectory:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with translated_errors(self._place, "trying whether files can be written"):
+        with translated_errors(self._place, "trying to create an object"):
             obstore.put(store, path, b"", mode="create")
-            try:
-                obstore.put(store, path, b"", mode="create")
-            except AlreadyExistsError:
-                return
-            finally:
+        is_exclusive, written = False, [path]
+        try:
+            with translated_errors(self._place, "trying to create an object twice"):
+                try:
+                    obstore.put(store, path, b"", mode="create")
+                except AlreadyExistsError:
+                    is_exclusive = True
+            with translated_errors(self._place, "trying to read an object"):
+                obstore.get(store, path).bytes()
+            with translated_errors(self._place, "trying to copy an object"):
                 obstore.copy(store, path, f"{path}-copy")
+                written.append(f"{path}-copy")
+            with translated_errors(self._place, "trying to list objects"):
                 list(obstore.list(store, self._own))
-                self._delete([path, f"{path}-copy"])
+        finally:
+            with translated_errors(self._place, "trying to delete objects"):
+                self._delete(written)
+        if not is_exclusive:
             raise ObjectStoreError(
                 f"{self._place.url}: the store overwrites objects that should be created only once "
                 "(If-None-Match), so concurrent writers are not detected: use a newer version of it"

@@ -34,6 +34,21 @@ def directory_write_fault(path: str) -> str | None:
     )
 
 
+def read_fault(path: str) -> str | None:
+    """Why an existing file or directory cannot be read; None if it can, or is absent."""
+    found = Path(path)
+    try:
+        mode = found.stat().st_mode
+    except PermissionError:
+        return f"cannot be read: {_user()} may not open {found.parent}: grant the right"
+    except OSError:
+        return None
+    wanted = os.R_OK | os.X_OK if stat.S_ISDIR(mode) else os.R_OK
+    if os.access(found, wanted):
+        return None
+    return f"cannot be read: {_user()} has no right to read {found}: grant it"
+
+
 def file_write_fault(path: str) -> str | None:
     """Why a file, which may not exist yet, cannot be written; None if it can."""
     found = Path(path)
@@ -43,7 +58,9 @@ def file_write_fault(path: str) -> str | None:
         return name_fault(found.name) or directory_write_fault(str(found.parent))
     if stat.S_ISDIR(mode):
         return f"cannot be written: {found} is a directory, not a file"
-    return None if os.access(found, os.W_OK) else f"cannot be written: {_user()} has no right to"
+    if os.access(found, os.W_OK):
+        return None
+    return f"cannot be written: {_user()} has no right to write {found}: grant it"
 
 
 def name_fault(name: str) -> str | None:
@@ -51,6 +68,14 @@ def name_fault(name: str) -> str | None:
     if len(os.fsencode(name)) > NAME_MAX_BYTES:
         return f"has a name of more than {NAME_MAX_BYTES} bytes: {name[:40]!r}…"
     return None
+
+
+def component_fault(name: str) -> str | None:
+    """Why a text cannot be one part of a path, as the end of a sentence; None if it can."""
+    if name in ("", ".", ".."):
+        return "is empty" if not name else f"is {name!r}, which is another directory"
+    bad = next((each for each in name if each == "/" or not each.isprintable()), None)
+    return name_fault(name) if bad is None else f"has {bad!r}"
 
 
 def _user() -> str:
