@@ -55,6 +55,7 @@ from drover.connector.sink import (
 from drover.connector.sink_control import PredictedWrite, Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import StaleClaimError, TaskContext
+from drover.connector.value_forms import fieldless_converter, is_schemaless_json
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.topic_creation import TopicRule
@@ -127,6 +128,8 @@ __all__ = [
     "compiled_pattern",
     "core_count",
     "current_spark_partition",
+    "fieldless_converter",
+    "is_schemaless_json",
     "load_plugin",
     "pattern_fault",
     "patterns_fault",

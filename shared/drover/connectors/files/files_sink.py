@@ -8,6 +8,7 @@ from drover.connector import (
     ONCE,
     TOLERANCE,
     All,
+    Caution,
     Check,
     ConfigDef,
     ConfigKey,
@@ -27,6 +28,8 @@ from drover.connector import (
     Term,
     TopicPartition,
     Violation,
+    fieldless_converter,
+    is_schemaless_json,
 )
 from drover.connectors.files.partition_levels import PartitionBy
 from drover.connectors.files.row_files import (
@@ -301,7 +304,14 @@ class FilesSink(SinkConnector):
         faults = long_topics(config)
         if config.get(FORMAT) == PARQUET and config.get(COMPRESSION) == BZ2:
             faults.append(Violation(COMPRESSION, "must be gzip, zstd or none with parquet"))
-        return faults
+        levels = [PartitionBy.parse(each) for each in config.get(PARTITION_BY) or ()]
+        fields = [each.field for each in levels if each.field]
+        kind = config.get(FORMAT)
+        return [
+            *faults,
+            *form_faults(config, PARTITION_BY, fields),
+            *text_cautions(config, FORMAT, is_text=kind in (PARQUET, CSV)),
+        ]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -372,6 +382,29 @@ def long_topics(config: Mapping[str, Any]) -> list[Violation]:
         for topic in config.get("topics") or []
         if len(topic) > _TOPIC_MAX_CHARS
     ]
+
+
+def form_faults(
+    config: Mapping[str, Any], setting: str, fields: Sequence[str]
+) -> Iterable[Violation]:
+    """The error of a setting that names fields, if no value has any."""
+    converter = fieldless_converter(config)
+    if converter is not None and fields:
+        yield Violation(
+            setting,
+            f"names the field {fields[0]!r}, and {converter} gives values without fields: set a "
+            "value.converter such as JsonConverter, or add the transform HoistField$Value",
+        )
+
+
+def text_cautions(config: Mapping[str, Any], setting: str, *, is_text: bool) -> Iterable[Violation]:
+    """The warning of a format with columns, if values are JSON without schemas."""
+    if is_text and is_schemaless_json(config):
+        yield Caution(
+            setting,
+            "writes JSON without schemas as one column, value, with the text of each value: for "
+            "columns set value.converter.schemas.enable=true, AvroConverter or ProtobufConverter",
+        )
 
 
 def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Violation]:

@@ -28,9 +28,11 @@ from drover.connectors.aliases import S3_SINK
 from drover.connectors.files.files_sink import (
     Directory,
     FilesSinkTask,
+    form_faults,
     long_topics,
     set_back,
     store_faults,
+    text_cautions,
 )
 from drover.connectors.files.levels import (
     FieldLevel,
@@ -122,7 +124,7 @@ class S3Sink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must not contradict each other."""
-        return [*long_topics(config), *_contradictions(config)]
+        return [*long_topics(config), *_contradictions(config), *_form_faults(config)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -219,6 +221,17 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     if kind == "TimeBasedPartitioner" and PATH_FORMAT in config and not config[PATH_FORMAT]:
         faults.append(Violation(PATH_FORMAT, "is required with TimeBasedPartitioner"))
     return faults
+
+
+def _form_faults(config: Mapping[str, Any]) -> Iterable[Violation]:
+    kind = _short(config.get(PARTITIONER) or "")
+    if kind == "FieldPartitioner":
+        yield from form_faults(config, PARTITION_FIELDS, config.get(PARTITION_FIELDS) or ())
+    extractor = _short(config.get(EXTRACTOR) or "").removesuffix("TimestampExtractor")
+    if extractor == _FIELD and kind not in ("DefaultPartitioner", "FieldPartitioner"):
+        yield from form_faults(config, TIMESTAMP_FIELD, [config.get(TIMESTAMP_FIELD) or "?"])
+    is_text = FORMAT in config and _kind(config) == PARQUET
+    yield from text_cautions(config, FORMAT, is_text=is_text)
 
 
 def _path_format_fault(text: str) -> str | None:

@@ -47,6 +47,7 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
+    converter_faults,
     predictions,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
@@ -116,7 +117,7 @@ class DeltaSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must not contradict each other."""
-        return _contradictions(config)
+        return [*_contradictions(config), *converter_faults(config)]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

@@ -34,6 +34,7 @@ from drover.connectors.lakehouse.rows import (
     RECORD_KEY,
     RECORD_VALUE,
     RowSettings,
+    converter_faults,
     predictions,
 )
 from drover.connectors.offset_changes import refuse_renamed, renaming_transform
@@ -122,7 +123,7 @@ class IcebergSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must not contradict each other; the library's settings must be allowed."""
-        faults = _contradictions(config)
+        faults = [*_contradictions(config), *converter_faults(config)]
         known = {each.field for each in faults}
         return [*faults, *(each for each in _property_faults(config) if each.field not in known)]
 

@@ -1,7 +1,7 @@
 """Computes the changes that a topic's records make to its table: rows to write, keys to delete."""
 
 import decimal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector import PredictedWrite
+from drover.connector import PredictedWrite, Violation, fieldless_converter
 from drover.connector.records import (
     KEY,
     OFFSET,
@@ -129,6 +129,17 @@ def predictions(
             refusal = refusals.get((topic, partition, offset), "")
             found.append(PredictedWrite(topic, partition, offset, target, refusal))
     return found
+
+
+def converter_faults(config: Mapping[str, Any]) -> Iterator[Violation]:
+    """The error of a value converter whose values cannot be rows."""
+    converter = fieldless_converter(config)
+    if converter is not None:
+        yield Violation(
+            "value.converter",
+            f"must give values with fields, which are the columns, and {converter} gives none: use "
+            "JsonConverter, AvroConverter or ProtobufConverter, or add HoistField$Value",
+        )
 
 
 def type_fault(kind: pa.DataType) -> str | None:
