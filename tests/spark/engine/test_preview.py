@@ -87,3 +87,23 @@ async def test_a_sinks_topics_are_read_and_a_missing_one_is_noted(
 async def test_what_cannot_be_previewed_says_why(engine: Harness) -> None:
     answer = await preview(engine, {"connector.class": "Nowhere"})
     assert answer.failure.plugin_not_found
+
+
+async def test_a_record_without_a_key_for_a_compacted_topic_fails_in_a_preview_too(
+    engine: Harness, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("a\n")
+    settings = {
+        "connector.class": "FilesSource",
+        "path": str(file),
+        "format": "text",
+        "topic": "previewed-compacted",
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.cleanup.policy": "compact",
+        "value.converter": "JsonConverter",
+    }
+    (row,) = (await preview(engine, settings)).preview.rows
+    assert row.failed_step == "write"
+    assert "no key, but the topic previewed-compacted" in row.error

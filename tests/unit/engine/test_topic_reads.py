@@ -9,13 +9,14 @@ import pytest
 
 from drover.api.common.v1 import topics_pb2
 from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.compaction import Compactor
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.values import ReadPlan
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover_worker.engine.topics import reads as topic_reads
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from tests.support.http_api import Reply, running_api
-from tests.support.stored_topics import store_records
+from tests.support.stored_topics import delete_topic, store_records
 
 
 @pytest.fixture
@@ -118,19 +119,13 @@ def test_every_listed_topic_can_be_described_and_read(plane: EmbeddedPlane, name
     assert read(plane, wanted, count_only=True).record_count == 2
 
 
-def remove(plane: EmbeddedPlane, topic: str) -> None:
-    with plane.store._database.write() as connection:
-        for table, column in (("topics", "name"), ("partitions", "topic"), ("batches", "topic")):
-            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic,))
-
-
 @pytest.mark.parametrize("again", [1, 2, 5])
 def test_a_topic_that_is_created_again_while_it_is_read_ends_the_read(
     plane: EmbeddedPlane, again: int
 ) -> None:
     store_records(plane.store, "t", numbered(1, 2))
     found = read(plane, record_count_max=1)
-    remove(plane, "t")
+    delete_topic(plane.store, "t")
     store_records(plane.store, "t", numbered(*range(again)))
     for command in ({}, {"count_only": True}, {"record_count_max": 1}):
         with pytest.raises(NotFoundError, match="deleted and created again") as told:
@@ -147,7 +142,7 @@ def test_a_topic_that_is_created_again_within_a_request_ends_it(
 
     def recreated(plan: ReadPlan) -> Iterator[Any]:
         yield from whole(plan)
-        remove(plane, "t")
+        delete_topic(plane.store, "t")
         plane.store.ensure_topic("t")
 
     monkeypatch.setattr(plane, "read_here", recreated)
@@ -433,3 +428,19 @@ def test_a_query_cannot_change_the_converter_settings_of_a_connector(plane: Embe
             "0x7b226e223a317d"
         ]
     assert not stranger.requests
+
+
+def test_the_last_record_is_found_before_a_removed_tombstone(plane: EmbeddedPlane) -> None:
+    plane.store.ensure_topic(
+        "t", settings={"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    )
+    records = [{"key": b"a", "value": b"1"}, *({"key": b"b", "value": None} for _ in range(9))]
+    store_records(plane.store, "t", records)
+    compactor = Compactor(plane.store, "test", lambda _: False)
+    while compactor.run().record_count:
+        pass
+    found = read(plane, last_count=1)
+    assert (values(found), found.at_end) == ([1], True)
+    assert read(plane, positions=found.positions).at_end
+    assert read(plane, count_only=True).record_count == 1
+    assert read(plane, start_offset=5).at_end
