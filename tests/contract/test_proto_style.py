@@ -31,11 +31,14 @@ VERBS = {
         "Reload",
     ),  # connectors
     "Submit",
+    "Produce",
     "Drain",
     "Rollback",
 }
 #: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the forwarded call.
 LONE_NAMES = {"Heartbeat", "Flush", "Forward"}
+#: Its input is larger than a message may be.
+REQUEST_STREAMS = {"ProduceRecords"}
 #: Packages whose messages are in no RPC of their own: rules for RPCs do not apply.
 MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drover.api.common.v1"}
 #: Maps with the user's own settings.
@@ -167,7 +170,7 @@ def test_every_rpc_has_a_request_and_a_response_of_its_own() -> None:
             faults.append(f"{rpc.name} takes {rpc.descriptor.input_type}")
         if rpc.descriptor.output_type != f"{base}Response":
             faults.append(f"{rpc.name} returns {rpc.descriptor.output_type}")
-        if rpc.descriptor.client_streaming:
+        if rpc.descriptor.client_streaming != (last(rpc.name) in REQUEST_STREAMS):
             faults.append(f"{rpc.name} streams its requests")
     used = Counter(
         kind

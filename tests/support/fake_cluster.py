@@ -49,4 +49,10 @@ class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceS
                 )
             )
 
+        def client_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            first, *_ = requests
+            return unary(first, context)
+
+        if name == "ProduceRecords":
+            return client_stream
         return stream if name.startswith("Watch") else unary

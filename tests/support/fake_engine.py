@@ -23,6 +23,7 @@ from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.status import RecordCounts
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.topics.writes import produce_records
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 
@@ -136,6 +137,10 @@ class FakeEngine:
                 case "describe_topic":
                     topic = describe_topic(plane, command.describe_topic.topic)
                     return pb.EngineReport(topic=topic)
+                case "produce_records":
+                    produce = command.produce_records
+                    written = produce_records(plane, produce, dict(produce.connector_config))
+                    return pb.EngineReport(produced_records=written)
             wanted = command.read_topic
             records = read_topic(plane, wanted, dict(wanted.connector_config))
             return pb.EngineReport(topic_records=records)
@@ -184,7 +189,7 @@ class FakeEngine:
                 return self._trace_offsets(command.trace_offsets)
             case "list_end_offsets":
                 return self._list_end_offsets(command.list_end_offsets)
-            case "list_topics" | "describe_topic" | "read_topic":
+            case "list_topics" | "describe_topic" | "read_topic" | "produce_records":
                 return await asyncio.to_thread(self._look_at_topics, command)
             case "start_connector":
                 start = command.start_connector

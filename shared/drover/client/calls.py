@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
@@ -121,6 +121,32 @@ async def unary(
     return await _retry_unavailable(
         timeout_s, lambda left_s: _attempt(method, request, left_s, metadata)
     )
+
+
+async def client_stream(
+    method: "grpc.aio.StreamUnaryMultiCallable[RequestT, ResponseT]",
+    requests: Callable[[], Iterator[RequestT]],
+    *,
+    timeout_s: float,
+    retry: bool,
+    author: str = "",
+) -> ResponseT:
+    """As ``unary``, for a stream of requests: each attempt sends a new iterator of them.
+
+    Raises:
+        DroverError: As ``unary``.
+    """
+    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
+
+    async def attempt(left_s: float) -> ResponseT:
+        try:
+            return _decoded(await method(requests(), timeout=left_s, metadata=metadata))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    if not retry:
+        return await attempt(timeout_s)
+    return await _retry_unavailable(timeout_s, attempt)
 
 
 def server_stream(

@@ -1,17 +1,23 @@
 """The client of the admin API, for tools: it returns the messages of the API."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 import grpc.aio
 
 from drover.api.common.v1.preview_pb2 import Preview
-from drover.api.common.v1.topics_pb2 import RecordQuery, Topic, TopicDescription
+from drover.api.common.v1.topics_pb2 import (
+    ProduceOptions,
+    RecordQuery,
+    Topic,
+    TopicDescription,
+)
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.calls import (
     RequestT,
     ResponseT,
+    client_stream,
     new_request_id,
     pages,
     server_stream,
@@ -23,6 +29,8 @@ from drover.model.config import ConfigMap, TargetState
 
 ADMIN_TIMEOUT_S = 60.0
 _PAGE_SIZE = 1000
+#: The size of messages with an input.
+_CHUNK_BYTES = 1024 * 1024
 
 
 class ConnectClient:
@@ -375,6 +383,41 @@ class ConnectClient:
             query=query, connector=connector, count_offsets=count_offsets
         )
         return await self._call(self._stub.GetTopicRecordCount, request, timeout_s=timeout_s)
+
+    async def produce_records(
+        self,
+        options: ProduceOptions,
+        data: bytes,
+        *,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+        on_sent: Callable[[int], None] = lambda _: None,
+    ) -> pb.ProduceRecordsResponse:
+        """Write the records of an input to a topic, all or none.
+
+        Args:
+            options: Where to write them, and how to encode them.
+            data: The input.
+            timeout_s: The time limit of the call.
+            on_sent: Called with the number of bytes that were sent so far.
+        """
+        sent = ProduceOptions()
+        sent.CopyFrom(options)
+        sent.request_id = options.request_id or new_request_id()
+
+        def requests() -> Iterator[pb.ProduceRecordsRequest]:
+            yield pb.ProduceRecordsRequest(options=sent, data=data[:_CHUNK_BYTES])
+            for start in range(_CHUNK_BYTES, len(data), _CHUNK_BYTES):
+                on_sent(start)
+                yield pb.ProduceRecordsRequest(data=data[start : start + _CHUNK_BYTES])
+            on_sent(len(data))
+
+        return await client_stream(
+            self._stub.ProduceRecords,
+            requests,
+            timeout_s=timeout_s,
+            retry=self._retry,
+            author=self._author,
+        )
 
     async def get_connector_offsets(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S

@@ -106,12 +106,19 @@ class RenewingChannel:
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """See ``grpc.aio.Channel``."""
+        return self._for_one_response(lambda c: c.unary_unary(method, *codecs, **options))
 
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """See ``grpc.aio.Channel``."""
+        return self._for_one_response(lambda c: c.stream_unary(method, *codecs, **options))
+
+    def _for_one_response(
+        self, multicallable: Callable[[grpc.aio.Channel], Any]
+    ) -> Callable[..., Any]:
         def call(request: Any, *, timeout: float, metadata: Any = None) -> Coroutine[Any, Any, Any]:
             async def response() -> Any:
                 async with self._connection() as opened:
-                    start = opened.unary_unary(method, *codecs, **options)
-                    return await start(request, timeout=timeout, metadata=metadata)
+                    return await multicallable(opened)(request, timeout=timeout, metadata=metadata)
 
             return response()
 

@@ -90,6 +90,11 @@ CREATE TABLE IF NOT EXISTS offset_marks (
     mark TEXT NOT NULL,
     PRIMARY KEY (connector, partition_key)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS appends (
+    topic TEXT NOT NULL, request_id TEXT NOT NULL,
+    record_count INTEGER NOT NULL, appended_ms INTEGER NOT NULL,
+    PRIMARY KEY (topic, request_id)
+) WITHOUT ROWID;
 """
 
 FORMAT = FileFormat(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drover.dataplane import payload
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.executor_store import open_store
 from drover.dataplane.payload import READ_DDL
@@ -24,11 +25,11 @@ from drover.dataplane.plane import (
 from drover.dataplane.reading import RangeReader, read_range
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
-from drover.dataplane.staging import Stager, staged_blobs
+from drover.dataplane.staging import BLOB_BYTES, Stager, pieces, staged_blobs
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import PlannedUse, TopicCreation
 from drover.dataplane.topic_settings import compacts, setting_fault, with_defaults
-from drover.dataplane.values import ReadPlan, SettingOrigin, StagedBlob
+from drover.dataplane.values import Appended, ReadPlan, SettingOrigin, StagedBlob
 from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -251,6 +252,16 @@ class EmbeddedPlane:
         """See DataPlane."""
         del check_claim, offsets_topic
         return EmbeddedWriter(self.store, task, claim, abandoned)
+
+    def append(self, topic: str, parts: Mapping[int, Any], request_id: str) -> Appended:
+        """See DataPlane."""
+        blobs = {
+            partition: [
+                (piece.num_rows, payload.encode([piece])) for piece in pieces(records, BLOB_BYTES)
+            ]
+            for partition, records in parts.items()
+        }
+        return self.store.append(topic, blobs, request_id)
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
         """See DataPlane: staged on executors, published by the driver."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
-from drover.dataplane.values import ReadPlan, SettingOrigin
+from drover.dataplane.values import Appended, ReadPlan, SettingOrigin
 from drover.errors import DataLossError, Reason, UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -267,6 +267,23 @@ class DataPlane(Protocol):
         ``check_claim`` makes the coordinator record that the task writes under its claim; it raises
         FailedPreconditionError STALE_CLAIM for a stale claim, and UnavailableError
         STORAGE_UNAVAILABLE. ``offsets_topic`` is a connector's own offsets topic on Kafka.
+        """
+
+    def append(self, topic: str, parts: Mapping[int, Any], request_id: str) -> Appended:
+        """Write records to a topic without a task, all or none, and return when they are visible.
+        A repeated call with the same request id writes nothing.
+
+        Args:
+            topic: The topic, which must exist.
+            parts: The records of each partition, as one batch of ``payload.PAYLOAD_SCHEMA``.
+            request_id: The id of the call.
+
+        Raises:
+            NotFoundError: TOPIC_NOT_FOUND.
+            InvalidArgumentError: TOO_LARGE, a record is over the limit of the topic.
+            UnavailableError: STORAGE_UNAVAILABLE, the outcome is unknown: call again with the same
+                request id.
+            DroverError: Other errors of the storage; nothing was written.
         """
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

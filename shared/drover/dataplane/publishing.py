@@ -1,7 +1,7 @@
 """Stages and publishes batches within transactions of the store."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from drover.dataplane import claims, topics
 from drover.dataplane.values import PublishedRange, PublishResult, StagedBlob
@@ -52,9 +52,49 @@ def publish(
 ) -> PublishResult:
     """Assign offsets to the blobs, in this order, and make them visible."""
     _require_staged(connection, task, claim, staged)
+    result = _make_visible(connection, staged, now_ms)
+    connection.executemany(
+        "DELETE FROM staging WHERE blob_id = ?", [(each.blob_id,) for each in staged]
+    )
+    discard_staged(connection, task)
+    return result
+
+
+def append(
+    connection: sqlite3.Connection,
+    topic: str,
+    parts: Mapping[int, Sequence[tuple[int, bytes]]],
+    now_ms: int,
+) -> PublishResult:
+    """Write blobs and make them visible at once.
+
+    Args:
+        connection: A write transaction.
+        topic: The topic, which must exist.
+        parts: By partition, in order: the number of records and the blob.
+        now_ms: The time of the write.
+
+    Raises:
+        NotFoundError: TOPIC_NOT_FOUND.
+        InvalidArgumentError: INVALID_REQUEST, no such partition.
+    """
+    staged = []
+    for partition, blobs in parts.items():
+        for sequence, (count, blob) in enumerate(blobs):
+            inserted = connection.execute("INSERT INTO blobs (payload) VALUES (?)", (blob,))
+            assert inserted.lastrowid is not None
+            staged.append(
+                StagedBlob(0, sequence, topic, partition, count, len(blob), inserted.lastrowid)
+            )
+    return _make_visible(connection, staged, now_ms)
+
+
+def _make_visible(
+    connection: sqlite3.Connection, blobs: Sequence[StagedBlob], now_ms: int
+) -> PublishResult:
     ends: dict[tuple[str, int], int] = {}
     starts: dict[tuple[str, int], int] = {}
-    for blob in staged:
+    for blob in blobs:
         key = (blob.topic, blob.partition)
         if key not in ends:
             ends[key] = starts[key] = _end_offset(connection, blob)
@@ -70,13 +110,11 @@ def publish(
                 blob.blob_id,
             ),
         )
-        connection.execute("DELETE FROM staging WHERE blob_id = ?", (blob.blob_id,))
         ends[key] += blob.record_count
     connection.executemany(
         "UPDATE partitions SET end_offset = ? WHERE topic = ? AND partition = ?",
         [(end, topic, partition) for (topic, partition), end in ends.items()],
     )
-    discard_staged(connection, task)
     return PublishResult(
         [
             PublishedRange(topic, partition, starts[topic, partition], end)

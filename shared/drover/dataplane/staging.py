@@ -117,7 +117,7 @@ class _Run:
             chosen = records if rows is None else records.take(rows)
             explicit = routing.explicit_partitions(batch, rows)
             for partition, part in self._by_partition(topic, chosen, explicit):
-                for piece in _pieces(part, self._plan.blob_bytes):
+                for piece in pieces(part, self._plan.blob_bytes):
                     self._buffer(topic, partition, piece)
 
     def flush_all(self) -> None:
@@ -199,11 +199,11 @@ class _Run:
         )
 
 
-def _pieces(records: Any, blob_bytes: int) -> Iterator[Any]:
+def pieces(records: Any, blob_bytes: int) -> Iterator[Any]:
     """Halve the records until each part fits into a blob or is a single record."""
     if records.nbytes <= 2 * blob_bytes or records.num_rows <= 1:
         yield records
         return
     half = records.num_rows // 2
-    yield from _pieces(records.slice(0, half), blob_bytes)
-    yield from _pieces(records.slice(half), blob_bytes)
+    yield from pieces(records.slice(0, half), blob_bytes)
+    yield from pieces(records.slice(half), blob_bytes)

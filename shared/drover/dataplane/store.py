@@ -12,6 +12,7 @@ from typing import Any
 
 from drover.clock import Clock, SystemClock
 from drover.dataplane import (
+    appends,
     claims,
     compaction_state,
     marks,
@@ -25,6 +26,7 @@ from drover.dataplane import (
 from drover.dataplane.compaction_state import CompactedBatch, CompactionWork, StoredBatch
 from drover.dataplane.database import LOCK_TIMEOUT_MS, Database
 from drover.dataplane.values import (
+    Appended,
     PublishResult,
     ReadPlan,
     RetentionResult,
@@ -348,6 +350,30 @@ class EmbeddedStore:
             result = publishing.publish(connection, task, claim, ordered, now_ms)
             offsets.write(connection, task.connector, committed, now_ms)
         return result
+
+    def append(
+        self, topic: str, parts: Mapping[int, Sequence[tuple[int, bytes]]], request_id: str
+    ) -> Appended:
+        """Write blobs to partitions of a topic, without a claim; a repeated call with the same
+        request id writes nothing.
+
+        Args:
+            topic: The topic.
+            parts: By partition, in order: the number of records and the blob.
+            request_id: The id of the call.
+
+        Raises:
+            NotFoundError: TOPIC_NOT_FOUND.
+            InvalidArgumentError: INVALID_REQUEST, no such partition.
+        """
+        with self._database.write() as connection:
+            known_count = appends.find(connection, topic, request_id)
+            if known_count is not None:
+                return Appended(known_count, repeated=True)
+            now_ms = self._clock.now_ms()
+            count = publishing.append(connection, topic, parts, now_ms).record_count
+            appends.remember(connection, topic, request_id, count, now_ms)
+        return Appended(count)
 
     def plan_read(
         self,

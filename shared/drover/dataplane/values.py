@@ -111,3 +111,13 @@ class RetentionResult:
     batch_count: int = 0
     record_count: int = 0
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The result of an append: ``repeated`` if an earlier call with the same request id wrote the
+    records.
+    """
+
+    record_count: int
+    repeated: bool = False

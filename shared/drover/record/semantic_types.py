@@ -1,6 +1,6 @@
 """Debezium's semantic types: the name of a schema gives a number or a struct its meaning.
 
-The names are those of Debezium's documentation ("Data type mappings"). Kafka Connect's logical
+The names are from Debezium's documentation ("Data type mappings"). Kafka Connect's logical
 types have Arrow types (see ``schema``).
 """
 

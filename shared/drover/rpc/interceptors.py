@@ -4,7 +4,7 @@ end of watches.
 It is one interceptor, not one per concern, so each call is wrapped once. gRPC's own services
 (health, reflection) are open to all callers within bounds, and their callers set no deadlines.
 
-All handlers are wrapped as handlers of a stream of requests, of which they read one: gRPC starts
+All handlers are wrapped as handlers of a stream of requests, of which most read one: gRPC starts
 such a handler before the request has arrived, so the caller is known and the wait has a limit.
 """
 
@@ -13,7 +13,7 @@ import math
 import random
 import time
 import uuid
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -195,7 +195,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, handler: Any, method: str) -> Any:
         foreign = method.startswith(_FOREIGN_PREFIX)
-        if handler.request_streaming:  # of the reflection service only
+        if handler.request_streaming and foreign:  # of the reflection service only
             return grpc.stream_stream_rpc_method_handler(
                 self._wrap_foreign_stream(handler.stream_stream, None, method),
                 request_deserializer=handler.request_deserializer,
@@ -209,10 +209,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 wrap_stream(handler.unary_stream, decode, method),
                 response_serializer=handler.response_serializer,
             )
-        wrap_unary = self._wrap_foreign_unary if foreign else self._wrap_unary
+        if handler.request_streaming:
+            wrapped = self._wrap_client_stream(handler.stream_unary, decode, method)
+        else:
+            wrap_unary = self._wrap_foreign_unary if foreign else self._wrap_unary
+            wrapped = wrap_unary(handler.unary_unary, decode, method)
         return grpc.stream_unary_rpc_method_handler(
-            wrap_unary(handler.unary_unary, decode, method),
-            response_serializer=handler.response_serializer,
+            wrapped, response_serializer=handler.response_serializer
         )
 
     def _wrap_unary(
@@ -233,32 +236,64 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 with self._guard.audited(method, context, request):
                     if self.check is not None:
                         self.check(method, data, context)
-                    return await work(request)
-
-            async def work(request: Any) -> Any:
-                if context.time_remaining() is not None:
-                    return await behavior(request, context)
-                if self._internal:
-                    raise InvalidArgumentError(
-                        Reason.MISSING_DEADLINE,
-                        f"{_short(method)} needs a deadline: set a timeout on the call",
-                    )
-                _own_deadline.set(time.monotonic() + ADMIN_DEADLINE_S)
-                try:
-                    async with asyncio.timeout(ADMIN_DEADLINE_S) as limit:
-                        return await behavior(request, context)
-                except TimeoutError:
-                    if not limit.expired():
-                        raise
-                    raise DeadlineExceededError(
-                        Reason.DEADLINE_EXCEEDED,
-                        f"{_short(method)} did not finish within {ADMIN_DEADLINE_S:.0f} s; "
-                        "it may still finish",
-                    ) from None
+                    return await self._in_time(behavior, request, method, context)
 
             return await _guarded(call, method, context, figures)
 
         return handle
+
+    def _wrap_client_stream(
+        self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
+    ) -> Any:
+        """The caller is authorized, and the call is audited, with the first message."""
+        figures = self.figures.of(method, streams=False)
+
+        async def handle(_requests: Any, context: Context) -> Any:
+            async def call() -> Any:
+                await self._guard.identify(method, context)
+                with self._place(context):
+                    data = await self._receive(method, context)
+                    first = self._guard.admit(method, context, lambda: decode(data))
+                    with self._guard.audited(method, context, first):
+                        requests = self._messages(first, decode, method, context)
+                        return await self._in_time(behavior, requests, method, context)
+
+            return await _guarded(call, method, context, figures)
+
+        return handle
+
+    async def _messages(
+        self, first: Any, decode: Decode, method: str, context: Context
+    ) -> AsyncIterator[Any]:
+        """The messages of a client's stream; each is dropped before the next one is read."""
+        yield first
+        while (data := await self._read(method, context)) is not None:
+            with self._reserved_bytes(len(data)):
+                yield decode(data)
+
+    async def _in_time(
+        self, behavior: Callable[..., Awaitable[Any]], request: Any, method: str, context: Context
+    ) -> Any:
+        """Run a handler; without a deadline of the caller within the server's."""
+        if context.time_remaining() is not None:
+            return await behavior(request, context)
+        if self._internal:
+            raise InvalidArgumentError(
+                Reason.MISSING_DEADLINE,
+                f"{_short(method)} needs a deadline: set a timeout on the call",
+            )
+        _own_deadline.set(time.monotonic() + ADMIN_DEADLINE_S)
+        try:
+            async with asyncio.timeout(ADMIN_DEADLINE_S) as limit:
+                return await behavior(request, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise DeadlineExceededError(
+                Reason.DEADLINE_EXCEEDED,
+                f"{_short(method)} did not finish within {ADMIN_DEADLINE_S:.0f} s; "
+                "it may still finish",
+            ) from None
 
     def _wrap_stream(
         self, behavior: Callable[..., AsyncIterable[Any]], decode: Decode, method: str
@@ -314,7 +349,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._unknown_calls.take(host_of(context.peer()))
 
     async def _receive(self, method: str, context: Context) -> bytes:
-        """The request's bytes.
+        """The request's bytes; see ``_read``.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, there is none.
+        """
+        data = await self._read(method, context)
+        if data is None:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST, f"the call of {_short(method)} has no request message"
+            )
+        return data
+
+    async def _read(self, method: str, context: Context) -> bytes | None:
+        """The bytes of the next message; None after the last one.
 
         If they do not arrive in time, the call is aborted while this waits, because gRPC's read
         must not be cancelled for that: a cancelled call gets no status.
@@ -333,11 +381,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             timer.cancel()
             if aborting:
                 await asyncio.wait(aborting)
-        if data is grpc.aio.EOF:
-            raise InvalidArgumentError(
-                Reason.INVALID_REQUEST, f"the call of {_short(method)} has no request message"
-            )
-        return bytes(data)
+        return None if data is grpc.aio.EOF else bytes(data)
 
     def _wrap_foreign_unary(
         self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str

@@ -126,6 +126,7 @@ ACCESS: dict[str, dict[str, Access]] = {
         "AlterConnectorOffsets": _ADMINISTER,
         "ResetConnectorOffsets": _ADMINISTER,
         "SetLoggerLevel": _ADMINISTER_CLUSTER,
+        "ProduceRecords": _ADMINISTER_CLUSTER,
     },
     "drover.api.coordinator.v1.CoordinatorService": {
         "FindCoordinator": _READ,

@@ -11,12 +11,8 @@ import pyarrow.compute as pc
 
 from drover.record.arrow import Mask, Texts, is_binary
 from drover.record.batch import HEADERS, KEY, OFFSET, PARTITION, RECORD_COLUMNS, TIMESTAMP, VALUE
-from drover.record.json.encode import json_texts
-from drover.record.json.form import JsonForm
-from drover.record.json.schemaless import loads, value_text
-from drover.record.schema import is_schemaless
 from drover.transform.exact_texts import moment_of, number_of
-from drover.transform.field_matches import FieldMatches, column_at, value_at
+from drover.transform.field_matches import FieldMatches
 from drover.transform.field_path import parse_path
 
 #: The setting of FieldMatches for each operator.
@@ -60,7 +56,7 @@ class Condition:
         if self.side == HEADERS:
             batch = _with_header(batch, self.path)
         elif self.side in (KEY, VALUE) and not self.path:
-            batch = _with_text(batch, self.side)
+            batch = with_text(batch, self.side)
         matched = self._kept.matches(batch)
         if self._excluded is not None:
             matched = pc.and_not(matched, self._excluded.matches(batch))
@@ -105,26 +101,6 @@ def split_path(text: str) -> tuple[str, tuple[str, ...]]:
     return side, tuple(rest)
 
 
-def part_texts(batch: pa.RecordBatch, side: str, path: Sequence[str], form: JsonForm) -> Texts:
-    """The JSON of the part at a path in each record; ``null`` where it is absent."""
-    if side == HEADERS:
-        field, column = pa.field(HEADERS, pa.string()), header_column(batch, path)
-    else:
-        batch = _with_text(batch, side) if not path else batch
-        field, column = batch.schema.field(side), batch.column(side)
-        if is_schemaless(field):
-            parts = [
-                None if text is None else value_at(loads(text), tuple(path))
-                for text in column.to_pylist()
-            ]
-            return pa.array([value_text(each, form) for each in parts], pa.string())
-        found = column_at(field, column, tuple(path))
-        if found is None:
-            return pa.repeat(pa.scalar("null"), batch.num_rows)
-        field, column = found
-    return json_texts(field, column, form).fill_null("null")
-
-
 def header_column(batch: pa.RecordBatch, path: Sequence[str]) -> Texts:
     """The text of the last header with this name in each record; null where there is none."""
     name = ".".join(path)
@@ -163,8 +139,8 @@ def _check_operand(side: str, operator: str, wanted: str) -> None:
         )
 
 
-def _with_text(batch: pa.RecordBatch, side: str) -> pa.RecordBatch:
-    """Bytes of a whole key or value as text; null where they are not UTF-8."""
+def with_text(batch: pa.RecordBatch, side: str) -> pa.RecordBatch:
+    """The batch with bytes of a whole key or value as text; null where they are not UTF-8."""
     index = batch.schema.get_field_index(side)
     if index < 0 or not is_binary(batch.schema.field(index).type):
         return batch

@@ -2,7 +2,6 @@
 
 import decimal
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -221,11 +220,11 @@ class FieldMatches(Predicate):
         for texts in self._choices:
             wanted = {found for text in texts if (found := read(text)) is not None}
             kept = [each and number in wanted for each, number in zip(kept, numbers, strict=True)]
-        for text, holds in ((self._min, operator.ge), (self._max, operator.le)):
+        for text, is_least in ((self._min, True), (self._max, False)):
             if text is not None:
                 limit = read(text)
                 kept = [
-                    each and limit is not None and number is not None and holds(number, limit)
+                    each and _is_within(number, limit, is_least=is_least)
                     for each, number in zip(kept, numbers, strict=True)
                 ]
         return pc.and_(valid, pa.array(kept, pa.bool_()))
@@ -305,8 +304,16 @@ def _is_float(text: str) -> bool:
     return number is None or decimal.Decimal(repr(float(number))) == number
 
 
+def _is_within(
+    number: decimal.Decimal | None, limit: decimal.Decimal | None, *, is_least: bool
+) -> bool:
+    if number is None or limit is None:
+        return False
+    return number >= limit if is_least else number <= limit
+
+
 def _exact(number: float | decimal.Decimal | None) -> decimal.Decimal | None:
-    """The number with the digits of its text in JSON; None of those that are not finite."""
+    """The number with the digits of its text in JSON; None if it is not finite."""
     if number is None or (isinstance(number, float) and not math.isfinite(number)):
         return None
     return decimal.Decimal(repr(number) if isinstance(number, float) else number)

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from drover.api.common.v1 import ids_pb2
-from drover.api.common.v1.topics_pb2 import RecordQuery
+from drover.api.common.v1.topics_pb2 import ProduceOptions, RecordQuery
 from drover.api.connect.v1 import connect_service_pb2
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.client import (
@@ -184,6 +184,9 @@ CALLS: dict[str, Call] = {
     "ConnectService.DescribeTopic": _connect(lambda c: c.describe_topic("t")),
     "ConnectService.GetTopicRecordCount": _connect(
         lambda c: c.get_topic_record_count(RecordQuery(topic="t"))
+    ),
+    "ConnectService.ProduceRecords": _connect(
+        lambda c: c.produce_records(ProduceOptions(topic="t"), b'{"value":1}')
     ),
     "ConnectService.ReplayDeadLetters": _connect(
         lambda c: c.replay_dead_letters(

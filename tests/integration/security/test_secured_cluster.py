@@ -13,6 +13,7 @@ import yaml
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from drover.api.common.v1.topics_pb2 import PRODUCE_FORMAT_LINES, ProduceOptions
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.client.calls import channel
@@ -20,6 +21,8 @@ from drover.client.secure import channel_credentials
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import (
     DroverError,
+    InvalidArgumentError,
+    NotFoundError,
     PermissionDeniedError,
     Reason,
     UnauthenticatedError,
@@ -287,10 +290,22 @@ async def test_a_required_audit_log_names_a_change_before_it_starts(
         worker = await cluster.add_worker(audit_required=True)
         await cluster.settled(worker)
         await create(worker, worker.stub, "orders")
-    assert [(line["call"], line["outcome"]) for line in audited(tmp_path)] == [
+        options = ProduceOptions(
+            topic="t", format=PRODUCE_FORMAT_LINES, config={"value.converter.x.password": "hidden"}
+        )
+        parts = [pb.ProduceRecordsRequest(options=options, data=b"secret")]
+        error = await error_of(worker.stub.ProduceRecords(iter(parts), timeout=20))
+        assert isinstance(error, InvalidArgumentError | NotFoundError)
+    lines = audited(tmp_path)
+    assert [(line["call"], line["outcome"]) for line in lines] == [
         ("CreateConnector", "STARTED"),
         ("CreateConnector", "OK"),
+        ("ProduceRecords", "STARTED"),
+        ("ProduceRecords", error.code),
     ]
+    assert lines[-1]["request"]["options"]["topic"] == "t"
+    assert "secret" not in str(lines[-1])
+    assert "hidden" not in str(lines[-1])
 
 
 async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it_is_revoked(

@@ -2,17 +2,25 @@
 
 import asyncio
 import json
+import tempfile
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drover.api.common.v1.topics_pb2 import RecordQuery
+from drover.api.common.v1.topics_pb2 import (
+    PRODUCE_FORMAT_JSON,
+    PRODUCE_FORMAT_LINES,
+    ProduceOptions,
+    RecordQuery,
+)
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, ResourceExhaustedError
+from drover.model import produce_input
 from drover_worker.admin import topics
 from drover_worker.admin.call import Deadline
 from drover_worker.engine.topics import reads
@@ -71,8 +79,8 @@ async def test_a_count_that_is_not_complete_at_the_deadline_has_no_more_than_the
         store_numbers(store, *range(5))
     whole = await client.get_topic_record_count(RecordQuery(topic="t", conditions=["value>=0"]))
     assert (whole.record_count, whole.complete, whole.positions[0].offset) == (20, True, 20)
-    left = iter([10.0, 10.0, 0.0])
-    monkeypatch.setattr(Deadline, "remaining_s", lambda _: next(left))
+    left_s = iter([10.0, 10.0, 0.0])
+    monkeypatch.setattr(Deadline, "remaining_s", lambda _: next(left_s))
     some = await client.get_topic_record_count(RecordQuery(topic="t"))
     assert (some.record_count, some.complete, some.positions[0].offset) == (10, False, 10)
 
@@ -146,3 +154,99 @@ async def _readable(client: ConnectClient) -> bool:
         return await numbers(client, asked()) == [1]
     except ResourceExhaustedError:
         return False
+
+
+def produced(**options: Any) -> ProduceOptions:
+    return ProduceOptions(**{"topic": "t", "format": PRODUCE_FORMAT_LINES, **options})
+
+
+async def test_an_input_of_many_messages_is_written_once(
+    store: EmbeddedStore,
+    client: ConnectClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    store.ensure_topic("t")
+    lines = b"".join(b"%d%s\n" % (number, b" " * 100_000) for number in range(50))
+    sent: list[int] = []
+    options = produced(value_converter="string", request_id="one")
+    found = await client.produce_records(options, lines, on_sent=sent.append)
+    assert (found.record_count, found.repeated_call) == (50, False)
+    assert sent == [*range(1 << 20, len(lines), 1 << 20), len(lines)]
+    again = await client.produce_records(options, lines)
+    assert (again.record_count, again.repeated_call) == (50, True)
+    assert await numbers(client, asked()) == list(range(50))
+    assert list(folder.iterdir()) == []
+
+
+async def test_every_malformed_line_of_an_input_is_told_and_none_is_written(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store.ensure_topic("t")
+    with pytest.raises(InvalidArgumentError) as told:
+        await client.produce_records(
+            produced(format=PRODUCE_FORMAT_JSON), b'{"value":1}\nno\n{"value":2,"partition":9}\n'
+        )
+    assert [each.field for each in told.value.violations] == ["line 2", "line 3"]
+    assert await numbers(client, asked()) == []
+    with pytest.raises(InvalidArgumentError) as told:
+        await client.produce_records(
+            ProduceOptions(key_separator="\n", request_id="x" * 201, null_marker="x" * 101), b""
+        )
+    assert {each.field for each in told.value.violations} == {
+        "options.topic", "options.format", "options.key_separator", "options.null_marker",
+        "options.request_id",
+    }  # fmt: skip
+    with pytest.raises(NotFoundError):
+        await client.produce_records(produced(connector="none"), b"1")
+
+
+async def test_an_input_above_the_limit_is_refused_before_it_is_kept(
+    store: EmbeddedStore, client: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.ensure_topic("t")
+    monkeypatch.setattr(produce_input, "INPUT_BYTES_MAX", 3 << 20)
+    with pytest.raises(InvalidArgumentError) as told:
+        await client.produce_records(produced(), b"1\n" * (2 << 20))
+    assert told.value.reason is Reason.TOO_LARGE
+
+
+async def test_an_input_whose_caller_gives_up_is_not_written(
+    store: EmbeddedStore, client: ConnectClient, worker: RunningWorker
+) -> None:
+    store.ensure_topic("t")
+    first = pb.ProduceRecordsRequest(options=produced(), data=b"1\n")
+    going_on = asyncio.Event()
+
+    async def requests() -> AsyncIterator[pb.ProduceRecordsRequest]:
+        yield first
+        going_on.set()
+        await asyncio.Event().wait()
+
+    calls = [worker.stub.ProduceRecords(requests(), timeout=20) for _ in range(2)]
+    await going_on.wait()
+
+    async def is_full() -> bool:
+        try:
+            await client.produce_records(produced(), b"2")
+        except ResourceExhaustedError:
+            return True
+        return False
+
+    await wait_until_async(is_full)
+    for call in calls:
+        call.cancel()
+    store_numbers(store, 7)
+    await wait_until_async(lambda: _is_taken(client))
+    assert 1 not in await numbers(client, asked())
+
+
+async def _is_taken(client: ConnectClient) -> bool:
+    try:
+        await client.produce_records(produced(), b"3")
+    except ResourceExhaustedError:
+        return False
+    return True

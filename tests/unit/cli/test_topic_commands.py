@@ -1,6 +1,7 @@
 """``drover topic …``: its requests, and how it shows records."""
 
 import json
+from pathlib import Path
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -9,13 +10,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from drover.api.common.v1 import topics_pb2
 from drover.api.common.v1.preview_pb2 import PreviewedHeader
 from drover.api.common.v1.topics_pb2 import (
+    PRODUCE_FORMAT_JSON,
     PartitionBounds,
+    ProduceOptions,
     ReadPosition,
     Topic,
     TopicDescription,
     TopicRecord,
 )
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.commands import topic
 from tests.support.fake_cluster import FakeCluster, Run
 
 RECORDS = [
@@ -149,3 +153,50 @@ def test_a_count_that_the_deadline_ended_is_no_total(drover: Run, cluster: FakeC
 def test_a_setting_without_a_value_is_misuse(drover: Run) -> None:
     code, _, err = drover("topic", "head", "t", "--set", "a")
     assert (code, "NAME=VALUE" in err) == (1, True)
+
+
+def test_records_of_a_file_are_produced(drover: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.answers["ProduceRecords"] = pb.ProduceRecordsResponse(record_count=2)
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b'{"value":1}\n{"value":2}\n')
+    options = ("--value", "json", "--set", "value.converter.a=b", "--request-id", "one")
+    assert drover("topic", "produce", "t", str(file), *options) == (
+        0,
+        "2 records written to t\n",
+        "",
+    )
+    (request,) = cluster.requests
+    assert request.options == ProduceOptions(
+        topic="t",
+        format=PRODUCE_FORMAT_JSON,
+        value_converter="json",
+        config={"value.converter.a": "b"},
+        request_id="one",
+    )
+    assert request.data == file.read_bytes()
+    cluster.answers["ProduceRecords"].repeated_call = True
+    _, out, _ = drover("topic", "produce", "t", str(file), "--format", "lines")
+    assert out == "2 records were already written to t\n"
+    _, out, _ = drover("topic", "produce", "t", str(file), "-o", "json")
+    assert json.loads(out) == {"topic": "t", "records": 2, "repeated_call": True}
+
+
+def test_an_input_that_cannot_be_read_or_is_too_large_is_misuse(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = drover("topic", "produce", "t", str(tmp_path / "gone"))
+    assert (code, "cannot be read: No such file" in err) == (1, True)
+    monkeypatch.setattr(topic, "INPUT_BYTES_MAX", 3)
+    (tmp_path / "in").write_bytes(b"1234")
+    code, _, err = drover("topic", "produce", "t", str(tmp_path / "in"))
+    assert (code, "more than 3 bytes" in err) == (1, True)
+
+
+def test_the_progress_of_a_long_input_is_on_stderr(
+    drover: Run, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster.answers["ProduceRecords"] = pb.ProduceRecordsResponse(record_count=1)
+    (tmp_path / "in").write_bytes(b"x" * (17 << 20))
+    _, out, err = drover("topic", "produce", "t", str(tmp_path / "in"), "--format", "lines")
+    assert out == "1 records written to t\n"
+    assert err.splitlines() == [f"sent {each} of 17 MiB" for each in (8, 16, 17)]

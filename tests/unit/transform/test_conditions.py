@@ -7,7 +7,8 @@ from drover.record import make_batch
 from drover.record.batch import HEADERS_TYPE
 from drover.record.json.form import SHOWN
 from drover.record.schema import arrow_field
-from drover.transform.conditions import Condition, part_texts, split_path
+from drover.transform.conditions import Condition, split_path
+from drover.transform.part_texts import part_texts
 from tests.support.records import schemaless
 
 VALUES = ['{"a":1,"b":"x","in":{"n":2.5}}', '{"a":2}', '"hi"', None]

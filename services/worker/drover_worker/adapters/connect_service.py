@@ -172,6 +172,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Count the records of a topic."""
         return await self._admin.topics.count(request, _call(context))
 
+    async def ProduceRecords(
+        self, requests: AsyncIterator[pb.ProduceRecordsRequest], context: Context
+    ) -> pb.ProduceRecordsResponse:
+        """Write records to a topic."""
+        return await self._admin.topic_writes.produce(requests, _call(context))
+
     # Changes
 
     async def ReplayDeadLetters(

@@ -17,6 +17,7 @@ from drover_worker.admin.plugin_reload import PluginReload, ReplaceEngine
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
+from drover_worker.admin.topic_writes import TopicWrites
 from drover_worker.admin.topics import Topics
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
@@ -101,6 +102,7 @@ class Admin:
         self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine, plugins, group_id=group_id)
         self.topics = Topics(engine, reads)
+        self.topic_writes = TopicWrites(engine, reads)
         self.plugin_reload = PluginReload(
             worker_id=backends.worker_id,
             loop=loop,

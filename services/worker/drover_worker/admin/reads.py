@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from drover.errors import DroverError
+from drover.model.config import ConfigMap
 from drover_worker.admin.call import Deadline
+from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import connector_not_found
 from drover_worker.shell.engine_link import EngineLink
@@ -61,3 +63,14 @@ class Reads:
         if name not in self._loop.herder.context.view.connectors:
             raise connector_not_found(name)
         return name
+
+    async def config_of(self, name: str, deadline: Deadline) -> ConfigMap:
+        """The config of a connector; empty if no connector is named.
+
+        Raises:
+            NotFoundError: CONNECTOR_NOT_FOUND.
+        """
+        if not name:
+            return {}
+        found = await self.existing(checked_name(name), deadline)
+        return self.view.connectors[found].config or {}

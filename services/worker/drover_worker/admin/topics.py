@@ -1,7 +1,7 @@
 """Reads topics and their records for operators; the engine reads them in chunks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from drover.api.common.v1 import topics_pb2
@@ -17,7 +17,6 @@ from drover.errors import (
 )
 from drover.model.pages import PAGE_BYTES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from drover_worker.admin.call import AdminCall
-from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.reads import Reads
 from drover_worker.shell.engine_link import EngineLink
 
@@ -63,7 +62,7 @@ class Topics:
         _check(request.query, _watch_faults(request))
         command = engine_pb2.ReadTopic(
             query=request.query,
-            connector_config=await self._config_of(request.connector, call),
+            connector_config=await self._reads.config_of(request.connector, call.deadline),
             positions=request.positions,
             start_offset=request.start_offset,
             last_count=0 if request.positions else request.last_count,
@@ -100,7 +99,7 @@ class Topics:
             return await self._count_offsets(request.query)
         command = engine_pb2.ReadTopic(
             query=request.query,
-            connector_config=await self._config_of(request.connector, call),
+            connector_config=await self._reads.config_of(request.connector, call.deadline),
             count_only=True,
         )
         counted = pb.GetTopicRecordCountResponse()
@@ -136,12 +135,6 @@ class Topics:
             counted.record_count += found.end_offset - found.start_offset
             counted.positions.add(partition=partition, offset=found.end_offset)
         return counted
-
-    async def _config_of(self, connector: str, call: AdminCall) -> Mapping[str, str]:
-        if not connector:
-            return {}
-        name = await self._reads.existing(checked_name(connector), call.deadline)
-        return self._reads.view.connectors[name].config or {}
 
     async def _read(
         self, command: engine_pb2.ReadTopic, *, retries: bool

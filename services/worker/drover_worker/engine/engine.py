@@ -32,7 +32,7 @@ from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised,
 from drover_worker.engine.plugins.validation import encode_plugins
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.session import spark_runs
-from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.settings import PRODUCE_MS, EngineLimits
 from drover_worker.engine.tasks.commits import Answer
 from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.tasks.scheduler import Scheduler
@@ -40,6 +40,7 @@ from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.tasks.task_table import TaskRegistry
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.topics.writes import produce_records
 from drover_worker.shell.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
@@ -198,7 +199,7 @@ class Engine:
             self._trace_offsets(call_id, command.trace_offsets)
         elif kind == "list_end_offsets":
             self._list_end_offsets(call_id, command.list_end_offsets)
-        elif kind in ("list_topics", "describe_topic", "read_topic"):
+        elif kind in ("list_topics", "describe_topic", "read_topic", "produce_records"):
             self._run_topics_command(command)
         elif kind == "commit_result":
             self._take_answer(call_id, command.commit_result)
@@ -352,12 +353,13 @@ class Engine:
             elif isinstance(outcome, Raised) and isinstance(outcome.error, DroverError):
                 self._send(answers.refused(call_id, outcome.error))
             else:
-                self._send(answers.failure_of(call_id, "reading the topic", outcome))
+                self._send(answers.failure_of(call_id, "the use of the topic", outcome))
 
+        kind = command.WhichOneof("command")
         self._threads.run(
-            f"topics:{command.WhichOneof('command')}",
+            f"topics:{kind}",
             lambda: self._topics_report(command),
-            limit_ms=self._limits.start_ms,
+            limit_ms=PRODUCE_MS if kind == "produce_records" else self._limits.start_ms,
             on_done=finish,
         )
 
@@ -374,6 +376,14 @@ class Engine:
             case "describe_topic":
                 return engine_pb2.EngineReport(
                     topic=describe_topic(plane, command.describe_topic.topic)
+                )
+            case "produce_records":
+                produced = command.produce_records
+                config = dict(produced.connector_config)
+                return engine_pb2.EngineReport(
+                    produced_records=produce_records(
+                        plane, produced, self._resolved(config) if config else {}
+                    )
                 )
             case _:
                 config = dict(command.read_topic.connector_config)

@@ -60,6 +60,10 @@ def is_local_master(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+#: For the check and the write of an input of ProduceRecords.
+PRODUCE_MS = 120_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
     """Limits for plugin code and batches.

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import structlog
 
 from drover.api.common.v1.preview_pb2 import Preview
-from drover.api.common.v1.topics_pb2 import TopicDescription
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.clock import SystemClock
@@ -28,7 +27,6 @@ from drover.errors import (
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
-from drover.rpc.status import from_rpc_status
 from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
@@ -36,6 +34,7 @@ from drover_worker.shell.engine_supervisor import EngineExit
 from drover_worker.shell.engine_violations import violations_of, without_missing
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
+from drover_worker.shell.topic_commands import TopicCommands
 
 #: Added to the plugins' limits, so that the engine can report a timeout first.
 _MARGIN_S = 5.0
@@ -81,7 +80,7 @@ class Engine(Protocol):
         """Stop the engine gracefully."""
 
 
-class EngineLink:
+class EngineLink(TopicCommands):
     """Turns instructions into commands and reports into events.
 
     Attributes:
@@ -415,33 +414,6 @@ class EngineLink:
             TopicPartition(each.partition.topic, each.partition.partition): each.end_offset
             for each in report.end_offsets.entries
         }
-
-    # Topics
-
-    async def list_topics(self, after: str, count_max: int) -> pb.TopicList:
-        """Topics by name, after ``after``. This and the next two calls raise the errors of
-        ``engine.topics.reads``, and UnavailableError ENGINE_UNAVAILABLE.
-        """
-        wanted = pb.ListTopics(after=after, count_max=count_max)
-        return (await self._ask_topics(pb.EngineCommand(list_topics=wanted))).topics
-
-    async def describe_topic(self, topic: str) -> TopicDescription:
-        """A topic's partitions and settings."""
-        wanted = pb.DescribeTopic(topic=topic)
-        return (await self._ask_topics(pb.EngineCommand(describe_topic=wanted))).topic
-
-    async def read_topic(self, wanted: pb.ReadTopic) -> pb.TopicRecords:
-        """Some records of a topic."""
-        return (await self._ask_topics(pb.EngineCommand(read_topic=wanted))).topic_records
-
-    async def _ask_topics(self, command: pb.EngineCommand) -> pb.EngineReport:
-        report = await self._call(command, self._limits.start_ms)
-        if report.WhichOneof("report") == "failure":
-            failure = report.failure
-            if failure.status:
-                raise from_rpc_status(failure.status)
-            raise FailedPreconditionError(Reason.PREVIEW_FAILED, failure.message)
-        return report
 
     # Instructions
 

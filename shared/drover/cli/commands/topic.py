@@ -1,14 +1,25 @@
 """``drover topic …``: topics and their records."""
 
 import asyncio
+import sys
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from drover.api.common.v1 import topics_pb2
-from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery, TopicDescription
+from drover.api.common.v1.topics_pb2 import (
+    PRODUCE_FORMAT_JSON,
+    PRODUCE_FORMAT_LINES,
+    ProduceOptions,
+    ReadPosition,
+    RecordQuery,
+    TopicDescription,
+)
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import author, call_worker
 from drover.cli.cluster_choice import worker_addresses
@@ -27,17 +38,36 @@ from drover.cli.console import (
 from drover.cli.names import trimmed
 from drover.cli.output.records import record_document, record_line
 from drover.client import ConnectClient
-from drover.errors import UnavailableError
+from drover.client.calls import new_request_id
+from drover.errors import DeadlineExceededError, UnavailableError
+from drover.model.produce_input import INPUT_BYTES_MAX
 
-commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, read, count.")
+commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, read, count, produce.")
 
 #: A count ended before it had read all records.
 EXIT_INCOMPLETE = 3
+#: After how many bytes progress is reported.
+_PROGRESS_BYTES = 8 * 1024 * 1024
+STANDARD_INPUT = Path("-")
 _RECONNECT_S = 0.5
 _CONVERTER_HELP = (
     "json, avro, protobuf, string, hex, or a converter class as in a connector's config; by "
     "default the format is detected for each record."
 )
+
+_WRITER_HELP = (
+    "json, avro, protobuf, string, hex, or a converter class as in a connector's config; by default"
+)
+
+
+class InputFormat(StrEnum):
+    """The form of an input."""
+
+    JSON = "json"
+    LINES = "lines"
+
+
+_FORMATS = {InputFormat.JSON: PRODUCE_FORMAT_JSON, InputFormat.LINES: PRODUCE_FORMAT_LINES}
 
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic's name.", callback=trimmed)
@@ -211,7 +241,7 @@ def count_records(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Count a topic's records by reading them; with --where those that match.
+    """Count a topic's records by reading them; with --where the matching records.
 
     The exit code is 3 if the time was not enough to read all records.
     """
@@ -243,6 +273,148 @@ def count_records(
         )
 
 
+@commands.command()
+def produce(
+    topic: TopicArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The input; by default - for standard input."),
+    ] = STANDARD_INPUT,
+    form: Annotated[
+        InputFormat,
+        typer.Option(
+            "--format",
+            help="json: each line is an object with value, and optionally key, headers, partition "
+            "and timestamp. lines: each line is a value.",
+        ),
+    ] = InputFormat.JSON,
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="CONVERTER", help=f"For keys: {_WRITER_HELP} string."),
+    ] = "",
+    value: Annotated[
+        str,
+        typer.Option(
+            "--value",
+            metavar="CONVERTER",
+            help=f"For values: {_WRITER_HELP} json, or string with --format lines.",
+        ),
+    ] = "",
+    settings: SettingOption = None,
+    connector: ConnectorOption = "",
+    key_separator: Annotated[
+        str,
+        typer.Option(
+            "--key-separator", metavar="TEXT", help="For lines: divides each into key and value."
+        ),
+    ] = "",
+    null_marker: Annotated[
+        str,
+        typer.Option(
+            "--null-marker",
+            metavar="TEXT",
+            help="For lines: a key or value of this text is null; a null value is a tombstone.",
+        ),
+    ] = "",
+    request_id: Annotated[
+        str,
+        typer.Option(
+            "--request-id",
+            metavar="ID",
+            help="A repeated command with the same id writes the records once.",
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="The time limit.")
+    ] = 120.0,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write the records of a file or of the standard input to a topic, all of them or none.
+
+    Every line is checked before the first record is written. The topic must exist.
+    """
+    data = _read_input(file)
+    options = ProduceOptions(
+        topic=topic,
+        format=_FORMATS[form],
+        key_converter=key,
+        value_converter=value,
+        config=settings_of(settings),
+        connector=connector,
+        key_separator=key_separator,
+        null_marker=null_marker,
+        request_id=request_id or new_request_id(),
+    )
+    try:
+        found = call_worker(
+            address,
+            lambda c: c.produce_records(
+                options, data, timeout_s=timeout_s, on_sent=_progress(len(data))
+            ),
+        )
+    except (DeadlineExceededError, UnavailableError) as error:
+        raise CliError(
+            f"{plain(error.message)}; whether the records were written is unknown: repeat the "
+            f"command with --request-id {options.request_id}, which writes them once"
+        ) from error
+    if output is not Output.TABLE:
+        document = {"topic": topic, "records": found.record_count}
+        print_document(document | {"repeated_call": found.repeated_call}, output)
+        return
+    what = "were already written" if found.repeated_call else "written"
+    say(f"{found.record_count} records {what} to {topic}")
+
+
+def _read_input(file: Path) -> bytes:
+    """At most INPUT_BYTES_MAX.
+
+    Raises:
+        CliError: The file cannot be read or is too large.
+    """
+    try:
+        if file == STANDARD_INPUT:
+            data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(INPUT_BYTES_MAX + 1)
+    except OSError as error:
+        raise CliError(f"{file} cannot be read: {error.strerror}") from None
+    if len(data) > INPUT_BYTES_MAX:
+        raise CliError(f"the input has more than {INPUT_BYTES_MAX} bytes (64 MiB): divide it")
+    return data
+
+
+def _progress(size_bytes: int) -> Callable[[int], None]:
+    """Reports on stderr how much of a long input was sent."""
+    reported_bytes = 0
+
+    def report(sent_bytes: int) -> None:
+        nonlocal reported_bytes
+        is_last = sent_bytes == size_bytes and reported_bytes > 0
+        if sent_bytes - reported_bytes >= _PROGRESS_BYTES or is_last:
+            reported_bytes = sent_bytes
+            text = f"sent {sent_bytes >> 20} of {size_bytes >> 20} MiB"
+            print(text, file=sys.stderr, flush=True)
+
+    return report
+
+
+def settings_of(settings: list[str] | None) -> dict[str, str]:
+    """The converter settings of an option.
+
+    Raises:
+        CliError: A setting is not NAME=VALUE.
+    """
+    pairs = {}
+    for text in settings or ():
+        name, equals, given = text.partition("=")
+        if not (name and equals):
+            raise CliError(f"{text!r} is not a setting: write NAME=VALUE")
+        pairs[name] = given
+    return pairs
+
+
 def query_of(
     topic: str,
     partitions: list[int] | None,
@@ -257,18 +429,12 @@ def query_of(
     Raises:
         CliError: A setting is not NAME=VALUE.
     """
-    pairs = {}
-    for text in settings or ():
-        name, equals, given = text.partition("=")
-        if not (name and equals):
-            raise CliError(f"{text!r} is not a setting: write NAME=VALUE")
-        pairs[name] = given
     return RecordQuery(
         topic=topic,
         partitions=partitions or [],
         key_converter=key,
         value_converter=value,
-        config=pairs,
+        config=settings_of(settings),
         conditions=where or [],
         paths=select or [],
     )

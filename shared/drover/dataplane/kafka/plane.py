@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigSource, OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
+from drover.dataplane.kafka.appending import append
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
@@ -36,7 +37,7 @@ from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.topic_creation import PlannedUse, TopicCreation
 from drover.dataplane.topic_settings import compacts
-from drover.dataplane.values import ReadPlan, SettingOrigin
+from drover.dataplane.values import Appended, ReadPlan, SettingOrigin
 from drover.errors import DroverError, Violation
 from drover.log.kafka.client import TopicState
 from drover.log.storage import KafkaStorage
@@ -365,6 +366,10 @@ class KafkaPlane:
             check_claim=check_claim,
             offsets_topic=offsets_topic,
         )
+
+    def append(self, topic: str, parts: Mapping[int, Any], request_id: str) -> Appended:
+        """See DataPlane: in a transaction, whose offsets have the request id."""
+        return append(self._storage, topic, parts, request_id)
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
         """See DataPlane: records are visible as soon as executors have written them."""

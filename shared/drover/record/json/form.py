@@ -47,5 +47,5 @@ PLAIN = JsonForm(
 )
 #: For JSON columns of databases, some of which parse decimals as doubles.
 PLAIN_FOR_DATABASES = replace(PLAIN, decimals=Decimals.TEXT)
-#: For people, who have to tell the values from their encodings.
+#: For people, who need to recognise the values.
 SHOWN = replace(PLAIN, non_finite_is_null=False, bytes_are_labelled=True, semantic_types=True)

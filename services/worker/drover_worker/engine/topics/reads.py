@@ -72,7 +72,7 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
         NotFoundError: TOPIC_NOT_FOUND.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
-    bounds = _existing(plane, topic)
+    bounds = existing_bounds(plane, topic)
     settings = plane.topic_settings(topic)
     origins = plane.setting_origins(topic)
     described = topics_pb2.TopicDescription(
@@ -134,7 +134,7 @@ def _read(
     query = RecordQuery(command.query, connector_config)
     topic = command.query.topic
     went_on = bool(command.positions)
-    bounds = _existing(plane, topic, went_on=went_on)
+    bounds = existing_bounds(plane, topic, went_on=went_on)
     reading = _Reading(plane, topic, query, command.time_max_ms)
     if went_on:
         starts = {each.partition: each.offset for each in command.positions}
@@ -307,7 +307,14 @@ def _check_name(plane: DataPlane, topic: str) -> None:
         raise InvalidArgumentError.listing([Violation("topic", fault)])
 
 
-def _existing(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
+def existing_bounds(plane: DataPlane, topic: str, *, went_on: bool = False) -> Bounds:
+    """The first and end offset of each partition of a topic that operators may use; ``went_on`` for
+    a topic that was read before.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST, the topic is internal to the cluster.
+        NotFoundError: TOPIC_NOT_FOUND.
+    """
     _check_name(plane, topic)
     bounds = plane.topic_bounds(topic)
     if not bounds and went_on:

@@ -20,7 +20,8 @@ from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAM
 from drover.record.errors import RecordError, RowsError
 from drover.record.json.form import SHOWN
 from drover.record.schema import arrow_field
-from drover.transform.conditions import Condition, header_text, part_texts, split_path
+from drover.transform.conditions import Condition, header_text, split_path
+from drover.transform.part_texts import part_texts
 from drover_worker.engine.topics.shown_records import is_json, shown_texts
 
 AUTO, HEX = "auto", "hex"
@@ -56,15 +57,7 @@ class RecordQuery:
         Raises:
             InvalidArgumentError: INVALID_REQUEST with every fault. Runs plugin code.
         """
-        faults = [
-            Violation(
-                f'query.config["{name[:_NAME_MAX_CHARS]}"]',
-                "must not be set together with connector, whose converter settings are used: "
-                "leave out connector, or this setting; a query may name other converters",
-            )
-            for name in (query.config if connector_config else ())
-            if name not in (KEY_CONVERTER, VALUE_CONVERTER)
-        ]
+        faults = connector_faults(query.config, connector_config or {}, "query")
         settings = {**(connector_config or {}), **query.config}
         key = _converter(KEY_CONVERTER, query.key_converter, settings, faults)
         value = _converter(VALUE_CONVERTER, query.value_converter, settings, faults)
@@ -229,23 +222,51 @@ class Hex(_Own):
         return json.dumps(f"0x{value.hex()}")
 
 
+def connector_faults(
+    config: Mapping[str, str], connector_config: Mapping[str, str], place: str
+) -> list[Violation]:
+    """The settings of a request that names a connector, whose passwords must not be sent to another
+    address than the connector's.
+    """
+    return [
+        Violation(
+            f'{place}.config["{name[:_NAME_MAX_CHARS]}"]',
+            "must not be set together with connector, whose converter settings are used: "
+            "leave out connector, or this setting; a query may name other converters",
+        )
+        for name in (config if connector_config else ())
+        if name not in (KEY_CONVERTER, VALUE_CONVERTER)
+    ]
+
+
 def _converter(
     setting: str, name: str, settings: Mapping[str, str], faults: list[Violation]
 ) -> Converter:
     is_key = setting == KEY_CONVERTER
     chosen = name.strip() or settings.get(setting, AUTO)
-    if chosen in (AUTO, HEX):
-        return (Guess if chosen == AUTO else Hex)({}, is_key=is_key)
+    if chosen == AUTO:
+        return Guess({}, is_key=is_key)
+    found = named_converter(setting, chosen, settings, "query", faults)
+    return found if found is not None else Guess({}, is_key=is_key)
+
+
+def named_converter(
+    setting: str, chosen: str, settings: Mapping[str, str], place: str, faults: list[Violation]
+) -> Converter | None:
+    """The converter of a short name or a class; None if it has faults, which are added."""
+    is_key = setting == KEY_CONVERTER
+    if chosen == HEX:
+        return Hex({}, is_key=is_key)
     raw: dict[str, str | None] = {**settings, setting: _SHORT_NAMES.get(chosen, chosen)}
     if chosen == "json":
         raw.setdefault(f"{setting}.{_SCHEMAS_ENABLE}", "false")
     parsed = converter_config_def(setting, raw).parse(raw)
-    field = "query.key_converter" if is_key else "query.value_converter"
+    field = f"{place}.{'key' if is_key else 'value'}_converter"
     for each in parsed.violations:
-        at = field if each.field == setting else f'query.config["{each.field}"]'
+        at = field if each.field == setting else f'{place}.config["{each.field}"]'
         faults.append(Violation(at, each.description))
     if parsed.violations:
-        return Guess({}, is_key=is_key)
+        return None
     return build_converter(setting, parsed.values, is_key=is_key)
 
 

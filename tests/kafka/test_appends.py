@@ -1,0 +1,94 @@
+"""Appends to topics of a real broker, without a task."""
+
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drover.dataplane.kafka.appending import _Append
+from drover.dataplane.payload import PAYLOAD_SCHEMA
+from drover.errors import DroverError
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import create_topic
+from tests.support.kafka.data_topic import Topic
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_prefix: str) -> Topic:
+    topic = Topic.at(kafka.bootstrap, f"{topic_prefix}appended")
+    create_topic(kafka.bootstrap, topic.name, partitions=2)
+    return topic
+
+
+def records(*values: bytes) -> Any:
+    now_ms = time.time_ns() // 1_000_000  # retention removes old records
+    headers = [{"key": "h", "value": None}]
+    rows = [
+        {"key": b"k", "value": each, "headers": headers, "timestamp_ms": now_ms} for each in values
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=PAYLOAD_SCHEMA)
+
+
+def values(topic: Topic) -> list[bytes]:
+    plan = topic.plan({0: 0, 1: 0})
+    return sorted(row["value"] for row in topic.read(plan.ranges))
+
+
+def test_records_are_visible_together_and_a_repeated_call_writes_nothing(topic: Topic) -> None:
+    parts = {0: records(b"a", b"b"), 1: records(b"c")}
+    first = topic.plane.append(topic.name, parts, "first")
+    assert (first.record_count, first.repeated) == (3, False)
+    for number in range(3):
+        topic.plane.append(topic.name, {1: records(b"%d" % number)}, f"other {number}")
+    again = topic.plane.append(topic.name, parts, "first")
+    assert (again.record_count, again.repeated) == (3, True)
+    assert values(topic) == [b"0", b"1", b"2", b"a", b"b", b"c"]
+
+
+def test_a_failed_append_leaves_nothing(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Append, "_commit", fail)
+        with pytest.raises(DroverError):
+            topic.plane.append(topic.name, {0: records(b"lost")}, "one")
+    assert not topic.plane.append(topic.name, {0: records(b"kept")}, "one").repeated
+    assert values(topic) == [b"kept"]
+
+
+def test_a_lost_answer_of_a_commit_is_found_by_the_repeated_call(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = _Append._commit
+
+    def lose(self: _Append, *arguments: Any) -> None:
+        commit(self, *arguments)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Append, "_commit", lose)
+        with pytest.raises(DroverError):
+            topic.plane.append(topic.name, {0: records(b"a")}, "one")
+    assert topic.plane.append(topic.name, {0: records(b"a")}, "one").repeated
+    assert values(topic) == [b"a"]
+
+
+def test_an_append_that_another_one_fences_starts_again(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = _Append._write
+    fenced = threading.Event()
+
+    def write_after_another(self: _Append, producer: Producer, parts: Any) -> None:
+        if not fenced.is_set():
+            fenced.set()
+            topic.plane.append(topic.name, {0: records(b"other")}, "other")
+        write(self, producer, parts)
+
+    monkeypatch.setattr(_Append, "_write", write_after_another)
+    assert not topic.plane.append(topic.name, {0: records(b"own")}, "own").repeated
+    assert values(topic) == [b"other", b"own"]
