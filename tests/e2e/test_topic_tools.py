@@ -75,5 +75,15 @@ async def test_a_sink_that_could_not_read_is_mended_and_reads_once(
     assert lines() == ["{n=1}", "{n=2}", "no json"]
     again = await drover("dlq", "replay", "letters")
     assert "all dead letters have been replayed already" in again.out
+
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"key":"k","value":"produced"}\n{"value":"also produced"}\n')
+    command = ("topic", "produce", "letters", str(more), "--connector", "letters")
+    for said in ("2 records written", "2 records were already written"):
+        done = await drover(*command, "--request-id", "one")
+        assert done.out == f"{said} to letters\n"
+    await wait_until_async(lambda: len(lines()) >= 5, timeout_s=TIMEOUT_S)
+    assert lines()[3:] == ["produced", "also produced"]
+    assert (await drover("topic", "count", "letters")).out == "5\n"
     for name in ("letters", "letters-source"):
         await unharmed.client.delete_connector(name)
