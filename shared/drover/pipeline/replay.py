@@ -1,13 +1,16 @@
 """Replays dead letters through a connector, as records of their original topics."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from drover.convert.lenient import LenientDecoder
 from drover.model.dead_letters import CUT_HEADERS, HEADER_PREFIX
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
+from drover.record.arrow import Mask
 from drover.record.batch import (
     ERROR,
     HEADERS,
@@ -34,17 +37,18 @@ class LetterRecords:
     those of the dead letter, and the dead letter topic is ORIGINAL_TOPIC.
 
     ``default_topic`` is for dead letters without a topic header. Dead letters that do not meet
-    ``conditions`` are skipped.
+    ``conditions`` are skipped; ``decode`` gives the keys and values that are compared.
     """
 
     default_topic: str | None = None
     conditions: Sequence[Condition] = ()
+    decode: LenientDecoder = field(default_factory=LenientDecoder.guessing)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """One batch of records."""
         for records in topic_records(batch):
-            for condition in self.conditions:
-                records = records.filter(condition.matches(records))
+            if self.conditions and records.num_rows:
+                records = records.filter(self._matches(records))
             topics = [self._topic(headers) for headers in records.column(HEADERS).to_pylist()]
             letters = records.column(TOPIC)
             cut = [_is_cut(headers) for headers in records.column(HEADERS).to_pylist()]
@@ -60,6 +64,15 @@ class LetterRecords:
                     pa.field(ERROR, pa.string()), pa.array(faults, pa.string())
                 )
             yield records
+
+    def _matches(self, records: pa.RecordBatch) -> Mask:
+        masks = []
+        for decoded in self.decode(records):
+            matched = pa.repeat(pa.scalar(True), decoded.num_rows)
+            for condition in self.conditions:
+                matched = pc.and_(matched, condition.matches(decoded))
+            masks.append(matched)
+        return pa.concat_arrays(masks)
 
     def _topic(self, headers: list[dict[str, object]] | None) -> str | None:
         for each in headers or ():

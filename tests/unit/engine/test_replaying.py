@@ -7,10 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from drover.api.common.v1 import topics_pb2
+from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.payload import READ_SCHEMA, decode
 from drover.model.dead_letters import ReplayRange, condition_of_connector, parse_ranges, ranges_text
 from drover.pipeline.replay import LetterRecords, SourceLetters
 from drover_worker.engine.tasks.sink_runner import SinkRunner
+from drover_worker.engine.topics.reads import read_topic
 from tests.support.stored_topics import store_records
 from tests.unit.engine.runner_world import Lines, World, Writer
 
@@ -102,6 +106,34 @@ def test_letters_whose_commit_is_lost_come_again(world: World) -> None:
     sink(world, "0:0-1").run_once()
     run(world, sink(world, "0:0-1"))
     assert [value for *_, value in Writer.written] == [b"0", b"0"]
+
+
+@pytest.mark.parametrize("converter", ["", "JsonConverter"], ids=["guessed", "connector"])
+def test_conditions_compare_the_values_of_letters_as_their_list_does(
+    world: World, converter: str
+) -> None:
+    field = {
+        "field": "balance", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2"},
+    }  # fmt: skip
+    schema = {"type": "struct", "optional": False, "fields": [field]}
+    values = [
+        json.dumps({"schema": schema, "payload": {"balance": each}}).encode()
+        for each in ("fQ==", "AfQ=")  # 1.25 and 5.00
+    ]
+    store_letters(world, values[0], b"no json", values[1])
+    config = {"value.converter": converter} if converter else {}
+    where = {"errors.deadletterqueue.replay.where": "balance>=1.250\nbalance<4"}
+    sink(world, "0:0-3", **where, **config).run_once()
+    assert len(Writer.written) == 1
+    records = read_topic(
+        EmbeddedPlane(world.store),
+        engine_pb2.ReadTopic(
+            query=topics_pb2.RecordQuery(topic="dead", conditions=["balance>=1.250", "balance<4"])
+        ),
+        config,
+    ).records
+    assert [each.offset for each in records] == [0]
 
 
 def test_letters_that_do_not_meet_the_conditions_are_passed_over(world: World) -> None:

@@ -75,11 +75,11 @@ def list_letters(
     """List the last dead letters of a connector with their causes."""
 
     async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
-        topic = await _topic_of(client, name)
+        topic, decoder = await _queue_of(client, name)
         query = RecordQuery(
             topic=topic, partitions=partition or [], conditions=_conditions(cause, where)
         )
-        request = pb.WatchTopicRequest(query=query, last_count=count)
+        request = pb.WatchTopicRequest(query=query, connector=decoder, last_count=count)
         letters = await _letters(client, request)
         return topic, letters, await _replayed(client, name, topic)
 
@@ -123,9 +123,11 @@ def show(
         raise CliError(f"{letter!r} is not PARTITION:OFFSET")
 
     async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
-        topic = await _topic_of(client, name)
+        topic, decoder = await _queue_of(client, name)
         query = RecordQuery(topic=topic, partitions=[int(partition)])
-        request = pb.WatchTopicRequest(query=query, start_offset=int(offset), record_count_max=1)
+        request = pb.WatchTopicRequest(
+            query=query, connector=decoder, start_offset=int(offset), record_count_max=1
+        )
         letters = await _letters(client, request)
         return topic, letters, await _replayed(client, name, topic)
 
@@ -230,12 +232,15 @@ def _say_replay(
         say(f"started the replay of {left} dead letters of {where}")
 
 
-async def _topic_of(client: ConnectClient, name: str) -> str:
-    config = (await client.get_connector(name)).config
-    topic = config.get(DEAD_LETTER_TOPIC, "").strip()
+async def _queue_of(client: ConnectClient, name: str) -> tuple[str, str]:
+    """The dead letter topic, and the connector whose converters decode it: a sink's own, none for a
+    source, whose dead letters are rows.
+    """
+    found = await client.get_connector(name)
+    topic = found.config.get(DEAD_LETTER_TOPIC, "").strip()
     if not topic:
         raise CliError(f"{name} has no dead letter queue: set {DEAD_LETTER_TOPIC} in its config")
-    return topic
+    return topic, name if found.type == pb.CONNECTOR_TYPE_SINK else ""
 
 
 async def _letters(client: ConnectClient, request: pb.WatchTopicRequest) -> list[TopicRecord]:

@@ -30,6 +30,7 @@ from drover.connector.replay_settings import Replay
 from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
 from drover.connector.topic_settings import source_topic_creation, topic_creation_of
 from drover.convert.converter import Converter
+from drover.convert.lenient import Guess, LenientDecoder
 from drover.convert.steps import DecodeRecords, EncodeRecords
 from drover.convert.unchanged import PrintingConverter
 from drover.dataplane.arrow_rows import (
@@ -205,8 +206,16 @@ class RecordPath:
         if issubclass(self._class, SourceConnector):
             named = [topic for topic in (self._config.get(TOPIC),) if isinstance(topic, str)]
         return LetterRecords(
-            named[0] if len(named) == 1 else None, self.replay.conditions if self.replay else ()
+            named[0] if len(named) == 1 else None,
+            self.replay.conditions if self.replay else (),
+            LenientDecoder(self._letter_side(KEY_CONVERTER), self._letter_side(VALUE_CONVERTER)),
         )
+
+    def _letter_side(self, setting: str) -> Converter:
+        """Decodes keys or values of dead letters for conditions, as the viewer does."""
+        if self._config.get(setting) and not issubclass(self._class, SourceConnector):
+            return converter_of(self._config, setting, structured=False)
+        return Guess({}, is_key=setting == KEY_CONVERTER)
 
     def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
         """The rows of a batch, and the executor function that makes records of them."""

@@ -13,6 +13,7 @@ from drover.api.common.v1 import topics_pb2
 from drover.convert.converter import Converter
 from drover.convert.json_converter import JsonConverter
 from drover.convert.json_envelopes import decode_envelopes
+from drover.convert.lenient import Hex
 from drover.convert.plain_converters import ByteArrayConverter, StringConverter
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.errors import InvalidArgumentError, Reason, Violation
@@ -22,7 +23,6 @@ from drover.record.json.numbers import fraction_of
 from drover.record.json.schemaless import TAG, value_text
 from drover.record.schema import arrow_field
 from drover.transform.exact_texts import moment_of
-from drover_worker.engine.topics.record_query import Hex
 
 #: Limits of one input, and the most faults that are looked for.
 RECORDS_MAX = 1_000_000

@@ -5,24 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drover.api.common.v1 import topics_pb2
-from drover.config.config_def import ConfigDef
 from drover.connector.record_settings import KEY_CONVERTER, VALUE_CONVERTER
-from drover.convert.converter import Converter, Decoded
-from drover.convert.json_envelopes import decode_envelopes
+from drover.convert.converter import Converter
+from drover.convert.lenient import Guess, Hex, LenientDecoder
 from drover.convert.registry import build_converter, converter_config_def
-from drover.convert.steps import DecodeRecords
 from drover.errors import InvalidArgumentError, Violation
 from drover.pipeline.layouts import topic_records
 from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from drover.record.errors import RecordError, RowsError
 from drover.record.json.form import SHOWN
-from drover.record.schema import arrow_field
 from drover.transform.conditions import Condition, header_text, split_path
 from drover.transform.part_texts import part_texts
-from drover_worker.engine.topics.shown_records import is_json, shown_texts
+from drover_worker.engine.topics.shown_records import shown_texts
 
 AUTO, HEX = "auto", "hex"
 _SHORT_NAMES = {
@@ -32,11 +27,8 @@ _SHORT_NAMES = {
     "string": "StringConverter",
 }
 _SCHEMAS_ENABLE = "schemas.enable"
-#: The start of an object of schema and payload.
-_ENVELOPE = r'^\s*\{\s*"(?:schema|payload)"\s*:'
 #: The limit for a key, a value or a header in a response.
 _PART_MAX_CHARS = 64 * 1024
-_MESSAGE_MAX_CHARS = 500
 _NAME_MAX_CHARS = 100
 
 
@@ -66,8 +58,7 @@ class RecordQuery:
         self._names = list(query.paths)
         if faults:
             raise InvalidArgumentError.listing(faults)
-        self._decode = DecodeRecords(key, value)
-        self._decode_guessed = DecodeRecords(Guess({}, is_key=True), Guess({}, is_key=False))
+        self._decode = LenientDecoder(key, value)
 
     @property
     def is_selective(self) -> bool:
@@ -79,7 +70,7 @@ class RecordQuery:
         named converter cannot decode a record, its format is guessed and ERROR has the reason.
         """
         for records in topic_records(batch):
-            for decoded in self._decoded(records):
+            for decoded in self._decode(records):
                 for condition in self._conditions:
                     decoded = decoded.filter(condition.matches(decoded))
                 if decoded.num_rows:
@@ -114,21 +105,6 @@ class RecordQuery:
             shown.error = batch.column(ERROR)[row].as_py() or ""
         return shown
 
-    def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The decoded records; a failing batch is halved until each bad record is alone."""
-        try:
-            yield from list(self._decode(records))
-        except Exception as error:  # noqa: BLE001 - a converter may be a plugin's
-            if records.num_rows > 1:
-                half = records.num_rows // 2
-                yield from self._decoded(records.slice(0, half))
-                yield from self._decoded(records.slice(half))
-                return
-            text = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_CHARS]
-            for guessed in self._decode_guessed(records):
-                field = pa.field(ERROR, pa.string())
-                yield guessed.append_column(field, pa.array([text], pa.string()))
-
     def _selected(self, batch: pa.RecordBatch) -> list[str]:
         """An object with the parts at the paths, of each record."""
         names = [f"{json.dumps(name, ensure_ascii=False)}:" for name in self._names]
@@ -137,89 +113,6 @@ class RecordQuery:
             "{" + ",".join(map("".join, zip(names, parts, strict=True))) + "}"
             for parts in zip(*columns, strict=True)
         ]
-
-
-class _Own(Converter):
-    """A converter that only decodes: each value becomes JSON text."""
-
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """See Converter."""
-        return ConfigDef()
-
-    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
-        """Not supported."""
-        raise NotImplementedError
-
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
-        """See Converter."""
-        del topics
-        name = KEY if self.is_key else VALUE
-        texts = [None if each is None else self.text(each) for each in values.to_pylist()]
-        return [Decoded(None, arrow_field(name, None), pa.array(texts, pa.string()))]
-
-    def text(self, value: bytes) -> str:
-        """The value as JSON."""
-        raise NotImplementedError
-
-
-class Guess(_Own):
-    """Guesses the format of values; see RecordQuery."""
-
-    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
-        """See Converter: envelopes get the columns of their schemas."""
-        is_envelope = pc.fill_null(pc.match_substring_regex(values, pattern=_ENVELOPE), False)
-        if not pc.any(is_envelope).as_py():
-            return super().decode(values, topics)
-        rows = pc.indices_nonzero(is_envelope).cast(pa.int64())
-        found, faulty = _envelopes(values, rows)
-        rest = pc.indices_nonzero(pc.invert(is_envelope)).cast(pa.int64())
-        rest = pa.array(sorted([*rest.to_pylist(), *faulty]), pa.int64())
-        if len(rest):
-            (guessed,) = super().decode(values.take(rest), None)
-            found.append(Decoded(rest, guessed.field, guessed.values))
-        return found
-
-    def text(self, value: bytes) -> str:
-        """The value as JSON, in its guessed format."""
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            return json.dumps(f"0x{value.hex()}")
-        if is_json(text):
-            return text
-        printable = all(each.isprintable() or each in "\t\r\n" for each in text)
-        return json.dumps(text if printable else f"0x{value.hex()}", ensure_ascii=False)
-
-
-def _envelopes(values: Any, rows: Any) -> tuple[list[Decoded], list[int]]:
-    """The payloads of envelopes at these rows, and the rows that turn out to be none."""
-    try:
-        found = decode_envelopes(values.take(rows), replace_null=True)
-    except RowsError as error:
-        faulty = rows.take(pa.array(sorted(error.rows), pa.int64())).to_pylist()
-        left = pa.array([row for row in rows.to_pylist() if row not in set(faulty)], pa.int64())
-        if not len(left):
-            return [], faulty
-        found, more = _envelopes(values, left)
-        return found, [*faulty, *more]
-    except RecordError:
-        return [], rows.to_pylist()
-    placed = [
-        each if each.rows is None else Decoded(rows.take(each.rows), each.field, each.values)
-        for each in found
-    ]
-    return [
-        Decoded(rows, each.field, each.values) if each.rows is None else each for each in placed
-    ], []
-
-
-class Hex(_Own):
-    """Shows bytes as hexadecimal digits."""
-
-    def text(self, value: bytes) -> str:
-        """The value as JSON."""
-        return json.dumps(f"0x{value.hex()}")
 
 
 def connector_faults(

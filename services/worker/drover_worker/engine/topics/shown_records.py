@@ -6,6 +6,7 @@ import json
 import pyarrow as pa
 
 from drover.api.common.v1 import preview_pb2
+from drover.convert.lenient import is_json
 from drover.record.arrow import is_binary
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE
 from drover.record.json.encode import json_texts
@@ -56,15 +57,6 @@ def shown_texts(records: pa.RecordBatch, name: str) -> list[str | None]:
 def type_text(field: pa.Field) -> str:
     """The type of a key or value, as text for people."""
     return "schemaless" if is_schemaless(field) else str(field.type)
-
-
-def is_json(text: str) -> bool:
-    """Whether the text is JSON."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _text_of_bytes(value: bytes) -> str:
