@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
@@ -16,6 +17,9 @@ from drover.connectors.postgres.task import PostgresCdcSourceTask
 from drover.model.ids import TaskId, Term
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.waiting import wait_until
+
+#: These tasks read no rows.
+SPARK = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 
 
 class Role:
@@ -69,7 +73,7 @@ class Role:
                     task=TaskId("c", 0),
                     claim=Term(1, 1),
                     config=parse_config(PostgresCdcSource, config).values,
-                    spark=cast("Any", None),
+                    spark=cast("Any", SPARK),
                 )
             )
             if config["snapshot.mode"] == "never":
@@ -297,6 +301,23 @@ def test_a_publication_that_must_exist(role: Role, caplog: pytest.LogCaptureFixt
     assert role.ran(caplog, **mode) == ""
 
 
+def test_a_publication_for_all_tables(role: Role, caplog: pytest.LogCaptureFixture) -> None:
+    mode = {"publication_autocreate_mode": "all_tables"}
+    remedy = role.named("ALTER ROLE ROLE_ SUPERUSER")
+    assert remedy in role.told(**mode)["database.user"]
+    assert role.ran(caplog, **mode).endswith(remedy)
+    role.execute("CREATE TABLE keyless (id INT)", remedy)
+    include = {"table_include_list": r"sales\..*"}
+    assert role.told(**mode, **include) == {}
+    assert "once all tables are published: public.keyless" in role.warned(**mode, **include)
+    assert role.ran(caplog, **mode, **include) == ""
+    query = "SELECT puballtables, pubviaroot FROM pg_publication"
+    assert role.server.rows(query) == [(True, True)]
+    role.execute("ALTER ROLE ROLE_ NOSUPERUSER")
+    assert role.told(**mode, **include) == {}
+    assert role.ran(caplog, **mode, **include) == ""
+
+
 def test_operations_that_a_publication_does_not_send(
     role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -378,7 +399,7 @@ def test_a_connector_that_streams_has_no_faults(role: Role) -> None:
     values = parse_config(PostgresCdcSource, config).values
     task.start(
         SourceTaskContext(
-            task=TaskId("c", 0), claim=Term(1, 1), config=values, spark=cast("Any", None)
+            task=TaskId("c", 0), claim=Term(1, 1), config=values, spark=cast("Any", SPARK)
         )
     )
     task.poll()

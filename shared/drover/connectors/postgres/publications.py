@@ -118,20 +118,32 @@ def why_unpublished(table: Table, publication: Publication | None, user: str) ->
     """What keeps the user from adding a table to a publication, as a predicate; None if nothing
     does. ``publication`` is None if it must be created.
     """
-    name = identifier(table.schema, table.name)
-    if not table.owned:
-        return (
-            "belongs to another role, and only its owner may publish it: "
-            f"ALTER TABLE {name} OWNER TO {identifier(user)}"
-        )
-    if publication is not None and not publication.owned:
-        own = identifier(publication.name)
-        return (
-            f"is not in publication {publication.name!r}, which belongs to another role: "
-            f"ALTER PUBLICATION {own} ADD TABLE {name}, or ALTER PUBLICATION {own} OWNER TO "
-            f"{identifier(user)}"
-        )
-    return None
+    reasons = (why_not_owned(table, user), why_not_altered(table, publication, user))
+    return ", and ".join(filter(None, reasons)) or None
+
+
+def why_not_owned(table: Table, user: str) -> str | None:
+    """Why the user may not publish a table, as a predicate; None if it may."""
+    if table.owned:
+        return None
+    return (
+        "belongs to another role, and only its owner may publish it: "
+        f"ALTER TABLE {identifier(table.schema, table.name)} OWNER TO {identifier(user)}"
+    )
+
+
+def why_not_altered(table: Table, publication: Publication | None, user: str) -> str | None:
+    """Why the user may not add anything to the publication, as a predicate of a table that it
+    lacks; None if it may.
+    """
+    if publication is None or publication.owned:
+        return None
+    own = identifier(publication.name)
+    return (
+        f"is not in publication {publication.name!r}, which belongs to another role: ALTER "
+        f"PUBLICATION {own} ADD TABLE {identifier(table.schema, table.name)}, or ALTER "
+        f"PUBLICATION {own} OWNER TO {identifier(user)}"
+    )
 
 
 def why_split(publication: str) -> str:
@@ -142,14 +154,30 @@ def why_split(publication: str) -> str:
     )
 
 
-def creation_of(publication: str) -> str:
-    """The statement that creates a publication."""
-    return f"CREATE PUBLICATION {identifier(publication)} WITH (publish_via_partition_root = true)"
-
-
 def creation_remedy(address: ServerAddress) -> str:
     """The statement that lets the user create a publication."""
     return f"GRANT CREATE ON DATABASE {identifier(address.database)} TO {identifier(address.user)}"
+
+
+def create(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    address: ServerAddress,
+    name: str,
+    *,
+    all_tables: bool = False,
+) -> None:
+    """Create a publication, without tables or for all tables.
+
+    Raises:
+        ServerError: The user may not create it.
+    """
+    options = f"{'FOR ALL TABLES ' * all_tables}WITH (publish_via_partition_root = true)"
+    statement = f"CREATE PUBLICATION {identifier(name)} {options}"
+    remedy = creation_remedy(address)
+    if all_tables:
+        remedy = f"ALTER ROLE {identifier(address.user)} SUPERUSER"
+    with translated_errors(address, statement, {NO_PRIVILEGE: remedy}):
+        connection.execute(statement.encode())
 
 
 def publish(
@@ -171,9 +199,7 @@ def publish(
     if found is not None and found.all_tables:
         return {}
     if found is None:
-        statement = creation_of(name)
-        with translated_errors(address, statement, {NO_PRIVILEGE: creation_remedy(address)}):
-            connection.execute(statement.encode())
+        create(connection, address, name)
     there = published(connection, name)
     missing = [each for each in tables if each.id not in there]
     reasons = {each.id: why_unpublished(each, found, address.user) for each in missing}

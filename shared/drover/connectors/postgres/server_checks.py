@@ -14,6 +14,8 @@ from drover.connectors.postgres.publications import (
     restricted_tables,
     split_tables,
     unsent_operations,
+    why_not_altered,
+    why_not_owned,
     why_split,
 )
 from drover.connectors.postgres.remedies import identifier, statement_fault
@@ -31,6 +33,7 @@ from drover.connectors.postgres.server import (
 )
 from drover.connectors.postgres.session import SLOTS_USED_UP, session_prefix
 from drover.connectors.postgres.settings import (
+    ALL_TABLES,
     AUTOCREATE,
     COLUMN_EXCLUDE,
     COLUMN_INCLUDE,
@@ -199,8 +202,18 @@ class ServerChecks:
                 f"(publish_via_partition_root = true), or set {AUTOCREATE}={FILTERED}",
             )
         elif found is None:
-            creates = "SELECT has_database_privilege(current_database(), 'CREATE')"
-            if self.connection.execute(creates).fetchone() != (True,):
+            creates = (
+                "SELECT has_database_privilege(current_database(), 'CREATE'),"
+                " (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)"
+            )
+            may_create, is_super = self.connection.execute(creates).fetchone() or (False, False)
+            if self.config.get(AUTOCREATE) == ALL_TABLES and not is_super:
+                yield Violation(
+                    USER,
+                    f"may not create the publication {name} for all tables: ALTER ROLE "
+                    f"{identifier(self.address.user)} SUPERUSER, or set {AUTOCREATE}={FILTERED}",
+                )
+            elif not may_create:
                 yield Violation(
                     USER,
                     f"may not create the publication {name}: {creation_remedy(self.address)}, or "
@@ -224,10 +237,13 @@ class ServerChecks:
         if self._streams:
             sent, refused = publishable(self.connection, self.config, self.found, wanted)
             yield from self._sent_otherwise(wanted, sent)
-            if self.config.get(AUTOCREATE) == DISABLED and sent:
-                self.tables = [each for name, each in wanted.items() if name in sent]
-            elif self.found is not None and not sent:
-                yield Violation(PUBLICATION, f"{self.found.name!r} has no tables")
+            if self.found is None and self.config.get(AUTOCREATE) == ALL_TABLES:
+                yield from self._refused_changes()
+            elif self.config.get(AUTOCREATE) != FILTERED and self.found is not None:
+                if sent:
+                    self.tables = [each for name, each in wanted.items() if name in sent]
+                else:
+                    yield Violation(PUBLICATION, f"{self.found.name!r} has no tables")
         for pattern in self.config.get(TABLE_INCLUDE) or ():
             if not any(compiled_pattern(pattern).matches(each.id) for each in self.tables):
                 yield Violation(TABLE_INCLUDE, self._without_match(pattern, wanted))
@@ -238,8 +254,13 @@ class ServerChecks:
             elif fault is not None:
                 yield Violation(TABLE_INCLUDE, f"table {each.id} {fault}")
             if each.id in refused:
-                setting = PUBLICATION if each.owned else TABLE_INCLUDE
-                yield Violation(setting, f"table {each.id} {refused[each.id]}")
+                user = self.address.user
+                for setting, why in (
+                    (TABLE_INCLUDE, why_not_owned(each, user)),
+                    (PUBLICATION, why_not_altered(each, self.found, user)),
+                ):
+                    if why is not None:
+                        yield Violation(setting, f"table {each.id} {why}")
 
     def _sent_otherwise(
         self, wanted: Mapping[str, Table], sent: Collection[str]
@@ -258,6 +279,16 @@ class ServerChecks:
                 PUBLICATION,
                 f"{name!r} sends only some rows or columns of {', '.join(restricted[:_NAMED])}, "
                 "but the snapshot has all of them",
+            )
+
+    def _refused_changes(self) -> Iterator[Violation]:
+        """The tables of which the server refuses changes once all tables are published."""
+        found = [each.id for each in tables_of(self.connection) if not each.identifies_rows]
+        if found:
+            yield Caution(
+                AUTOCREATE,
+                "the server refuses updates and deletes of tables without a primary key once "
+                f"all tables are published: {', '.join(found[:_NAMED])}",
             )
 
     def _without_match(self, pattern: str, wanted: Mapping[str, Table]) -> str:

@@ -62,7 +62,7 @@ INITIAL, INITIAL_ONLY, NO_DATA, NEVER, WHEN_NEEDED = (
     "never",
     "when_needed",
 )
-FILTERED, DISABLED = "filtered", "disabled"
+FILTERED, ALL_TABLES, DISABLED = "filtered", "all_tables", "disabled"
 ENVELOPE, FLAT = "envelope", "flat"
 LAYOUTS = (ENVELOPE, FLAT)
 #: Representations of NUMERIC columns.
@@ -205,8 +205,9 @@ DEFINITION = ConfigDef(
         importance=Importance.MEDIUM,
         group="Log",
         documentation="filtered: create the publication, and add each table that the lists "
-        "select; disabled: it must exist.",
-        validator=OneOf(FILTERED, DISABLED),
+        "select; all_tables: create it for all tables of the database, if it does not exist, which "
+        "only a superuser may do; disabled: it must exist.",
+        validator=OneOf(FILTERED, ALL_TABLES, DISABLED),
     ),
     *(
         ConfigKey(

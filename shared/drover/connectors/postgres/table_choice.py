@@ -12,8 +12,9 @@ from drover.connectors.postgres.publications import (
 )
 from drover.connectors.postgres.server import Table
 from drover.connectors.postgres.settings import (
+    ALL_TABLES,
     AUTOCREATE,
-    DISABLED,
+    FILTERED,
     INITIAL_ONLY,
     SNAPSHOT_MODE,
     USER,
@@ -71,7 +72,9 @@ def publishable(
     ``publication`` is None if there is none yet.
     """
     sent = published(connection, publication_name(config))
-    if config[AUTOCREATE] == DISABLED or (publication is not None and publication.all_tables):
+    if publication is None and config[AUTOCREATE] == ALL_TABLES:
+        return {*tables}, {}
+    if config[AUTOCREATE] != FILTERED or (publication is not None and publication.all_tables):
         return sent, {}
     split = {*split_tables(connection, publication_name(config))}
     refused = {

@@ -18,6 +18,7 @@ from drover.connector import (
 from drover.connectors.postgres.heartbeats import Heartbeats
 from drover.connectors.postgres.messages_reader import MessagesReader, no_records
 from drover.connectors.postgres.publications import (
+    create,
     publication_of,
     publish,
     published,
@@ -33,6 +34,7 @@ from drover.connectors.postgres.session import (
     what_is_lost,
 )
 from drover.connectors.postgres.settings import (
+    ALL_TABLES,
     AUTOCREATE,
     FILTERED,
     INITIAL_ONLY,
@@ -244,6 +246,8 @@ class PostgresCdcSourceTask(SourceTask):
 
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         config = self._context.config
+        if config[AUTOCREATE] == ALL_TABLES and not publication_of(connection, self._publication):
+            create(connection, self._address, self._publication, all_tables=True)
         if config[AUTOCREATE] == FILTERED:
             tables = [
                 each
