@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -43,6 +43,17 @@ class Role:
 
     def named(self, text: str) -> str:
         return text.replace("ROLE_", self.name).replace("DATABASE_", self.database)
+
+    def streaming(self) -> "psycopg.Connection[tuple[Any, ...]]":
+        """A session that replicates."""
+        parameters: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": self.server.port,
+            "dbname": self.database,
+            "user": self.name,
+            "password": PASSWORD,
+        }
+        return psycopg.connect(**parameters, replication="database", autocommit=True)
 
     def told(self, **changes: str) -> dict[str, str]:
         """The faults of validation, by setting."""
@@ -366,30 +377,56 @@ def test_a_slot_that_another_session_reads(role: Role, caplog: pytest.LogCapture
     slot = f"slot_{role.database}"
     role.server.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
     role.execute("CREATE PUBLICATION pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
-    parameters: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "port": role.server.port,
-        "dbname": role.database,
-        "user": role.name,
-        "password": PASSWORD,
-    }
     begin = (
         f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names 'pub')"
     )
-    with closing(psycopg.connect(**parameters, replication="database", autocommit=True)) as other:
+    with closing(role.streaming()) as other:
         other.pgconn.exec_(begin.encode())
         assert "is read by another session" in role.told()["slot.name"]
     wait_until(lambda: role.told() == {})
 
 
-def test_a_slot_of_another_database(role: Role, postgres: Postgres) -> None:
+def test_a_slot_of_another_database(
+    role: Role, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
     slot = f"slot_{role.database}"
     other = Postgres(postgres.port, "postgres")
     other.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-    assert "in database postgres" in role.told()["slot.name"]
+    for told in (role.told()["slot.name"], role.ran(caplog)):
+        assert "is a slot of plugin pgoutput in database postgres" in told
+        assert "set another slot.name" in told
     other.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     postgres.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')")
-    assert "of plugin test_decoding" in role.told()["slot.name"]
+    for told in (role.told()["slot.name"], role.ran(caplog)):
+        assert "is a slot of plugin test_decoding" in told
+
+
+def test_the_right_to_replicate_is_not_inherited(
+    role: Role, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = f"streams_{role.database}"
+    remedy = role.named("ALTER ROLE ROLE_ REPLICATION")
+    role.execute(
+        f"CREATE ROLE {group} REPLICATION; GRANT {group} TO ROLE_; ALTER ROLE ROLE_ NOREPLICATION"
+    )
+    assert remedy in role.told()["database.user"]
+    assert remedy in role.ran(caplog)
+    role.execute(f"DROP ROLE {group}")
+
+
+def test_all_senders_are_in_use(role: Role, caplog: pytest.LogCaptureFixture) -> None:
+    ((limit,),) = role.server.rows(
+        "SELECT current_setting('max_wal_senders')::int - count(*)::int FROM pg_stat_replication"
+    )
+    role.server.execute(
+        f"SELECT pg_create_logical_replication_slot('slot_{role.database}', 'pgoutput')"
+    )
+    with ExitStack() as stack:
+        for _ in range(int(str(limit))):
+            stack.enter_context(closing(role.streaming()))
+        for told in (role.told()["database.hostname"], role.ran(caplog)):
+            assert "raise max_wal_senders" in told
+    wait_until(lambda: role.told() == {})
 
 
 def test_a_connector_that_streams_has_no_faults(role: Role) -> None:

@@ -31,7 +31,7 @@ from drover.connectors.postgres.server import (
     slot_of,
     tables_of,
 )
-from drover.connectors.postgres.session import SLOTS_USED_UP, session_prefix
+from drover.connectors.postgres.session import SLOTS_USED_UP, session_prefix, slot_fault
 from drover.connectors.postgres.settings import (
     ALL_TABLES,
     AUTOCREATE,
@@ -179,16 +179,13 @@ class ServerChecks:
                 text = f"{name!r} cannot be created: all {limit} slots are in use; {SLOTS_USED_UP}"
                 yield Violation(SLOT, text)
             return
-        if (slot.plugin, slot.database) != ("pgoutput", self.config[DATABASE]):
-            yield Violation(
-                SLOT,
-                f"{name!r} is a slot of plugin {slot.plugin} in database {slot.database}, not of "
-                f"pgoutput in {self.config[DATABASE]}: set another name",
-            )
+        fault = slot_fault(slot, name, self.config[DATABASE])
+        if fault is not None:
+            yield Violation(SLOT, fault)
         reader = self._reader()
         if reader is not None and not self._is_own(reader):
             text = f"{name!r} is read by another session (process {reader[0]})"
-            yield Violation(SLOT, f"{text}: stop that reader, or set another name")
+            yield Violation(SLOT, f"{text}: stop that reader, or set another {SLOT}")
 
     def _publication(self) -> Iterator[Violation]:
         if not self._streams:

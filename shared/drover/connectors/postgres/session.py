@@ -71,6 +71,16 @@ def create_slot(
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
 
 
+def slot_fault(slot: Slot, name: str, database: str) -> str | None:
+    """Why a slot cannot be read by this connector; None if it can."""
+    if (slot.plugin, slot.database) == ("pgoutput", database):
+        return None
+    return (
+        f"{name!r} is a slot of plugin {slot.plugin} in database {slot.database}, not of pgoutput "
+        f"in {database}: set another {SLOT}"
+    )
+
+
 def take_over(
     connection: "psycopg.Connection[tuple[Any, ...]]",
     slot: str,

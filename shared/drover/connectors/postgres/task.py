@@ -30,6 +30,7 @@ from drover.connectors.postgres.session import (
     check_what_is_left,
     create_slot,
     session_name,
+    slot_fault,
     take_over,
     what_is_lost,
 )
@@ -220,6 +221,8 @@ class PostgresCdcSourceTask(SourceTask):
         if unsent is not None:
             _log.warning("%s", unsent)
         slot = slot_of(connection, self._slot)
+        if slot is not None and (fault := slot_fault(slot, self._slot, self._address.database)):
+            raise ServerError(fault)
         known = {**points, **self._begun}
         lost = what_is_lost(self._slot, slot, position, known, log_end(connection))
         if lost is not None:
