@@ -185,7 +185,8 @@ class ServerChecks:
         reader = self._reader()
         if reader is not None and not self._is_own(reader):
             text = f"{name!r} is read by another session (process {reader[0]})"
-            yield Violation(SLOT, f"{text}: stop that reader, or set another {SLOT}")
+            advice = f"the task waits until that reader stops; or set another {SLOT}"
+            yield Caution(SLOT, f"{text}: {advice}")
 
     def _publication(self) -> Iterator[Violation]:
         if not self._streams:
