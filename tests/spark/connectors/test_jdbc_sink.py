@@ -1,6 +1,7 @@
 """Topics into tables on real Spark: each record once, whatever is killed."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.preview import preview
 from tests.databases.conftest import Database, every_database
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
@@ -173,3 +176,41 @@ def _parsed(raw: dict[str, str]) -> dict[str, Any]:
 
     config = {"connector.class": "JdbcSink", **raw}
     return dict(parse_config(JdbcSink, config).require_valid())
+
+
+def previewed(pipeline: Pipeline, config: dict[str, str], count: int = 6) -> list[str]:
+    """The error of each row of a preview; empty for rows that would be written."""
+    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
+    found = preview(PluginRegistry(), tools, config, count, dead_letters=False, wait=float)
+    assert all(row.failed_step in ("", "write") for row in found.rows)
+    return [row.error for row in found.rows] + list(found.notes)
+
+
+def test_a_preview_shows_what_the_table_refuses(pipeline: Pipeline, database: Database) -> None:
+    fill(pipeline, 6)
+    config = {**sink(database), "connector.class": "JdbcSink", "insert.mode": "insert"}
+    config |= {"auto.create": "true", "fields.whitelist": "order_id,price"}
+    assert previewed(pipeline, config) == [""] * 6, "the table would be created"
+    database.execute(
+        "CREATE TABLE orders (order_id BIGINT PRIMARY KEY, price NUMERIC(20,8) NOT NULL)",
+        "INSERT INTO orders VALUES (2, 1)",
+    )
+    refused = [number for number, error in enumerate(previewed(pipeline, config)) if error]
+    assert refused == [2], "its key is there"
+    assert database.rows("SELECT count(*) FROM orders") == [(1,)]
+    database.execute("DROP TABLE orders", "CREATE TABLE orders (order_id BIGINT PRIMARY KEY)")
+    found = previewed(pipeline, config)
+    assert len(found) == 6
+    assert all("has no column 'price': add it, set auto.evolve" in each for each in found)
+    assert previewed(pipeline, {**config, "auto.evolve": "true"}) == [""] * 6
+    assert database.rows("SELECT count(*) FROM orders") == [(0,)]
+
+
+def test_a_preview_without_the_database_shows_the_records(
+    pipeline: Pipeline, postgres: Postgres
+) -> None:
+    fill(pipeline, 2)
+    config = {**sink(postgres), "connector.class": "JdbcSink", "connection.password": "wrong"}
+    rows = previewed(pipeline, config)
+    assert rows[:2] == ["", ""]
+    assert "what the sink would write is not known: " in rows[2]

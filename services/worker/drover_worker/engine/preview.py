@@ -14,7 +14,13 @@ from pyspark.sql import DataFrame
 
 from drover.api.common.v1 import preview_pb2
 from drover.config.patterns import Pattern
-from drover.connector import ConnectorContext, SinkConnector, SourceConnector, SourceTaskContext
+from drover.connector import (
+    ConnectorContext,
+    RetriableError,
+    SinkConnector,
+    SourceConnector,
+    SourceTaskContext,
+)
 from drover.connector.connector import Connector
 from drover.connector.replay_settings import Replay
 from drover.connector.settings import TASKS_MAX, TOPICS, TOPICS_REGEX, task_config
@@ -91,7 +97,7 @@ def preview(
     if not answer.rows and not answer.notes:
         answer.notes.append("there are no records to read now")
     if issubclass(connector_class, SinkConnector) and connector_class.structured:
-        _predict(connector_class, parsed, shown)
+        _predict(connector_class, parsed, shown, answer.notes.append)
     return answer
 
 
@@ -174,6 +180,7 @@ def _predict(
     connector_class: type[SinkConnector],
     config: Mapping[str, Any],
     shown: Sequence[_Written],
+    note: Callable[[str], None],
 ) -> None:
     """Add to each row what the sink would do with its record."""
     try:
@@ -183,6 +190,9 @@ def _predict(
                 config, _joined([record for _, record in shown])
             )
         }
+    except RetriableError as error:
+        note(f"what the sink would write is not known: {error}")
+        return
     except Exception as error:  # noqa: BLE001 - any of a plugin's code
         for row, _ in shown:
             _fail_write(row, f"{type(error).__name__}: {error}")

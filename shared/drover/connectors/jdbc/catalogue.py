@@ -233,9 +233,9 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
         if isinstance(names, Violation):
             yield names
             return
-        fault = lacking_to_describe(connection)
-        if fault is not None:
-            yield fault
+        lacks = lacking_to_describe(connection)
+        if lacks is not None:
+            yield lacks
         for setting, name in _wanted_columns(config):
             if name not in names:
                 yield Violation(setting, f"the query has no column {name!r}")

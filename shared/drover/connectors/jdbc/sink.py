@@ -19,6 +19,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    PredictedWrite,
     Recommender,
     SinkBatch,
     SinkConnector,
@@ -30,6 +31,7 @@ from drover.connector import (
     routed_topics,
     visible_when,
 )
+from drover.connector.records import TOPIC
 from drover.connectors.aliases import JDBC_SINK
 from drover.connectors.jdbc.database import (
     CONNECTION_SETTINGS,
@@ -300,6 +302,40 @@ class JdbcSink(SinkConnector):
             return {}  # a connection would create it
         with translated_errors(address, "reading offsets"), address.connected() as connection:
             return stored_offsets(connection, config[OFFSETS_TABLE], connector, partitions)
+
+    @classmethod
+    def predicted_writes(
+        cls, config: Mapping[str, Any], batches: Sequence[Any]
+    ) -> Sequence[PredictedWrite]:
+        """The tables, and the records that they refuse: the records are written in a transaction
+        that is rolled back. Records that were written before are not tried.
+        """
+        from drover.connectors.jdbc.changes import places_of
+        from drover.connectors.jdbc.write_trial import refusals
+
+        address, settings = address_of(config), _write_settings(config)
+        records = [batch.slice(row, 1) for batch in batches for row in range(batch.num_rows)]
+        if not records or (address.kind == "sqlite" and not Path(address.name or "").exists()):
+            return ()  # a connection would create the file
+        places = [places_of(each)[0] for each in records]
+        ids = {TopicPartition(topic, partition): "" for topic, partition, _ in places}
+        written = cls.traced_offsets(config["name"], config, ids)
+        new = [
+            number
+            for number, (topic, partition, offset) in enumerate(places)
+            if offset >= written.get(TopicPartition(topic, partition), 0)
+        ]
+        with translated_errors(address, "trying to write"):
+            found = refusals(address, settings, [records[number] for number in new])
+        reasons = dict(zip(new, found, strict=True))
+        return [
+            PredictedWrite(
+                *place,
+                settings.table_of(record.column(TOPIC)[0].as_py()),
+                reasons.get(number) or "",
+            )
+            for number, (record, place) in enumerate(zip(records, places, strict=True))
+        ]
 
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""

@@ -100,6 +100,21 @@ class TableWriter:
                 answered = answer(written.row_count, ())
         yield answered
 
+    def tried(self, batches: Iterable[pa.RecordBatch]) -> dict[Place, str]:
+        """The refused records with the reasons; the rows are rolled back. For settings that create
+        and extend no tables.
+        """
+        with (
+            ComingBatches(batches) as coming,
+            translated_errors(self.address, "trying to write"),
+            self.address.connected() as connection,
+        ):
+            _set_up(connection, self.settings)
+            connection.commit()
+            found = dict(self._written(connection, coming).refused)
+            connection.rollback()
+        return found
+
     def _written(self, connection: "sa.Connection", coming: ComingBatches) -> "_Writing":
         """Write all batches as they arrive, without committing."""
         tables = Tables(connection, self.settings)
