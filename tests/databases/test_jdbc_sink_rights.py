@@ -1,6 +1,7 @@
 """Validation of JdbcSink predicts each missing right, and only rights that the run misses."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -354,3 +355,26 @@ def test_views_that_can_be_written(database: Database) -> None:
     counted = {**config, "table.name.format": "counted", "insert.mode": "update"}
     counted["delete.enabled"] = "false"
     assert "'counted' is a view" in compared(counted)["table.name.format"]
+
+
+def test_inserts_need_only_the_right_to_insert(postgres: Postgres, mariadb: MariaDb) -> None:
+    changes = {"insert.mode": "insert", "pk.mode": "none", "delete.enabled": "false"}
+    for config in (of_postgres(postgres), of_mysql(mariadb)):
+        config = {name: text for name, text in {**config, **changes}.items() if name != "pk.fields"}
+        own, of_table = config["connection.user"], "SELECT, UPDATE, DELETE ON"
+        if "postgresql" in config["connection.url"]:
+            postgres.execute(f"REVOKE {of_table} app.orders FROM {own}")
+            assert compared(config) == {}
+            continue
+        mariadb.execute(f"REVOKE {of_table} {mariadb.database}.orders FROM {own}@'127.0.0.1'")
+        compared(config)
+
+
+def test_a_config_for_one_topic_per_table(database: Database) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "jdbc.md").read_text()
+    example = page.split("name: shop-tables\n")[1].split("```")[0]
+    config = dict(re.findall(r"^  ([\w.]+): (.*)$", example, re.MULTILINE))
+    own = {**config, **database.settings, "name": "shop-tables"}
+    assert faults(own) == {}
+    without = {name: text for name, text in own.items() if not name.startswith("transforms")}
+    assert "RegexRouter" in faults(without)["table.name.format"]
