@@ -119,6 +119,7 @@ def test_topics_with_dots_need_a_router_or_quotes(database: Database) -> None:
     assert "transforms.route.replacement=$1" in told
     assert faults({**config, **ROUTER}) == {}
     assert faults({**config, "table.name.format": '"${topic}"'}) == {}
+    assert faults({**config, "table.name.format": "`${topic}`"}) == {}
 
 
 def test_names_after_transforms_that_depend_on_records_are_not_checked(sqlite: Sqlite) -> None:
@@ -142,8 +143,10 @@ def skipped_checks(config: dict[str, str]) -> dict[str, tuple[str, ...]]:
         ("app.", "has an empty part"),
         (".${topic}", "has an empty part"),
         ("  ", "must not be empty"),
-        ('a"${topic}', "has an odd number of quotes"),
-        ('a"b"', "quotes must enclose whole parts"),
+        ('a"${topic}', "has quotes that do not enclose whole parts"),
+        ('a"b"', "has quotes that do not enclose whole parts"),
+        ("`a", "has quotes that do not enclose whole parts"),
+        ("", "must not be empty"),
         ("${topics}", "has the unknown placeholder ${topics}"),
     ],
 )

@@ -276,3 +276,30 @@ def test_a_time_is_a_key(database: Database, address: DatabaseAddress) -> None:
     schemaless = arrow_field("key", None)
     write(address, records((text, None), start=3, key=schemaless, value=schemaless))
     assert database.rows("SELECT n FROM items") == []
+
+
+def test_a_topic_with_dots_and_without_a_router(
+    database: Database, address: DatabaseAddress
+) -> None:
+    batch = records(item(1, "a"), topic="shop.public.items")
+    with pytest.raises(DatabaseError, match="which does not exist: rename the topics with"):
+        write(address, batch)
+    assert write(address, batch, table_format='"${topic}"') == 1
+    quote = "`" if not database.settings["connection.url"].startswith("jdbc:post") else '"'
+    found = database.rows(f"SELECT id FROM {quote}shop.public.items{quote}")
+    assert found == [(1,)]
+
+
+@pytest.mark.parametrize("what", ["table", "column"])
+def test_a_name_that_the_server_would_cut(
+    database: Database, address: DatabaseAddress, what: str
+) -> None:
+    long = "c" * 65
+    value = pa.struct([("id", pa.int64()), (long if what == "column" else "name", pa.string())])
+    topic = long if what == "table" else "items"
+    batch = records(({"id": 1}, {"id": 1}), topic=topic, value=value)
+    if database.settings["connection.url"].startswith("jdbc:sqlite"):
+        assert write(address, batch) == 1
+        return
+    with pytest.raises(DatabaseError, match=r"c{65}.* has 65 .*: rename it with a transform"):
+        write(address, batch)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from drover.connector import Violation, compiled_pattern
+from drover.connector import Caution, Violation, compiled_pattern
 from drover.connectors.jdbc.columns import Column, ColumnSettings
 from drover.connectors.jdbc.database import (
     USER,
@@ -247,6 +247,9 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
     for each in config.get(TABLE_WHITELIST) or ():
         if each not in present:
             yield Violation(TABLE_WHITELIST, _missing(connection, config, each))
+    if not tables and not config.get(TABLE_WHITELIST):
+        text = "no table is selected now: none exists, or the user may not use its schema"
+        yield Caution(TABLE_WHITELIST, text)
     for topic_fault in topic_faults(config, tables):
         yield Violation(TOPIC_PREFIX, topic_fault)
     for schema, name in tables:

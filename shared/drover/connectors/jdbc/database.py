@@ -105,6 +105,9 @@ _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
 _MYSQL_DUPLICATE_KEY = 1062
 _MYSQL_LOGIN_REJECTED = 1045
+_NO_SCHEMA_STATE, _MYSQL_NO_SCHEMA = "3F000", 1049
+#: PostgreSQL's state, and MySQL's errors, for a missing right.
+_DENIED_STATE, _MYSQL_DENIED = "42501", frozenset({1044, 1142, 1143, 1227, 1370})
 _MYSQL_NO_DATABASE_RIGHT = 1044
 #: MySQL errors for a full disk or table.
 _MYSQL_NO_ROOM = frozenset({1021, 1114})
@@ -369,7 +372,7 @@ def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
     try:
         yield
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        told = f"{what} at {address}: {reason_of(error)}"
+        told = f"{what} at {address}: {reason_of(error)}{_grant_remedy(error)}"
         if _has_no_room(error):
             told = f"{told}: {MAKE_ROOM}"
         # SQLite reports almost every error as operational
@@ -380,7 +383,8 @@ def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
             raise LoginRejectedError(told) from None
         raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
-        raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from None
+        told = f"{what} at {address}: {reason_of(error)}{_grant_remedy(error)}"
+        raise DatabaseError(told) from None
 
 
 class DatabaseError(Exception):
@@ -413,6 +417,12 @@ def sqlstate_of(error: "sa.exc.DBAPIError") -> str | None:
     return getattr(error.orig, "sqlstate", None)
 
 
+def lacks_schema(error: "sa.exc.DBAPIError") -> bool:
+    """Whether a statement names a schema that does not exist."""
+    is_sqlite = "unknown database" in str(error.orig)
+    return is_sqlite or sqlstate_of(error) == _NO_SCHEMA_STATE or _number(error) == _MYSQL_NO_SCHEMA
+
+
 def is_duplicate_key(error: "sa.exc.DBAPIError") -> bool:
     """Whether MySQL refused a row because of a unique key."""
     return _number(error) == _MYSQL_DUPLICATE_KEY
@@ -427,6 +437,12 @@ def is_of_a_row(error: "sa.exc.StatementError") -> bool:
     if isinstance(error, sa.exc.DataError | sa.exc.IntegrityError):
         return True
     return sqlstate_of(error) in _POSTGRES_OF_A_ROW or _number(error) in _MYSQL_OF_A_ROW
+
+
+def _grant_remedy(error: "sa.exc.SQLAlchemyError") -> str:
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    is_denied = state == _DENIED_STATE or _number(error) in _MYSQL_DENIED
+    return ": drover config validate names the statement that grants the right" if is_denied else ""
 
 
 def _has_no_room(error: "sa.exc.DBAPIError") -> bool:

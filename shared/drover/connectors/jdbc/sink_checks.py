@@ -8,9 +8,9 @@ from drover.connector import Caution, SkippedCheck, Violation
 from drover.connectors.jdbc.database import URL, USER
 from drover.connectors.jdbc.sink_rights import MysqlRights, PostgresRights, Rights, rights_of
 from drover.connectors.jdbc.table_names import (
-    ROUTER,
     format_fault,
     name_fault,
+    no_schema,
     shared_tables,
 )
 from drover.connectors.jdbc.write_settings import (
@@ -73,7 +73,7 @@ def _tables(
             continue
         schema = rights.missing_schema(table)
         if schema is not None:
-            yield Violation(_FORMAT, _no_schema(topic, table, schema))
+            yield Violation(_FORMAT, no_schema(topic, table, schema))
             continue
         by_topic[topic] = table
     folds = dialect == "sqlite" or (isinstance(rights, MysqlRights) and rights.folds_names)
@@ -85,12 +85,6 @@ def _tables(
                 "database ignores the case of names: rename one with a RegexRouter",
             )
     return {table: topic for topic, table in by_topic.items()}
-
-
-def _no_schema(topic: str, table: str, schema: str) -> str:
-    own = split_name(table)[1]
-    text = f"topic {topic!r} has the table {own!r} of schema {schema!r}, which does not exist: "
-    return f"{text}{ROUTER}" if "." in topic else f"{text}create it (CREATE SCHEMA)"
 
 
 class _Checks:
@@ -176,6 +170,8 @@ class _Checks:
             if refused is not None:
                 yield Violation(_FORMAT, f"{name!r} is {refused}")
                 return
+            if self._settings.evolves:
+                yield Caution(_EVOLVE, f"does not extend {name!r}, which is a view")
         else:
             yield from self._key_faults(name)
         yield from self._unfilled(name)

@@ -23,8 +23,6 @@ def format_fault(text: str) -> str | None:
         return f"has the unknown placeholder {unknown[0]}: only {TOPIC} is replaced"
     if "\0" in text:
         return "must not contain the character NUL"
-    if text.replace('""', "").count('"') % 2:
-        return "has an odd number of quotes"
     try:
         schema, own = split_name(text)
     except ValueError as error:
@@ -32,6 +30,13 @@ def format_fault(text: str) -> str | None:
     if not own.strip() or (schema is not None and not schema.strip()):
         return "has an empty part: it must be NAME or SCHEMA.NAME"
     return None
+
+
+def no_schema(topic: str, table: str, schema: str) -> str:
+    """The message about a schema that does not exist."""
+    own = split_name(table)[1]
+    text = f"topic {topic!r} has the table {own!r} of schema {schema!r}, which does not exist: "
+    return f"{text}{ROUTER}" if "." in topic else f"{text}create it (CREATE SCHEMA)"
 
 
 def name_fault(name: str, dialect: str) -> str | None:

@@ -17,11 +17,11 @@ from drover.connectors.jdbc.column_types import (
     parameter,
     sql_type,
 )
-from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, savepoint
+from drover.connectors.jdbc.database import DatabaseError, is_duplicate_key, lacks_schema, savepoint
 from drover.connectors.jdbc.exact_values import MYSQL
 from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.reflection import column_types
-from drover.connectors.jdbc.table_names import format_fault, name_fault
+from drover.connectors.jdbc.table_names import format_fault, name_fault, no_schema
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -59,7 +59,13 @@ class Tables:
             name = self._settings.table_of(topic)
             table = self._table(name)
             if table is None:
-                self._create(name, fields, key_fields)
+                try:
+                    self._create(name, fields, key_fields)
+                except sa.exc.DBAPIError as error:
+                    schema = split_name(name)[0]
+                    if schema is None or not lacks_schema(error):
+                        raise
+                    raise DatabaseError(no_schema(topic, name, schema)) from None
             elif self._settings.evolves:
                 self._extend(name, table, fields)
 
@@ -105,6 +111,10 @@ class Tables:
             try:
                 types = column_types(self._connection, own, schema)
             except sa.exc.NoSuchTableError:
+                return None
+            except sa.exc.DBAPIError as error:  # of SQLite
+                if not lacks_schema(error):
+                    raise
                 return None
             named = [sa.Column(each, kind) for each, kind in types.items()]
             found = sa.Table(own, sa.MetaData(), *named, schema=schema)

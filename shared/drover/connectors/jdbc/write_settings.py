@@ -42,24 +42,26 @@ class WriteSettings:
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """The schema and the name of a table; parts in double quotes may have dots.
+    """The schema and the name of a table; parts in double quotes or backticks may have dots.
 
     Raises:
         ValueError: The quotes do not enclose whole parts.
     """
-    if '"' not in name:
+    if not _QUOTES.intersection(name):
         schema, dot, own = name.rpartition(".")
         return schema if dot else None, own
     parts = _QUOTED.fullmatch(name)
     if parts is None:
-        raise ValueError('quotes must enclose whole parts, as in "SCHEMA"."NAME"')
+        raise ValueError('has quotes that do not enclose whole parts, as in "SCHEMA"."NAME"')
     schema, own = parts["schema"], parts["own"]
     return None if schema is None else _unquoted(schema), _unquoted(own)
 
 
-_PART = r'(?:"(?:[^"]|"")*"|[^"]*)'
+_QUOTES = frozenset('"`')
+_PART = r'(?:"(?:[^"]|"")*"|`(?:[^`]|``)*`|[^"`]*)'
 _QUOTED = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<own>{_PART})", re.DOTALL)
 
 
 def _unquoted(part: str) -> str:
-    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+    mark = part[:1]
+    return part[1:-1].replace(mark * 2, mark) if mark in _QUOTES else part
