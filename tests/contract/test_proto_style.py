@@ -32,6 +32,7 @@ VERBS = {
     ),  # connectors
     "Submit",
     "Produce",
+    "Discard",
     "Drain",
     "Rollback",
 }

@@ -79,6 +79,7 @@ def test_reads_of_records_validations_and_what_the_config_store_serves_are_audit
         "ConfigStoreService.GetSnapshot",
         "ConfigStoreService.WatchConfigs",
         "ConfigStoreService.GetConnectorHistory",
+        "ConfigStoreService.GetDeadLetterStates",
     }
     stored = ACCESS["drover.api.config_store.v1.ConfigStoreService"]
     assert [rpc for rpc, access in stored.items() if not access.audited] == ["GetEndOffset"]

@@ -25,6 +25,7 @@ from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
+    DeadLettersChanged,
     HistoryChange,
     LoggerLevelSet,
     RestartRequested,
@@ -262,5 +263,7 @@ def _entry(change: HistoryChange) -> str:
     match change:
         case ConfigVersion(revision, config):
             return f"config {revision}: {_config(config)}"
+        case DeadLettersChanged(name, topic, ranges):
+            return f"{name}: dead letters {topic} {ranges}"
         case _:
             return _change(change)

@@ -17,7 +17,13 @@ from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
-from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
+from drover.model.dead_letters import (
+    DEAD_LETTER_TOPIC,
+    REPLAY,
+    REPLAY_FORCE,
+    REPLAY_ID,
+    REPLAY_WHERE,
+)
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.status import RecordCounts
@@ -183,6 +189,10 @@ class FakeEngine:
                 return pb.EngineReport(validation=_validate(config))
             case "preview_connector":
                 return _preview(command.preview_connector)
+            case "check_dead_letters":
+                wanted = command.check_dead_letters
+                checked = pb.CheckedDeadLetters(ranges=wanted.ranges)
+                return pb.EngineReport(checked_dead_letters=checked)
             case "alter_offsets":
                 return self._alter_offsets(command.alter_offsets)
             case "trace_offsets":
@@ -308,6 +318,8 @@ _KEYS = [
     pb.ConfigKey(name=DEAD_LETTER_TOPIC, type="STRING"),
     pb.ConfigKey(name=REPLAY, type="STRING"),
     pb.ConfigKey(name=REPLAY_WHERE, type="STRING"),
+    pb.ConfigKey(name=REPLAY_ID, type="STRING"),
+    pb.ConfigKey(name=REPLAY_FORCE, type="BOOLEAN"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
 ]
 #: Kinds and classes.

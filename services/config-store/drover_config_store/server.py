@@ -12,6 +12,7 @@ from drover.clock import Clock
 from drover.codec.common import decode_config, decode_task_id, decode_term, invalid_field
 from drover.codec.config_store import (
     TARGET_STATES,
+    decode_dead_letter_change,
     encode_history_entry,
     encode_snapshot,
     encode_watch_responses,
@@ -35,6 +36,7 @@ from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutDeadLetterStates,
     PutLoggerLevel,
     PutRestartRequest,
     PutSessionKey,
@@ -238,6 +240,29 @@ class ConfigStoreServicer(
         """Set a logger's level on every worker."""
         write = PutLoggerLevel(**self._open(request), logger=request.logger, level=request.level)
         return pb.PutLoggerLevelResponse(end_offset=(await self._write(write)).end_offset)
+
+    async def PutDeadLetterStates(
+        self, request: pb.PutDeadLetterStatesRequest, context: Context
+    ) -> pb.PutDeadLetterStatesResponse:
+        """Write the states of a connector's dead letters."""
+        change = decode_dead_letter_change(request.change)
+        write = PutDeadLetterStates(
+            **self._open(request),
+            name=change.name,
+            states_json=request.states_json,
+            change=change,
+            expected_revision=request.expected_revision,
+        )
+        return pb.PutDeadLetterStatesResponse(end_offset=(await self._write(write)).end_offset)
+
+    async def GetDeadLetterStates(
+        self, request: pb.GetDeadLetterStatesRequest, context: Context
+    ) -> pb.GetDeadLetterStatesResponse:
+        """Return the states of a connector's dead letters, after every earlier write."""
+        self.runtime.check_loaded()
+        await self.runtime.catch_up()
+        states_json, revision = self._machine.dead_letter_states(request.name)
+        return pb.GetDeadLetterStatesResponse(states_json=states_json, revision=revision)
 
     async def GetConnectorHistory(
         self, request: pb.GetConnectorHistoryRequest, context: Context

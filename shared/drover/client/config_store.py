@@ -24,6 +24,7 @@ from drover.codec.config_store import (
     decode_event,
     decode_history_entry,
     decode_snapshot,
+    encode_dead_letter_change,
     encode_task_config,
     join_fragments,
 )
@@ -31,6 +32,7 @@ from drover.model.config import (
     ConfigEvent,
     ConfigMap,
     ConfigSnapshot,
+    DeadLettersChanged,
     HistoryEntry,
     TargetState,
 )
@@ -293,6 +295,41 @@ class ConfigStoreClient:
         )
         response = await unary(self._stub.PutSessionKey, request, timeout_s=timeout_s, retry=True)
         return response.end_offset
+
+    async def put_dead_letter_states(
+        self,
+        change: DeadLettersChanged,
+        states_json: str,
+        *,
+        expected_revision: int,
+        author: str = "",
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> int:
+        """Write the states of a connector's dead letters; needs no writer epoch.
+
+        Raises:
+            AbortedError: REVISION_MISMATCH.
+            NotFoundError: CONNECTOR_NOT_FOUND.
+        """
+        request = pb.PutDeadLetterStatesRequest(
+            change=encode_dead_letter_change(change),
+            states_json=states_json,
+            expected_revision=expected_revision,
+            request_id=request_id or new_request_id(),
+            author=author,
+        )
+        call = self._stub.PutDeadLetterStates
+        return (await unary(call, request, timeout_s=timeout_s, retry=True)).end_offset
+
+    async def get_dead_letter_states(
+        self, name: str, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> tuple[str, int]:
+        """The states of a connector's dead letters and their revision; empty and 0 for none."""
+        request = pb.GetDeadLetterStatesRequest(name=name)
+        call = self._stub.GetDeadLetterStates
+        response = await unary(call, request, timeout_s=timeout_s, retry=True)
+        return response.states_json, response.revision
 
     async def put_logger_level(
         self,

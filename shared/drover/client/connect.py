@@ -317,6 +317,22 @@ class ConnectClient:
         sent.request_id = request.request_id or new_request_id()
         return await self._call(self._stub.ReplayDeadLetters, sent, timeout_s=timeout_s)
 
+    async def discard_dead_letters(
+        self, request: pb.DiscardDeadLettersRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.DiscardDeadLettersResponse:
+        """Discard dead letters of a connector."""
+        sent = pb.DiscardDeadLettersRequest()
+        sent.CopyFrom(request)
+        sent.request_id = request.request_id or new_request_id()
+        return await self._call(self._stub.DiscardDeadLetters, sent, timeout_s=timeout_s)
+
+    async def dead_letter_states(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetDeadLetterStatesResponse:
+        """Which dead letters of a connector were replayed or discarded."""
+        request = pb.GetDeadLetterStatesRequest(name=name)
+        return await self._call(self._stub.GetDeadLetterStates, request, timeout_s=timeout_s)
+
     async def list_topics(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[Topic]:
         """All topics that connectors may use, by name, from all pages."""
 

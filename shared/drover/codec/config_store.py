@@ -1,6 +1,7 @@
 """Codecs of the config store: connectors, task configs, snapshots, watches, history."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.codec.common import (
@@ -21,6 +22,7 @@ from drover.model.config import (
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    DeadLettersChanged,
     HistoryChange,
     HistoryEntry,
     LoggerLevelSet,
@@ -274,7 +276,25 @@ def encode_history_entry(entry: HistoryEntry) -> pb.ConnectorHistoryEntry:
             message.restart_requested.name = name
             message.restart_requested.only_failed = only_failed
             message.restart_requested.include_tasks = include_tasks
+        case DeadLettersChanged() as change:
+            message.dead_letter_change.CopyFrom(encode_dead_letter_change(change))
     return message
+
+
+def encode_dead_letter_change(change: DeadLettersChanged) -> pb.DeadLetterChange:
+    """As proto."""
+    return pb.DeadLetterChange(**asdict(change))
+
+
+def decode_dead_letter_change(message: pb.DeadLetterChange) -> DeadLettersChanged:
+    """As model."""
+    return DeadLettersChanged(
+        message.name,
+        message.topic,
+        message.ranges,
+        discarded=message.discarded,
+        reason=message.reason,
+    )
 
 
 def decode_history_entry(message: pb.ConnectorHistoryEntry) -> HistoryEntry | None:
@@ -292,6 +312,8 @@ def decode_history_entry(message: pb.ConnectorHistoryEntry) -> HistoryEntry | No
         case "restart_requested":
             restart = message.restart_requested
             change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
+        case "dead_letter_change":
+            change = decode_dead_letter_change(message.dead_letter_change)
         case _:
             report_unknown_kind(message)
             return None

@@ -62,6 +62,7 @@ from drover.dataplane.topic_creation import TopicRule
 from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import TopicPartition
+from drover.pipeline.overwrites import OverwriteKey
 from drover.record.errors import CredentialsRejectedError, RetriableError
 
 __all__ = [
@@ -95,6 +96,7 @@ __all__ = [
     "OffsetRange",
     "OneOf",
     "OtherSettings",
+    "OverwriteKey",
     "ParsedConfig",
     "Password",
     "Pattern",

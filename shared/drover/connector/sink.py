@@ -42,6 +42,7 @@ from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
 from drover.dataplane.plane import ALL_COLUMNS
 from drover.model.offsets import TopicPartition
 from drover.pipeline.failures import RecordFailedError
+from drover.pipeline.overwrites import OverwriteKey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,6 +289,22 @@ class SinkConnector(Connector):
     #: Which of key, value, headers and timestamp ``write`` uses. Other columns may be null in its
     #: batches, which saves reading them. Topic, partition and offset are always present.
     columns: ClassVar[frozenset[str]] = ALL_COLUMNS
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Which part of a record selects the data that it overwrites or deletes in the target, so
+        that a replay of dead letters does not write older data over newer data.
+
+        The default is the whole key of a record, which is safe for a sink that does not define it:
+        a dead letter without a key is then replayed only by force. A sink that only appends, such
+        as one that writes files, returns an empty sequence: nothing can be overwritten. With
+        several keys, a record is newer if any of them is equal.
+
+        Args:
+            config: The parsed config.
+        """
+        del config
+        return (OverwriteKey(),)
 
     @classmethod
     def traced_offsets(

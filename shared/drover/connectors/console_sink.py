@@ -14,6 +14,7 @@ from drover.connector import (
     ConfigKey,
     ConfigType,
     InRange,
+    OverwriteKey,
     SinkBatch,
     SinkConnector,
     SinkTask,
@@ -129,6 +130,12 @@ class ConsoleSink(SinkConnector):
             ),
         )
 
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Nothing is stored."""
+        del config
+        return ()
+
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
@@ -162,6 +169,12 @@ class NullSink(SinkConnector):
     def config_def(cls) -> ConfigDef:
         """The connector has no settings."""
         return ConfigDef()
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Nothing is stored."""
+        del config
+        return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

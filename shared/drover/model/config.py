@@ -110,6 +110,25 @@ class RestartRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLettersChanged:
+    """A user discarded dead letters, or requested their replay.
+
+    Attributes:
+        name: The connector.
+        topic: The dead letter queue.
+        ranges: The dead letters, as ``drover.model.dead_letters.ranges_text``.
+        discarded: False for a replay.
+        reason: Why they were discarded; empty for a replay.
+    """
+
+    name: str
+    topic: str
+    ranges: str
+    discarded: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionKeyUpdated:
     """The session key was rotated."""
 
@@ -167,7 +186,13 @@ class ConfigVersion:
     config: ConfigMap
 
 
-HistoryChange = ConfigVersion | ConnectorConfigRemoved | TargetStateChanged | RestartRequested
+HistoryChange = (
+    ConfigVersion
+    | ConnectorConfigRemoved
+    | TargetStateChanged
+    | RestartRequested
+    | DeadLettersChanged
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,15 @@
 """The ranges of dead letters that a connector replays, as its config lists them. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import pairwise
 
 #: The settings of a connector.
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 REPLAY = "errors.deadletterqueue.replay"
 REPLAY_WHERE = "errors.deadletterqueue.replay.where"
+REPLAY_ID = "errors.deadletterqueue.replay.id"
+REPLAY_FORCE = "errors.deadletterqueue.replay.force"
 
 #: Kafka Connect's names of the context headers (KIP-298).
 HEADER_PREFIX = "__connect.errors."
@@ -18,6 +21,9 @@ VALUE_CUT_HEADER = f"{HEADER_PREFIX}value.original.bytes"
 KEY_CUT_HEADER = f"{HEADER_PREFIX}key.original.bytes"
 HEADERS_CUT_HEADER = f"{HEADER_PREFIX}headers.original.bytes"
 CUT_HEADERS = (VALUE_CUT_HEADER, KEY_CUT_HEADER, HEADERS_CUT_HEADER)
+
+#: The most ranges of one replay, because they are a setting of the connector.
+RANGES_MAX = 1_000
 
 _FORM = "must be partition:from-to, separated by commas, such as 0:5-120"
 _OFFSET_MAX = 2**63 - 1
@@ -54,8 +60,9 @@ def parse_ranges(text: str) -> tuple[ReplayRange, ...]:
         if made.start_offset > made.end_offset or made.end_offset > _OFFSET_MAX:
             raise ValueError(f"{each!r} ends before it starts")
         found.append(made)
-    if len({each.partition for each in found}) < len(found):
-        raise ValueError("must name each partition once")
+    for before, after in pairwise(sorted(found, key=lambda each: astuple(each))):
+        if before.partition == after.partition and before.end_offset >= after.start_offset:
+            raise ValueError("must name each dead letter once, and join ranges without a gap")
     return tuple(found)
 
 

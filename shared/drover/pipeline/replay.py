@@ -1,16 +1,17 @@
 """Replays dead letters through a connector, as records of their original topics."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drover.convert.lenient import LenientDecoder
 from drover.model.dead_letters import CUT_HEADERS, HEADER_PREFIX
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
-from drover.record.arrow import Mask
+from drover.pipeline.letter_conditions import meeting
+from drover.pipeline.overwrites import ROWS, Identities
 from drover.record.batch import (
     ERROR,
     HEADERS,
@@ -37,24 +38,27 @@ class LetterRecords:
     those of the dead letter, and the dead letter topic is ORIGINAL_TOPIC.
 
     ``default_topic`` is for dead letters without a topic header. Dead letters that do not meet
-    ``conditions`` are skipped; ``decode`` gives the keys and values that are compared.
+    ``conditions`` are skipped; ``decode`` gives the keys and values that are compared. Those in
+    ``refused``, by partition and offset, fail with its reason.
     """
 
     default_topic: str | None = None
     conditions: Sequence[Condition] = ()
     decode: LenientDecoder = field(default_factory=LenientDecoder.guessing)
+    refused: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """One batch of records."""
         for records in topic_records(batch):
-            if self.conditions and records.num_rows:
-                records = records.filter(self._matches(records))
+            if self.conditions:
+                records = records.filter(meeting(records, self.conditions, self.decode))
             topics = [self._topic(headers) for headers in records.column(HEADERS).to_pylist()]
             letters = records.column(TOPIC)
             cut = [_is_cut(headers) for headers in records.column(HEADERS).to_pylist()]
+            places = zip(*(records.column(n).to_pylist() for n in (PARTITION, OFFSET)), strict=True)
             faults = [
-                _CUT if is_cut else None if topic else _NO_TOPIC
-                for topic, is_cut in zip(topics, cut, strict=True)
+                self.refused.get(place) or (_CUT if is_cut else None if topic else _NO_TOPIC)
+                for topic, is_cut, place in zip(topics, cut, places, strict=True)
             ]
             told = pa.array(topics, pa.string()).fill_null("")
             records = with_column(records, pa.field(TOPIC, pa.string()), told)
@@ -64,15 +68,6 @@ class LetterRecords:
                     pa.field(ERROR, pa.string()), pa.array(faults, pa.string())
                 )
             yield records
-
-    def _matches(self, records: pa.RecordBatch) -> Mask:
-        masks = []
-        for decoded in self.decode(records):
-            matched = pa.repeat(pa.scalar(True), decoded.num_rows)
-            for condition in self.conditions:
-                matched = pc.and_(matched, condition.matches(decoded))
-            masks.append(matched)
-        return pa.concat_arrays(masks)
 
     def _topic(self, headers: list[dict[str, object]] | None) -> str | None:
         for each in headers or ():
@@ -157,3 +152,64 @@ class WithoutErrorHeaders:
             for headers in batch.column(HEADERS).to_pylist()
         ]
         return (with_column(batch, pa.field(HEADERS, HEADERS_TYPE), pa.array(kept, HEADERS_TYPE)),)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRows:
+    """Rows about dead letters, for the decision which of them are replayed; for executors.
+
+    A row has what ``identities`` yields, and: whether the dead letter meets ``conditions``, the
+    connector that wrote it, and the place of the record that failed, as far as headers have them.
+    """
+
+    identities: Identities
+    conditions: Sequence[Condition] = ()
+    decode: LenientDecoder = field(default_factory=LenientDecoder.guessing)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows as ``LETTER_ROWS``; lazy."""
+        for batch in batches:
+            if batch.num_rows:
+                yield pa.RecordBatch.from_pylist(self._rows(batch), schema=LETTER_ROWS)
+
+    def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        matches = [
+            each
+            for records in topic_records(batch)
+            for each in meeting(records, self.conditions, self.decode).to_pylist()
+        ]
+        rows = self.identities.rows_of(batch)
+        for row, headers, match in zip(
+            rows, batch.column(HEADERS).to_pylist(), matches, strict=True
+        ):
+            texts = {
+                each["key"].removeprefix(HEADER_PREFIX): (each["value"] or b"").decode(
+                    errors="replace"
+                )
+                for each in headers or ()
+                if each["key"].startswith(HEADER_PREFIX)
+            }
+            row["matches"] = match
+            row["connector"] = texts.get("connector.name")
+            row["origin_topic"] = texts.get("topic")
+            row["origin_partition"] = _number(texts.get("partition"))
+            row["origin_offset"] = _number(texts.get("offset"))
+        return rows
+
+
+def _number(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 19
+    return int(str(text)) if is_number else None
+
+
+#: The rows of ``LetterRows``.
+LETTER_ROWS = pa.schema(
+    [
+        *ROWS,
+        ("matches", pa.bool_()),
+        ("connector", pa.string()),
+        ("origin_topic", pa.string()),
+        ("origin_partition", pa.int32()),
+        ("origin_offset", pa.int64()),
+    ]
+)

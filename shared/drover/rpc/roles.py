@@ -113,6 +113,8 @@ ACCESS: dict[str, dict[str, Access]] = {
         "RestartTask": _OPERATE,
         "ResetConnectorTopics": _OPERATE,
         "ReplayDeadLetters": _OPERATE,
+        "DiscardDeadLetters": _OPERATE,
+        "GetDeadLetterStates": _READ_CONNECTOR,
         "DrainWorker": _OPERATE_CLUSTER,
         "ResumeWorker": _OPERATE_CLUSTER,
         "ReloadPlugins": _OPERATE_CLUSTER,
@@ -160,6 +162,8 @@ ACCESS: dict[str, dict[str, Access]] = {
         "PutTaskCount": _INTERNAL_CHANGE,
         "PutSessionKey": _INTERNAL_CHANGE,
         "PutLoggerLevel": _INTERNAL_CHANGE,
+        "PutDeadLetterStates": _INTERNAL_CHANGE,
+        "GetDeadLetterStates": _INTERNAL_READ,
         "GetConnectorHistory": _INTERNAL_READ,
     },
     "drover.api.status_store.v1.StatusStoreService": {

@@ -15,6 +15,7 @@ from drover.errors import AbortedError, InvalidArgumentError, NotFoundError, Rea
 from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
+    DeadLettersChanged,
     LoggerLevelSet,
     RestartRequested,
     SessionKeyUpdated,
@@ -23,6 +24,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
+from drover.model.letter_states import LetterStates, OffsetSet, decode_states, encode_states
 from drover.rpc import multipart
 from drover.rpc.status import from_rpc_error
 from drover_config_store.server import wire
@@ -256,3 +258,32 @@ async def test_a_set_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             )
         assert error.value.reason is Reason.TOO_LARGE
         assert await client.get_end_offset() == 1
+
+
+async def test_states_of_dead_letters_are_written_on_top_of_each_other_and_survive(
+    path: Path,
+) -> None:
+    change = DeadLettersChanged("a", "dead", "0:0-1", discarded=True, reason="a test")
+    states = LetterStates("dead", "", discarded={0: OffsetSet.of([(0, 1)])})
+    text = encode_states([states])
+    async with store(path) as client:
+        assert await client.get_dead_letter_states("a") == ("", 0)
+        with pytest.raises(NotFoundError):
+            await client.put_dead_letter_states(change, text, expected_revision=0)
+        epoch = await lead(client)
+        await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
+        revision = await client.put_dead_letter_states(
+            change, text, expected_revision=0, author="anna"
+        )
+        with pytest.raises(AbortedError) as late:
+            await client.put_dead_letter_states(change, text, expected_revision=0)
+        assert late.value.reason is Reason.REVISION_MISMATCH
+        with pytest.raises(InvalidArgumentError) as refused:
+            await client.put_dead_letter_states(change, "{", expected_revision=revision)
+        assert [each.field for each in refused.value.violations] == ["states_json"]
+        await client.delete_connector(name="a", writer_epoch=epoch)
+    async with store(path) as client:
+        assert await client.get_dead_letter_states("a") == (text, revision)
+        assert decode_states(text) == [states]
+        changes = [each.change for each in await client.connector_history("a")]
+        assert change in changes

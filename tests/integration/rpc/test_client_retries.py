@@ -26,7 +26,7 @@ from drover.client import (
 )
 from drover.errors import UnavailableError
 from drover.model.claims import TaskSet
-from drover.model.config import TargetState
+from drover.model.config import DeadLettersChanged, TargetState
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset, GroupOffset, OffsetsChange, TopicPartition
 from drover.model.status import RunState, Status, StatusWrite
@@ -144,6 +144,16 @@ CALLS: dict[str, Call] = {
     "ConfigStoreService.PutLoggerLevel": _config(
         lambda c: c.put_logger_level(logger="drover", level="DEBUG")
     ),
+    "ConfigStoreService.PutDeadLetterStates": _config(
+        lambda c: c.put_dead_letter_states(
+            DeadLettersChanged("flights", "dead", "0:0-1", discarded=True, reason="r"),
+            "",
+            expected_revision=0,
+        )
+    ),
+    "ConfigStoreService.GetDeadLetterStates": _config(
+        lambda c: c.get_dead_letter_states("flights")
+    ),
     "ConfigStoreService.GetConnectorHistory": _config(lambda c: c.connector_history("flights")),
     "StatusStoreService.PutStatuses": lambda own: StatusStoreClient(own).put_statuses([STATUS]),
     "StatusStoreService.GetSnapshot": lambda own: StatusStoreClient(own).get_snapshot(),
@@ -193,6 +203,12 @@ CALLS: dict[str, Call] = {
             connect_service_pb2.ReplayDeadLettersRequest(name="flights")
         )
     ),
+    "ConnectService.DiscardDeadLetters": _connect(
+        lambda c: c.discard_dead_letters(
+            connect_service_pb2.DiscardDeadLettersRequest(name="flights", reason="r")
+        )
+    ),
+    "ConnectService.GetDeadLetterStates": _connect(lambda c: c.dead_letter_states("flights")),
     "ConnectService.PlanConnectorConfig": _connect(
         lambda c: c.plan_connector_config("flights", {"a": "b"})
     ),

@@ -1,5 +1,6 @@
 """``drover dlq`` at a real worker: inspection and replay of dead letters."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,17 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import InvalidArgumentError, NotFoundError, Reason
-from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
+from drover.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, Reason
+from drover.model.claims import TaskSet
+from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_ID, REPLAY_WHERE
 from drover.model.ids import TaskId
-from drover.model.offsets import TaskOffsets, TopicPartition
+from drover.model.offsets import OffsetsChange, TaskOffsets, TopicPartition
 from drover.model.sink_offsets import sink_offset
+from drover.model.sink_outputs import SinkMetadata, SinkOutput
 from tests.support.cluster import run_drover
 from tests.support.fake_engine import SINK
 from tests.support.forked import Finished
-from tests.support.stored_topics import store_records
+from tests.support.stored_topics import delete_topic, store_records
 from tests.support.worker_cluster import RunningWorker
 
 CONFIG = {"connector.class": SINK, "topics": "t", DEAD_LETTER_TOPIC: "dead"}
@@ -52,6 +55,20 @@ def commit(store: EmbeddedStore, offset: int) -> None:
     claim = store.claim_task(task, generation=1_000, owner="tests", request_id="")
     at = sink_offset(TopicPartition("dead", 0), offset)
     store.commit_offsets([TaskOffsets(task, claim, [at])])
+
+
+def commit_replayed(store: EmbeddedStore, replay_id: str, offset: int) -> None:
+    """Commit the progress of a replay, as a task of the connector does."""
+    task = TaskId("c", 9)
+    claim = store.claim_task(task, generation=1_000, owner="tests", request_id="")
+    own, _, topic_id = replay_id.partition(":")
+    metadata = SinkMetadata(output=SinkOutput(topic_id, own)).text
+    at = sink_offset(TopicPartition("dead", 0), offset, metadata)
+    store.commit_offsets([TaskOffsets(task, claim, [at])])
+
+
+async def replay_id(client: ConnectClient) -> str:
+    return await setting(client, REPLAY_ID)
 
 
 async def replay(client: ConnectClient, **wanted: Any) -> list[tuple[int, int, int]]:
@@ -140,14 +157,14 @@ async def test_the_commands_list_show_and_replay_letters(
     commit(store, 1)
     listed = (await dlq("list", "c")).out.splitlines()
     assert [line.split()[0] for line in listed] == ["LETTER", "0:0", "0:1", "0:2"]
-    assert [line.split()[-1] for line in listed[1:]] == ["yes", "JSON", "JSON"]
+    assert [line.split()[-1] for line in listed[1:]] == ["replayed", "open", "open"]
     assert "t-0@7" in listed[1]
     assert (await dlq("list", "c", "--cause", "Other.*")).out.strip() == "no dead letters in dead"
     shown = json.loads((await dlq("show", "c", "0:2", "-o", "json")).out)
-    assert (shown["value"], shown["headers"], shown["passed"]) == (
+    assert (shown["value"], shown["headers"], shown["state"]) == (
         2,
         [{"key": "mine", "value": "h"}],
-        False,
+        "open",
     )
     assert shown["cause"]["exception.message"] == "no JSON"
     assert "has no dead letter 0:9" in (await dlq("show", "c", "0:9")).err
@@ -156,3 +173,143 @@ async def test_the_commands_list_show_and_replay_letters(
     started = (await dlq("replay", "c")).out
     assert "started the replay of 2 dead letters of dead (0:1-3)" in started
     assert await setting(client) == "0:1-3"
+
+
+async def discard(client: ConnectClient, **wanted: Any) -> list[tuple[int, int, int]]:
+    request = pb.DiscardDeadLettersRequest(name="c", **wanted)
+    found = await client.discard_dead_letters(request)
+    return [(each.partition, each.start_offset, each.end_offset) for each in found.ranges]
+
+
+async def states(client: ConnectClient) -> dict[str, list[tuple[int, int, int]]]:
+    found = await client.dead_letter_states("c")
+    return {
+        name: [(each.partition, each.start_offset, each.end_offset) for each in ranges]
+        for name, ranges in (
+            ("replayed", found.replayed_ranges),
+            ("discarded", found.discarded_ranges),
+            ("replaying", found.replaying_ranges),
+        )
+    }  # fmt: skip
+
+
+async def test_discarded_letters_are_kept_with_author_and_reason_and_not_replayed(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 6)
+    wanted = {"start_offset": 1, "end_offset": 3, "reason": " a test order "}
+    assert await discard(client, dry_run=True, **wanted) == [(0, 1, 3)]
+    assert (await states(client))["discarded"] == []
+    assert await discard(client, **wanted) == [(0, 1, 3)]
+    assert (await states(client))["discarded"] == [(0, 1, 3)]
+    changes = await client.get_connector_history("c")
+    (change,) = [each for each in changes if each.HasField("dead_letters")]
+    kept = change.dead_letters
+    assert (kept.topic, kept.ranges, kept.discarded, kept.reason) == (
+        "dead", "0:1-3", True, "a test order",
+    )  # fmt: skip
+    assert change.HasField("change_time")
+    assert await replay(client) == [(0, 0, 1), (0, 3, 6)]
+    assert await setting(client) == "0:0-1,0:3-6"
+    # letters that are being replayed or were discarded stay so
+    assert await discard(client, reason="all") == []
+
+
+async def test_a_discard_that_is_repeated_has_one_effect(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 2)
+    for _ in range(2):
+        await discard(client, reason="twice", request_id="the-same")
+    changes = await client.get_connector_history("c")
+    assert len([each for each in changes if each.HasField("dead_letters")]) == 1
+    assert (await states(client))["discarded"] == [(0, 0, 2)]
+
+
+async def test_a_bad_request_to_discard_says_all_that_is_wrong(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 1)
+    for reason in ("", "  ", "x" * 1_001, "a\nb"):
+        with pytest.raises(InvalidArgumentError) as refused:
+            await discard(
+                client, start_offset=-1, end_offset=-2, conditions=["a\nb"], reason=reason
+            )
+        assert {each.field for each in refused.value.violations} == {
+            "start_offset", "end_offset", "conditions", "reason",
+        }  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="0 to 1, not 2"):
+        await discard(client, partitions=[2], reason="r")
+    request = pb.DiscardDeadLettersRequest(name="none", reason="r")
+    with pytest.raises(NotFoundError):
+        await client.discard_dead_letters(request)
+
+
+async def test_states_survive_a_connector_that_is_deleted_and_created_again(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 4)
+    await replay(client, end_offset=2)
+    commit_replayed(store, await replay_id(client), 2)
+    await discard(client, start_offset=3, reason="r")
+    before = await states(client)
+    assert before == {"replayed": [(0, 0, 2)], "discarded": [(0, 3, 4)], "replaying": []}
+    await client.delete_connector("c")
+    await client.create_connector("c", CONFIG)
+    assert await states(client) == before
+    assert await replay(client) == [(0, 2, 3)]
+
+
+async def test_letters_of_a_queue_that_was_created_again_are_open(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 2)
+    await discard(client, reason="r")
+    delete_topic(store, "dead")
+    store_letters(store, 2)
+    assert (await states(client))["discarded"] == []
+    assert await replay(client) == [(0, 0, 2)]
+
+
+async def test_a_reset_of_offsets_replays_none(store: EmbeddedStore, client: ConnectClient) -> None:
+    store_letters(store, 3)
+    await replay(client, end_offset=2)
+    commit_replayed(store, await replay_id(client), 2)
+    store.change_offsets(OffsetsChange("c", TaskSet(2_000, 0), None))
+    assert await states(client) == {"replayed": [(0, 0, 2)], "discarded": [], "replaying": []}
+    assert await replay(client) == [(0, 2, 3)]
+
+
+async def test_two_replays_at_the_same_time_replay_each_letter_once(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 4)
+    first, second = await asyncio.gather(replay(client, end_offset=3), replay(client))
+    assert await setting(client) in ("0:0-3", "0:0-4")
+    assert {(0, 0, 3), (0, 0, 4)} >= {*first, *second}
+    commit_replayed(store, await replay_id(client), 4)
+    assert (await states(client))["replaying"] == []
+
+
+async def test_letters_before_a_replay_in_progress_wait_for_its_end(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 4)
+    await replay(client, start_offset=2)
+    with pytest.raises(FailedPreconditionError) as refused:
+        await replay(client, end_offset=2)
+    assert refused.value.reason is Reason.REPLAY_IN_PROGRESS
+    commit_replayed(store, await replay_id(client), 4)
+    assert await replay(client, end_offset=2) == [(0, 0, 2)]
+    assert await replay_id(client) != ""
+    assert (await states(client))["replayed"] == [(0, 2, 4)]
+
+
+async def test_the_offsets_of_a_replay_are_not_lag(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 3)
+    commit(store, 1)
+    (offset,) = await client.get_connector_offsets("c")
+    assert not offset.HasField("lag")
+    assert not offset.HasField("end_offset")

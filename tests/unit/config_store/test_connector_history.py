@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
+    DeadLettersChanged,
     HistoryEntry,
     RestartRequested,
     TargetState,
@@ -21,6 +22,7 @@ from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     RestartRecord,
     TargetStateRecord,
     TaskRecord,
@@ -44,6 +46,9 @@ REMOVED = ConnectorRecord("c", None)
 PAUSED = TargetStateRecord("c", TargetState.PAUSED)
 NO_STATE = TargetStateRecord("c", None)
 RESTART = RestartRecord("c", only_failed=True, include_tasks=False)
+DISCARDED = DeadLettersRecord(
+    "c", "[]", DeadLettersChanged("c", "dead", "0:0-2", discarded=True, reason="a test")
+)
 
 
 def test_an_entry_says_who_wrote_what_when() -> None:
@@ -53,6 +58,11 @@ def test_an_entry_says_who_wrote_what_when() -> None:
         HistoryEntry(2, 20, "anna", RestartRequested("c", only_failed=True, include_tasks=False)),
         HistoryEntry(3, 30, "anna", ConnectorConfigRemoved("c")),
     )
+
+
+def test_discarded_dead_letters_are_an_entry_with_the_reason() -> None:
+    _, entry = history_of(config("1"), DISCARDED).of("c")
+    assert entry == HistoryEntry(1, 10, "anna", DISCARDED.change)
 
 
 def test_names_are_apart_and_an_unknown_one_has_no_history() -> None:

@@ -15,6 +15,7 @@ from drover.machine import Replayed
 from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
+    DeadLettersChanged,
     SessionKey,
     TargetState,
     TargetStateChanged,
@@ -25,6 +26,7 @@ from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     LoggerLevelRecord,
     RestartRecord,
     SessionKeyRecord,
@@ -56,6 +58,11 @@ SAMPLES: dict[str, ConfigRecord] = {
     "target-state-v1-paused": TargetStateRecord("flights", TargetState.PAUSED),
     "target-state-v1-stopped": TargetStateRecord("flights", TargetState.STOPPED),
     "target-state-removed": TargetStateRecord("flights", None),
+    "dead-letters": DeadLettersRecord(
+        "flights",
+        '[{"topic":"dead","topic_id":"","replayed":{"0":[[0,2]]},"discarded":{"0":[[2,3]]}}]',
+        DeadLettersChanged("flights", "dead", "0:2-3", discarded=True, reason="größe"),
+    ),
     "restart": RestartRecord("flights", only_failed=True, include_tasks=False),
     "task-count": TaskCountRecord("flights", 3),
     "session-key": SessionKeyRecord(SessionKey(bytes(range(32)), "HmacSHA256", 1_700_000_000_000)),

@@ -145,6 +145,25 @@ def test_letters_that_do_not_meet_the_conditions_are_passed_over(world: World) -
     assert [value for *_, value in Writer.written] == [b"1"]
 
 
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("id=2", [b'{"id":2}']),
+        ("id>=1.5", [b'{"id":2}']),
+        ("value~.*text", [b"a text"]),
+        ("missing=1", []),
+        ("id!=2", [b'{"id":1}', b"a text", b"\xff"]),
+        ("value=0xff", [b"\xff"]),
+    ],
+)
+def test_conditions_compare_the_values_that_lists_show(
+    world: World, condition: str, wanted: list[bytes]
+) -> None:
+    store_letters(world, b'{"id":1}', b'{"id":2}', b"a text", b"\xff")
+    run(world, sink(world, "0:0-4", **{"errors.deadletterqueue.replay.where": condition}))
+    assert [value for *_, value in Writer.written] == wanted
+
+
 def test_the_letters_of_one_connector_are_told_by_their_header(world: World) -> None:
     own, header = "o'hara's = 7", f"{PREFIX}connector.name"
     letters = [letter(b"%d" % n) for n in range(3)]

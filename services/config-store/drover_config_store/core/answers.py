@@ -9,6 +9,7 @@ from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutDeadLetterStates,
     PutLoggerLevel,
     PutRestartRequest,
     PutSessionKey,
@@ -21,6 +22,7 @@ from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     LoggerLevelRecord,
     RestartRecord,
     SessionKeyRecord,
@@ -130,5 +132,7 @@ def _answered(offset: int, record: ConfigRecord) -> _Answered | None:
             return _Answered(PutSessionKey, "", answer)
         case LoggerLevelRecord(logger, _):
             return _Answered(PutLoggerLevel, logger, answer)
+        case DeadLettersRecord(name):
+            return _Answered(PutDeadLetterStates, name, answer)
         case _:
             return None

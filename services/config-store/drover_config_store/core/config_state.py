@@ -24,6 +24,7 @@ from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     IgnoredRecord,
     LoggerLevelRecord,
     RestartRecord,
@@ -120,7 +121,7 @@ class ConfigState:
             case LoggerLevelRecord(logger, level):
                 self._logger_levels[logger] = level
                 return LoggerLevelSet(logger, level)
-            case IgnoredRecord():
+            case DeadLettersRecord() | IgnoredRecord():
                 return None
 
     @property

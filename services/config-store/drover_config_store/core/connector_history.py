@@ -17,6 +17,7 @@ from drover.model.config import (
 from drover_config_store.core.records import (
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     RestartRecord,
     TargetStateRecord,
 )
@@ -25,15 +26,21 @@ VERSIONS_MAX_DEFAULT: Final = 10
 #: The history of a deleted connector is dropped after so many further records.
 FORGOTTEN_AFTER_RECORDS: Final = 10_000
 #: The kinds of records that become entries.
-RECORDS_WITH_HISTORY: Final = (ConnectorRecord, TargetStateRecord, RestartRecord)
+RECORDS_WITH_HISTORY: Final = (
+    ConnectorRecord,
+    TargetStateRecord,
+    RestartRecord,
+    DeadLettersRecord,
+)
 
 
 class _History:
     """The history of one connector.
 
-    ``versions`` holds its last configs and deletions, ``others`` its target states and restarts
-    since the first of them. Each has its own limit, so that target states do not displace configs.
-    Both are lists because most hold a few entries and an empty deque takes 600 bytes.
+    ``versions`` holds its last configs and deletions, ``others`` its target states, restarts and
+    changes of dead letters since the first of them. Each has its own limit, so that target states
+    do not displace configs. Both are lists because most hold a few entries and an empty deque takes
+    600 bytes.
     """
 
     __slots__ = ("others", "versions")
@@ -97,6 +104,8 @@ class ConnectorHistory:
                 self._add_other(name, HistoryEntry(offset, time_ms, author, change))
             case RestartRecord(name, only_failed, include_tasks):
                 change = RestartRequested(name, only_failed, include_tasks)
+                self._add_other(name, HistoryEntry(offset, time_ms, author, change))
+            case DeadLettersRecord(name, _, change):
                 self._add_other(name, HistoryEntry(offset, time_ms, author, change))
 
     def advance(self, end_offset: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from drover.model.config import ConfigMap, TargetState
+from drover.model.config import ConfigMap, DeadLettersChanged, TargetState
 from drover.model.ids import TaskId
 
 
@@ -103,6 +103,23 @@ class PutLoggerLevel(Write):
     level: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutDeadLetterStates(Write):
+    """Write the states of a connector's dead letters; any worker may.
+
+    Attributes:
+        name: The connector.
+        states_json: All states after the change.
+        change: What the user did.
+        expected_revision: The revision of the states that the change is based on; 0 for none.
+    """
+
+    name: str
+    states_json: str
+    change: DeadLettersChanged
+    expected_revision: int
+
+
 ConfigRequest = (
     PutConnectorConfig
     | DeleteConnector
@@ -112,6 +129,7 @@ ConfigRequest = (
     | PutTaskCount
     | PutSessionKey
     | PutLoggerLevel
+    | PutDeadLetterStates
 )
 
 

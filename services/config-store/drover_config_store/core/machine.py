@@ -38,6 +38,7 @@ from drover_config_store.core.events import (
     DeleteConnector,
     PrivilegedWrite,
     PutConnectorConfig,
+    PutDeadLetterStates,
     PutLoggerLevel,
     PutRestartRequest,
     PutSessionKey,
@@ -49,6 +50,7 @@ from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    DeadLettersRecord,
     LoggerLevelRecord,
     RestartRecord,
     SessionKeyRecord,
@@ -82,6 +84,8 @@ class ConfigMachine:
         self._state = ConfigState()
         self._histories = ConnectorHistory(versions_max)
         self._answers = Answers()
+        #: By connector, also one that was deleted: the states of its dead letters, the revision.
+        self._dead_letters: dict[str, tuple[str, int]] = {}
 
     @property
     def end_offset(self) -> int:
@@ -100,6 +104,10 @@ class ConfigMachine:
         """The history of a connector in log order; empty if there is none."""
         self._histories.advance(self.end_offset)
         return self._histories.of(name)
+
+    def dead_letter_states(self, name: str) -> tuple[str, int]:
+        """The states of a connector's dead letters and their revision; empty and 0 for none."""
+        return self._dead_letters.get(name, ("", 0))
 
     def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
         """Decide a write.
@@ -125,6 +133,8 @@ class ConfigMachine:
     def replay(self, replayed: Replayed[ConfigRecord]) -> Sequence[Instruction]:
         """Apply a durable record; the last record of a write completes its call."""
         offset, record = replayed.offset, replayed.record
+        if isinstance(record, DeadLettersRecord):
+            self._dead_letters[record.name] = (record.states_json, offset + 1)
         change = self._state.apply(offset, record)
         if change is None:
             self.history.record_seen(offset)
@@ -180,6 +190,22 @@ class ConfigMachine:
                 return (SessionKeyRecord(SessionKey(key, algorithm, now_ms)),)
             case PutLoggerLevel(logger=logger, level=level):
                 return (LoggerLevelRecord(logger, level),)
+            case PutDeadLetterStates():
+                return self._put_dead_letter_states(event)
+
+    def _put_dead_letter_states(self, event: PutDeadLetterStates) -> Sequence[ConfigRecord]:
+        self._existing(event.name)
+        _, revision = self.dead_letter_states(event.name)
+        if event.expected_revision != revision:
+            raise AbortedError(
+                Reason.REVISION_MISMATCH,
+                f"the states of the dead letters of {event.name!r} have revision {revision}, not "
+                f"{event.expected_revision}: read them again",
+                metadata={"currentRevision": str(revision)},
+            )
+        record = DeadLettersRecord(event.name, event.states_json, event.change)
+        check_size("states_json", records.encode(record)[1])
+        return (record,)
 
     def _existing(self, name: str) -> ConnectorEntry:
         entry = self._state.connector(name)

@@ -22,7 +22,7 @@ from drover.log.connect_json import (
     parse_object,
     parse_task_id,
 )
-from drover.model.config import ConfigMap, SessionKey, TargetState
+from drover.model.config import ConfigMap, DeadLettersChanged, SessionKey, TargetState
 from drover.model.ids import TaskId
 from drover.model.times import TIME_MAX_MS
 
@@ -34,6 +34,7 @@ _RESTART = "restart-connector-"
 _TASK_COUNT = "tasks-fencing-"
 _SESSION_KEY = "session-key"
 _LOGGER = "logger-cluster-"
+_DEAD_LETTERS = "dead-letters-"
 
 #: Larger values are not written, and skipped when they are read.
 VALUE_MAX_BYTES = 1024 * 1024
@@ -104,6 +105,15 @@ class LoggerLevelRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLettersRecord:
+    """The states of a connector's dead letters, and the change that led to them."""
+
+    name: str
+    states_json: str
+    change: DeadLettersChanged
+
+
+@dataclass(frozen=True, slots=True)
 class IgnoredRecord:
     """An unreadable record; it was logged when it was read and has no effect."""
 
@@ -117,6 +127,7 @@ ConfigRecord = (
     | TaskCountRecord
     | SessionKeyRecord
     | LoggerLevelRecord
+    | DeadLettersRecord
     | IgnoredRecord
 )
 
@@ -143,6 +154,8 @@ def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:
             return _SESSION_KEY.encode(), _session_key(session_key)
         case LoggerLevelRecord(logger, level):
             return _key(_LOGGER, logger), dump({"level": level})
+        case DeadLettersRecord(name, states_json, change):
+            return _key(_DEAD_LETTERS, name), _dead_letters(states_json, change)
         case IgnoredRecord():
             raise ValueError("an ignored record cannot be written")
 
@@ -175,6 +188,8 @@ def decode(key: bytes, value: bytes | None) -> ConfigRecord:
     if text.startswith(_LOGGER):
         logger = parse_name(text, _LOGGER, what="logger")
         return LoggerLevelRecord(logger, _read_level(_present(value)))
+    if text.startswith(_DEAD_LETTERS):
+        return _read_dead_letters(parse_name(text, _DEAD_LETTERS), _present(value))
     if text == _SESSION_KEY:
         return SessionKeyRecord(_read_session_key(_present(value)))
     raise UnknownKindError(text)
@@ -203,6 +218,18 @@ def _session_key(session_key: SessionKey) -> bytes:
             "key": base64.b64encode(session_key.key).decode(),
             "algorithm": session_key.algorithm,
             "creation-timestamp": session_key.creation_ms,
+        }
+    )
+
+
+def _dead_letters(states_json: str, change: DeadLettersChanged) -> bytes:
+    return dump(
+        {
+            "states": states_json,
+            "topic": change.topic,
+            "ranges": change.ranges,
+            "discarded": change.discarded,
+            "reason": change.reason,
         }
     )
 
@@ -278,6 +305,17 @@ def _read_level(value: bytes) -> str:
     if not isinstance(level, str) or not level or not is_unicode(level):
         raise UnreadableRecordError("the value has no valid level")
     return level
+
+
+def _read_dead_letters(name: str, value: bytes) -> DeadLettersRecord:
+    fields = parse_object(value)
+    texts = [fields.get(field) for field in ("states", "topic", "ranges", "reason")]
+    if not all(isinstance(each, str) and is_unicode(each) for each in texts):
+        raise UnreadableRecordError("the value has no valid states of dead letters")
+    states, topic, ranges, reason = map(str, texts)
+    discarded = fields.get("discarded") is True
+    change = DeadLettersChanged(name, topic, ranges, discarded=discarded, reason=reason)
+    return DeadLettersRecord(name, states, change)
 
 
 def _read_session_key(value: bytes) -> SessionKey:

@@ -3,10 +3,12 @@
 import re
 
 from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.letter_states import decode_states
 from drover.model.names import connector_name_violations, existing_name_violations
 from drover_config_store.core.events import (
     ConfigRequest,
     PutConnectorConfig,
+    PutDeadLetterStates,
     PutLoggerLevel,
     PutSessionKey,
     PutTaskConfigs,
@@ -16,6 +18,7 @@ from drover_config_store.core.records import VALUE_MAX_BYTES
 
 REQUEST_ID_MAX_CHARS = 200
 AUTHOR_MAX_CHARS = 300
+REASON_MAX_CHARS = 1_000
 LOGGER_MAX_CHARS = 250
 SESSION_KEY_MAX_BYTES = 1_000
 TASKS_MAX = 100_000
@@ -41,6 +44,9 @@ def check_request(request: ConfigRequest) -> None:
             violations += _session_key_violations(request)
         case PutLoggerLevel():
             violations += _logger_violations(request)
+        case PutDeadLetterStates():
+            violations += existing_name_violations(request.name)
+            violations += _dead_letter_violations(request)
         case PutConnectorConfig():
             violations += connector_name_violations(request.name)
         case _:
@@ -104,6 +110,20 @@ def _session_key_violations(request: PutSessionKey) -> list[Violation]:
         violations.append(Violation("key", f"must have 1 to {SESSION_KEY_MAX_BYTES} bytes"))
     if not _ALGORITHM.fullmatch(request.algorithm):
         violations.append(Violation("algorithm", "must be a name such as HmacSHA256"))
+    return violations
+
+
+def _dead_letter_violations(request: PutDeadLetterStates) -> list[Violation]:
+    violations = []
+    if request.expected_revision < 0:
+        violations.append(Violation("expected_revision", "must not be negative"))
+    if len(request.change.reason) > REASON_MAX_CHARS:
+        text = f"must have at most {REASON_MAX_CHARS} characters"
+        violations.append(Violation("change.reason", text))
+    try:
+        decode_states(request.states_json)
+    except ValueError as error:
+        violations.append(Violation("states_json", str(error)))
     return violations
 
 

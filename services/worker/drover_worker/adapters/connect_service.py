@@ -186,6 +186,18 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Replay dead letters of a connector."""
         return await self._admin.dead_letters.replay(request, _call(context))
 
+    async def DiscardDeadLetters(
+        self, request: pb.DiscardDeadLettersRequest, context: Context
+    ) -> pb.DiscardDeadLettersResponse:
+        """Discard dead letters of a connector."""
+        return await self._admin.dead_letters.discard(request, _call(context))
+
+    async def GetDeadLetterStates(
+        self, request: pb.GetDeadLetterStatesRequest, context: Context
+    ) -> pb.GetDeadLetterStatesResponse:
+        """Return which dead letters were replayed or discarded."""
+        return await self._admin.dead_letters.states(request, _call(context))
+
     async def CreateConnector(
         self, request: pb.CreateConnectorRequest, context: Context
     ) -> pb.CreateConnectorResponse:

@@ -88,6 +88,7 @@ class Admin:
             reads=reads,
             changes=self.changes,
             coordinator=backends.coordinator,
+            config_store=backends.config_store,
         )
         self.statuses = ConnectorStatuses(
             group_id=backends.settings.group_id,

@@ -9,6 +9,7 @@ from drover.model.config import (
     ConfigVersion,
     ConnectorConfigRemoved,
     ConnectorEntry,
+    DeadLettersChanged,
     HistoryEntry,
     RestartRequested,
     TargetStateChanged,
@@ -105,5 +106,14 @@ def _change_view(
         case RestartRequested(_, only_failed, include_tasks):
             shown.restart.CopyFrom(
                 pb.RestartDemand(include_tasks=include_tasks, only_failed=only_failed)
+            )
+        case DeadLettersChanged() as change:
+            shown.dead_letters.CopyFrom(
+                pb.DeadLetterChange(
+                    topic=change.topic,
+                    ranges=change.ranges,
+                    discarded=change.discarded,
+                    reason=change.reason,
+                )
             )
     return shown

@@ -24,10 +24,17 @@ class Lags:
         self._engine = engine
 
     async def shown(
-        self, offsets: Sequence[CommittedOffset], deadline: Deadline
+        self, offsets: Sequence[CommittedOffset], deadline: Deadline, *, dead_letter_topic: str
     ) -> list[pb.ConnectorOffset]:
-        """The offsets as messages, with end offsets and lags where available."""
-        positions = [_position(each) for each in offsets]
+        """The offsets as messages, with end offsets and lags where available.
+
+        The offsets of a replay in the dead letter queue have no lag: dead letters are not records
+        that the connector has yet to read.
+        """
+        positions = [
+            None if found is None or found[0].topic == dead_letter_topic else found
+            for found in map(_position, offsets)
+        ]
         partitions = {position[0] for position in positions if position is not None}
         ends = await self._ends(partitions, deadline) if partitions else {}
         shown = []

@@ -6,6 +6,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
 from drover.model.config import CONSUMER_GROUP_SETTING, setting_text
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.lags import Lags
 from drover_worker.admin.paging import take_page
@@ -95,7 +96,10 @@ class ConnectorStatuses:
             size_bytes=lambda o: len(o.partition_json) + len(o.offset_json or "") + 16,
         )
         return pb.GetConnectorOffsetsResponse(
-            offsets=await self._lags.shown(page, call.deadline), next_page_token=token
+            offsets=await self._lags.shown(
+                page, call.deadline, dead_letter_topic=setting_text(config, DEAD_LETTER_TOPIC)
+            ),
+            next_page_token=token,
         )
 
     async def topics(

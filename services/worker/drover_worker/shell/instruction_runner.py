@@ -24,9 +24,10 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.group import LeavingMember, MemberAssignment
 from drover.model.offsets import CommittedOffset, OffsetsChange, TopicPartition
-from drover.model.sink_offsets import parse_partition
+from drover.model.sink_offsets import SinkOffsetError, parse_partition
 from drover_worker.core import events, instructions
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE
@@ -395,6 +396,13 @@ class InstructionRunner:
                 consumer_group=change.consumer_group,
             )
             changing = [CommittedOffset(each.partition_json, None) for each in present]
+        if change.offsets is None and change.without_positions:
+            # a source's progress in its dead letters stays: a reset replays none of them
+            queue = call.config.get(DEAD_LETTER_TOPIC, "").strip()
+            kept = [each for each in changing if _is_in(each, queue)]
+            if kept:
+                changing = [each for each in changing if each not in kept]
+                change = replace(change, offsets=changing)
         complete = await self._engine.alter_offsets(call.config, changing)
         await self._coordinator.change_offsets(
             group_id=group_id, member_id=call.member_id, change=change
@@ -425,6 +433,14 @@ class InstructionRunner:
         if untraced or not traced:
             raise _nothing_to_adopt(change.connector, untraced)
         return replace(change, offsets=traced)
+
+
+def _is_in(offset: CommittedOffset, topic: str) -> bool:
+    """Whether the offset is a position in a topic."""
+    try:
+        return parse_partition(offset.partition_json).topic == topic
+    except SinkOffsetError:
+        return False
 
 
 def _nothing_to_adopt(

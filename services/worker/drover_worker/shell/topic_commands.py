@@ -28,27 +28,26 @@ class TopicCommands(ABC):
         ``engine.topics.reads``, and UnavailableError ENGINE_UNAVAILABLE.
         """
         wanted = pb.ListTopics(after=after, count_max=count_max)
-        return (await self._ask_topics(pb.EngineCommand(list_topics=wanted))).topics
+        return (await self.ask(pb.EngineCommand(list_topics=wanted))).topics
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """A topic's partitions and settings."""
         wanted = pb.DescribeTopic(topic=topic)
-        return (await self._ask_topics(pb.EngineCommand(describe_topic=wanted))).topic
+        return (await self.ask(pb.EngineCommand(describe_topic=wanted))).topic
 
     async def read_topic(self, wanted: pb.ReadTopic) -> pb.TopicRecords:
         """Some records of a topic."""
-        return (await self._ask_topics(pb.EngineCommand(read_topic=wanted))).topic_records
+        return (await self.ask(pb.EngineCommand(read_topic=wanted))).topic_records
 
     async def produce_records(self, wanted: pb.ProduceRecords) -> pb.ProducedRecords:
         """Write the records of an input, all or none. Raises the errors of
         ``engine.topics.writes``.
         """
         command = pb.EngineCommand(produce_records=wanted)
-        return (await self._ask_topics(command, PRODUCE_MS)).produced_records
+        return (await self.ask(command, PRODUCE_MS)).produced_records
 
-    async def _ask_topics(
-        self, command: pb.EngineCommand, limit_ms: int | None = None
-    ) -> pb.EngineReport:
+    async def ask(self, command: pb.EngineCommand, limit_ms: int | None = None) -> pb.EngineReport:
+        """The answer to a command; PREVIEW_FAILED if it is an error of a plugin."""
         report = await self._call(command, limit_ms or self._limits.start_ms)
         if report.WhichOneof("report") == "failure":
             failure = report.failure

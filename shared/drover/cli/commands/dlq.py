@@ -1,7 +1,8 @@
-"""``drover dlq …``: a connector's dead letters, and their replay."""
+"""``drover dlq …``: a connector's dead letters; their replay, and how they are discarded."""
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -27,11 +28,16 @@ from drover.cli.names import NameArgument
 from drover.cli.output.previews import preview_tables
 from drover.cli.output.records import record_document, time_text
 from drover.client import ConnectClient
-from drover.model.dead_letters import DEAD_LETTER_TOPIC
-from drover.model.offsets import CommittedOffset
-from drover.model.sink_offsets import parse_sink_offset
+from drover.model.dead_letters import DEAD_LETTER_TOPIC, ReplayRange
+from drover.model.letter_states import (
+    LetterState,
+    StatesNow,
+    count_of,
+    offsets_of_ranges,
+    within,
+)
 
-commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, replay.")
+commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, replay, discard.")
 
 _PREFIX = "__connect.errors."
 _POLL_S = 0.5
@@ -69,24 +75,30 @@ def list_letters(
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
+    only_open: Annotated[
+        bool,
+        typer.Option("--open", help="Only dead letters that were not replayed or discarded."),
+    ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the last dead letters of a connector with their causes."""
+    """List the last dead letters of a connector with their states and causes."""
 
-    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
+    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], StatesNow]:
         topic, decoder = await _queue_of(client, name)
+        states = await _states(client, name)
         query = RecordQuery(
             topic=topic, partitions=partition or [], conditions=_conditions(cause, where)
         )
+        if only_open:
+            return topic, await _open_letters(client, query, decoder, count, states), states
         request = pb.WatchTopicRequest(query=query, connector=decoder, last_count=count)
-        letters = await _letters(client, request)
-        return topic, letters, await _replayed(client, name, topic)
+        return topic, await _letters(client, request), states
 
-    topic, letters, replayed = call_worker(address, read)
+    topic, letters, states = call_worker(address, read)
     if output is not Output.TABLE:
         for each in letters:
-            print_event(_document(topic, each, replayed), output)
+            print_event(_document(topic, each, states), output)
         return
     rows = [
         (
@@ -96,13 +108,14 @@ def list_letters(
             cause_headers.get("stage", ""),
             cause_headers.get("exception.class.name", ""),
             cause_headers.get("exception.message", "")[:_MESSAGE_MAX_LENGTH],
-            "yes" if _is_replayed(each, replayed) else "",
+            str(states.state_of(each.partition, each.offset)),
         )
         for each in letters
         for cause_headers in [_cause_headers(each)]
     ]
-    columns = ("LETTER", "TIME", "FROM", "STAGE", "CAUSE", "MESSAGE", "PASSED")
-    print_table(columns, rows, empty=f"no dead letters in {plain(topic)}")
+    columns = ("LETTER", "TIME", "FROM", "STAGE", "CAUSE", "MESSAGE", "STATE")
+    what = "open dead letters" if only_open else "dead letters"
+    print_table(columns, rows, empty=f"no {what} in {plain(topic)}")
 
 
 @commands.command()
@@ -117,27 +130,28 @@ def show(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a dead letter: its cause with the stack trace, its key, value and headers."""
+    """Show a dead letter: its state, its cause with the stack trace, its key, value and headers."""
     partition, _, offset = letter.partition(":")
     if not (partition.isdecimal() and offset.isdecimal()):
         raise CliError(f"{letter!r} is not PARTITION:OFFSET")
 
-    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], Mapping[int, int]]:
+    async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], StatesNow]:
         topic, decoder = await _queue_of(client, name)
         query = RecordQuery(topic=topic, partitions=[int(partition)])
         request = pb.WatchTopicRequest(
             query=query, connector=decoder, start_offset=int(offset), record_count_max=1
         )
         letters = await _letters(client, request)
-        return topic, letters, await _replayed(client, name, topic)
+        return topic, letters, await _states(client, name)
 
-    topic, letters, replayed = call_worker(address, read)
+    topic, letters, states = call_worker(address, read)
     if not letters or letters[0].offset != int(offset):
         raise CliError(f"{topic} has no dead letter {letter}; `drover dlq list` shows them")
-    document = _document(topic, letters[0], replayed)
+    document = _document(topic, letters[0], states)
     if output is not Output.TABLE:
         print_document(document, output)
         return
+    say(f"state: {document['state']}")
     for key, value in document["cause"].items():
         say(plain(f"{key}: {value}"))
     for part in ("key", "value"):
@@ -165,6 +179,9 @@ def replay(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Preview the first ones without replaying them.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replay them even if they overwrite newer data.")
+    ] = False,
     rows: Annotated[int, typer.Option(min=1, max=1_000, help="Dead letters in the preview.")] = 10,
     wait_s: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait for the replay to end.")
@@ -172,9 +189,9 @@ def replay(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replay a connector's dead letters with its present config.
+    """Replay a connector's open dead letters with its present config.
 
-    Dead letters that were replayed before are skipped.
+    A dead letter that would overwrite newer data is skipped and stays open.
     """
     request = pb.ReplayDeadLettersRequest(
         name=name,
@@ -184,6 +201,7 @@ def replay(
         conditions=_conditions(cause, where),
         dry_run=dry_run,
         row_count=rows,
+        force=force,
     )
 
     async def ask(client: ConnectClient) -> tuple[pb.ReplayDeadLettersResponse, int]:
@@ -198,6 +216,8 @@ def replay(
     if output is not Output.TABLE:
         document: dict[str, Any] = {"name": name, "topic": found.topic, "ranges": ranges}
         document |= {"left": left, "notes": list(found.notes)}
+        document["skipped"] = [_skipped(each) for each in found.skipped_letters]
+        document["skipped_count"] = found.skipped_count
         if dry_run:
             document["preview"] = [_preview_row(each) for each in found.preview.rows]
         print_document(document, output)
@@ -221,6 +241,13 @@ def _say_replay(
         print_tables(preview_tables(found.preview))
     for note in (*found.notes, *found.preview.notes):
         say(plain(note))
+    if found.skipped_count:
+        rows = [tuple(_skipped(each).values()) for each in found.skipped_letters]
+        print_table(("SKIPPED", "WHY", "REASON"), rows, empty="")
+        say(
+            f"{'would skip' if dry_run else 'skipped'} {found.skipped_count} dead letters, which "
+            "stay open: --force replays them, and `drover dlq discard` discards them"
+        )
     if not ranges:
         return
     where = plain(f"{found.topic} ({', '.join(ranges)})")
@@ -230,6 +257,65 @@ def _say_replay(
         say(f"replayed {where}")
     else:
         say(f"started the replay of {left} dead letters of {where}")
+
+
+@commands.command()
+def discard(
+    name: NameArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the connector's history.")],
+    start: Annotated[
+        int,
+        typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
+    ] = 0,
+    end: Annotated[
+        int | None,
+        typer.Option(
+            "--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."
+        ),
+    ] = None,
+    partition: PartitionOption = None,
+    cause: CauseOption = "",
+    where: WhereOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which ones, without discarding them.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Discard a connector's open dead letters: they are not replayed.
+
+    They stay in their topic. `drover connector history` shows the reason.
+    """
+    request = pb.DiscardDeadLettersRequest(
+        name=name,
+        partitions=partition or [],
+        start_offset=start,
+        end_offset=end,
+        conditions=_conditions(cause, where),
+        reason=reason,
+        dry_run=dry_run,
+    )
+    found = call_worker(address, lambda client: client.discard_dead_letters(request))
+    ranges = [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in found.ranges]
+    count = sum(each.end_offset - each.start_offset for each in found.ranges)
+    if output is not Output.TABLE:
+        document = {"name": name, "topic": found.topic, "ranges": ranges, "count": count}
+        print_document(document | {"notes": list(found.notes)}, output)
+        return
+    for note in found.notes:
+        say(plain(note))
+    if ranges:
+        where_text = plain(f"{found.topic} ({', '.join(ranges)})")
+        say(f"{'would discard' if dry_run else 'discarded'} {count} dead letters of {where_text}")
+
+
+def _skipped(each: pb.SkippedDeadLetter) -> dict[str, str]:
+    why = {pb.SKIP_REASON_NEWER: "newer", pb.SKIP_REASON_UNDETERMINED: "undetermined"}
+    return {
+        "letter": f"{each.partition}:{each.offset}",
+        "why": why.get(each.reason, "unknown"),
+        "reason": each.message,
+    }
 
 
 async def _queue_of(client: ConnectClient, name: str) -> tuple[str, str]:
@@ -248,14 +334,32 @@ async def _letters(client: ConnectClient, request: pb.WatchTopicRequest) -> list
         return [record async for response in responses for record in response.records]
 
 
-async def _replayed(client: ConnectClient, name: str, topic: str) -> Mapping[int, int]:
-    """The replay's committed offset by partition of the dead letter topic."""
-    offsets = await client.get_connector_offsets(name)
-    parsed = [
-        parse_sink_offset(CommittedOffset(each.partition_json, each.offset_json))
-        for each in offsets
-    ]
-    return {at.partition: offset for at, offset in filter(None, parsed) if at.topic == topic}
+async def _states(client: ConnectClient, name: str) -> StatesNow:
+    found = await client.dead_letter_states(name)
+    return StatesNow(
+        *(
+            offsets_of_ranges(
+                ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
+            )
+            for ranges in (found.replayed_ranges, found.discarded_ranges, found.replaying_ranges)
+        )
+    )
+
+
+async def _open_letters(
+    client: ConnectClient, query: RecordQuery, decoder: str, count: int, states: StatesNow
+) -> list[TopicRecord]:
+    """The last open dead letters."""
+    found: deque[TopicRecord] = deque(maxlen=count)
+    request = pb.WatchTopicRequest(query=query, connector=decoder)
+    async with aclosing(client.watch_topic(request)) as responses:
+        async for response in responses:
+            found += (
+                each
+                for each in response.records
+                if states.state_of(each.partition, each.offset) is LetterState.OPEN
+            )
+    return list(found)
 
 
 async def _wait(
@@ -264,12 +368,11 @@ async def _wait(
     """Wait for the replay; returns the number of dead letters left to replay."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
+    wanted = offsets_of_ranges(
+        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in found.ranges
+    )
     while True:
-        replayed = await _replayed(client, name, found.topic)
-        left = sum(
-            max(0, each.end_offset - max(each.start_offset, replayed.get(each.partition, 0)))
-            for each in found.ranges
-        )
+        left = count_of(within(wanted, (await _states(client, name)).replaying))
         if not left or loop.time() >= deadline_s:
             return left
         await asyncio.sleep(_POLL_S)
@@ -295,16 +398,18 @@ def _origin(cause: Mapping[str, str]) -> str:
     return cause.get("origin", cause.get("topic", ""))
 
 
-def _is_replayed(letter: TopicRecord, replayed: Mapping[int, int]) -> bool:
-    return letter.offset < replayed.get(letter.partition, 0)
-
-
-def _document(topic: str, letter: TopicRecord, replayed: Mapping[int, int]) -> dict[str, Any]:
+def _document(topic: str, letter: TopicRecord, states: StatesNow) -> dict[str, Any]:
     document = record_document(topic, letter)
     document["headers"] = [
         each for each in document["headers"] if not each["key"].startswith(_PREFIX)
     ]
-    return document | {"cause": _cause_headers(letter), "passed": _is_replayed(letter, replayed)}
+    state = states.state_of(letter.partition, letter.offset)
+    passed = state in (LetterState.REPLAYED, LetterState.DISCARDED)
+    return document | {
+        "cause": _cause_headers(letter),
+        "state": str(state),
+        "passed": passed,
+    }
 
 
 def _preview_row(row: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from drover.cli.names import NameArgument
 from drover.cli.output.connectors import connector_document, target_state
 from drover.cli.warnings import print_warnings
 
+_RANGES_MAX_LENGTH = 60
+
 
 def history(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
@@ -105,6 +107,11 @@ def _what(change: pb.ConnectorChange) -> str:
             return f"target state {target_state(change.target_state)}"
         case "restart":
             return f"restart{_extent(change.restart)}"
+        case "dead_letters":
+            letters = change.dead_letters
+            what = "discarded" if letters.discarded else "replay of"
+            reason = f": {letters.reason}" if letters.reason else ""
+            return f"{what} dead letters {letters.topic} ({_shortened(letters.ranges)}){reason}"
         case _:
             return "unknown"
 
@@ -119,6 +126,10 @@ def _config_change(config: pb.ConfigVersion) -> str:
 def _extent(restart: pb.RestartDemand) -> str:
     tasks = " with tasks" if restart.include_tasks else ""
     return f"{tasks}, only FAILED" if restart.only_failed else tasks
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _RANGES_MAX_LENGTH else f"{text[:_RANGES_MAX_LENGTH]}..."
 
 
 def _document(change: pb.ConnectorChange) -> dict[str, Any]:
@@ -147,6 +158,13 @@ def _document(change: pb.ConnectorChange) -> dict[str, Any]:
             document["change"] = "restart"
             document["include_tasks"] = change.restart.include_tasks
             document["only_failed"] = change.restart.only_failed
+        case "dead_letters":
+            letters = change.dead_letters
+            document["change"] = "dead_letters"
+            document["action"] = "discard" if letters.discarded else "replay"
+            document["topic"] = letters.topic
+            document["ranges"] = letters.ranges.split(",")
+            document["reason"] = letters.reason
         case _:
             document["change"] = "unknown"
     return document

@@ -19,6 +19,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    OverwriteKey,
     PredictedWrite,
     RetriableError,
     SinkBatch,
@@ -347,6 +348,12 @@ class FilesSink(SinkConnector):
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Files are only added."""
+        del config
+        return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

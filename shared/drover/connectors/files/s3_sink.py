@@ -17,6 +17,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    OverwriteKey,
     PredictedWrite,
     SinkConnector,
     SinkTaskContext,
@@ -154,6 +155,12 @@ class S3Sink(SinkConnector):
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""
         self._config = config
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Objects are only added."""
+        del config
+        return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config, with the wait of files as the wait of batches."""

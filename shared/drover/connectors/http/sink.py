@@ -17,6 +17,7 @@ from drover.connector import (
     Importance,
     InRange,
     OneOf,
+    OverwriteKey,
     RetriableError,
     SinkBatch,
     SinkConnector,
@@ -298,6 +299,13 @@ class HttpSink(SinkConnector):
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The host must be allowed and resolvable."""
         return host_faults(config[URL])
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """What a request overwrites is up to the server: taken to be what the key selects."""
+        by_key = "${key}" in config[URL]
+        by_topic = "${topic}" in config[URL]
+        return (OverwriteKey(per_topic=by_topic or not by_key, keyless_appends=not by_key),)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""

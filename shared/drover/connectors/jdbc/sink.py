@@ -19,6 +19,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    OverwriteKey,
     PredictedWrite,
     Recommender,
     SinkBatch,
@@ -35,6 +36,7 @@ from drover.connector.records import TOPIC
 from drover.connectors.aliases import JDBC_SINK
 from drover.connectors.jdbc.database import (
     CONNECTION_SETTINGS,
+    URL,
     LookFailedError,
     address_of,
     checked_connection,
@@ -337,6 +339,25 @@ class JdbcSink(SinkConnector):
             for number, (record, place) in enumerate(zip(records, places, strict=True))
         ]
 
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Upserts, updates and deletions select rows by the primary key."""
+        settings = _write_settings(config)
+        if settings.insert_mode == INSERT and not settings.deletes:
+            return ()
+        if settings.pk_mode not in (RECORD_KEY, RECORD_VALUE):
+            return ()  # the key is the record's own place
+        is_value = settings.pk_mode == RECORD_VALUE
+        return (
+            OverwriteKey(
+                "value" if is_value else "key",
+                settings.pk_fields,
+                per_topic="${topic}" in settings.table_format,
+                # collations of MySQL and MariaDB ignore case by default
+                ignores_case=str(config[URL]).startswith(_MYSQL_URLS),
+            ),
+        )
+
     def start(self, context: Any, config: Mapping[str, Any]) -> None:
         """The connector object does no work."""
         del context
@@ -369,6 +390,7 @@ def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
     )
 
 
+_MYSQL_URLS = ("jdbc:mysql:", "jdbc:mariadb:", "mysql", "mariadb")
 _PK_MODES = (NONE, KAFKA, RECORD_KEY, RECORD_VALUE)
 
 

@@ -13,6 +13,7 @@ from drover.connector import (
     ConfigType,
     Importance,
     OffsetChange,
+    OverwriteKey,
     RetriableError,
     SinkBatch,
     SinkConnector,
@@ -113,6 +114,12 @@ class KafkaSink(SinkConnector):
         except (ClusterError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
         return _reserved_faults(target, found.cluster_id, config.get("topics") or ())
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """In the copy the last record of a key counts, as with compaction."""
+        is_by_topic = "${topic}" in config[FORMAT]
+        return (OverwriteKey(per_topic=is_by_topic, keyless_appends=True),)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from drover.connector import (
     ONCE,
@@ -20,6 +20,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    OverwriteKey,
     PredictedWrite,
     RetriableError,
     SinkBatch,
@@ -123,6 +124,15 @@ class DeltaSink(SinkConnector):
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """The settings must fit the tables."""
         return list(_system_faults(config))
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Upserts replace the row with the key."""
+        if config[INSERT_MODE] != UPSERT:
+            return ()
+        part: Literal["key", "value"] = "value" if config[PK_MODE] == RECORD_VALUE else "key"
+        fields = tuple(config[PK_FIELDS] or ())
+        return (OverwriteKey(part, fields, per_topic="${topic}" in config[URI]),)
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

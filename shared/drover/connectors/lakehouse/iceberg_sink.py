@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from drover.connector import (
     ONCE,
@@ -18,6 +18,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    OverwriteKey,
     Password,
     PredictedWrite,
     SinkBatch,
@@ -137,6 +138,21 @@ class IcebergSink(SinkConnector):
         except (ValueError, TableError) as error:
             return [Violation(URI, str(error))]
         return list(catalog_faults(settings, config))
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Upserts replace the row with the key, in each table."""
+        if not config[UPSERT]:
+            return ()
+        part: Literal["key", "value"] = "value" if config[PK_MODE] == RECORD_VALUE else "key"
+        return [
+            OverwriteKey(
+                part,
+                _listed(config, each, "id-columns", ID_COLUMNS),
+                per_topic="${topic}" in each,
+            )
+            for each in config[TABLES]
+        ]
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

@@ -129,6 +129,8 @@ class RecordPath:
         self._spark = spark
         self.errors = ErrorSettings.of(config)
         self.replay = Replay.of(config)
+        #: Dead letters that are not replayed, by partition and offset, with the reason.
+        self.refused_letters: Mapping[tuple[int, int], str] = {}
         self._transforms = build_chain(config)
         self._reports = PassReports(spark)
         self._rejections: Rejections | None = None
@@ -200,15 +202,29 @@ class RecordPath:
         tracked = TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
         return plane.rows(self._spark, plan), tracked
 
-    def _letters(self) -> LetterRecords:
-        """Reads dead letters; one without a topic header belongs to the config's only topic."""
+    @property
+    def only_topic(self) -> str | None:
+        """The only topic of the config; None if there are several."""
         named: Sequence[str] = self._config.get(TOPICS) or ()
         if issubclass(self._class, SourceConnector):
             named = [topic for topic in (self._config.get(TOPIC),) if isinstance(topic, str)]
+        return named[0] if len(named) == 1 else None
+
+    @property
+    def has_transforms(self) -> bool:
+        """Whether records pass any transform."""
+        return bool(self._transforms)
+
+    @property
+    def letter_decoder(self) -> LenientDecoder:
+        """Decodes dead letters for conditions, as the viewer does."""
+        return LenientDecoder(self._letter_side(KEY_CONVERTER), self._letter_side(VALUE_CONVERTER))
+
+    def _letters(self) -> LetterRecords:
+        """Reads dead letters; one without a topic header belongs to the config's only topic."""
+        conditions = self.replay.conditions if self.replay else ()
         return LetterRecords(
-            named[0] if len(named) == 1 else None,
-            self.replay.conditions if self.replay else (),
-            LenientDecoder(self._letter_side(KEY_CONVERTER), self._letter_side(VALUE_CONVERTER)),
+            self.only_topic, conditions, self.letter_decoder, refused=self.refused_letters
         )
 
     def _letter_side(self, setting: str) -> Converter:

@@ -29,7 +29,6 @@ from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover.pipeline import PassReport
 from drover_worker.engine.tasks.record_path import dead_letter_destination
-from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.sink_commits import (
     checked_metadata,
     checked_positions,
@@ -37,6 +36,7 @@ from drover_worker.engine.tasks.sink_commits import (
     offsets_of,
     rewound,
 )
+from drover_worker.engine.tasks.sink_replay import SinkReplay
 from drover_worker.engine.tasks.sink_starts import (
     changed_topics,
     checked_task_count,
@@ -119,9 +119,7 @@ class SinkRunner(TaskRunner):
         self._next_recommit_s: float | None = 0.0
         self._restored_count = 0
         #: Dead letters to replay before all other records.
-        self._replaying: Replaying | None = None
-        #: Replay positions in the dead letter topic.
-        self._letters: dict[PartitionKey, int] = {}
+        self._replay: SinkReplay | None = None
         #: The plan that write() asked to retry.
         self._retry_plan: ReadPlan | None = None
         #: The record limit of a plan; halved after a batch with several schemas.
@@ -144,14 +142,11 @@ class SinkRunner(TaskRunner):
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._positions, self._partition_counts = {}, {}
         self._unsent_starts, self._has_looked = set(), False
-        self._replaying, self._letters = None, {}
-        if self._path.replay is not None:
-            self._replaying = Replaying(
-                self._path.replay,
-                self._committed,
-                task=self.spec.task.task,
-                task_count=self._task_count,
-            )
+        self._replay = SinkReplay.begun(
+            self.spec, self._config, self._tools, self._path, self._fetched, self._task_count
+        )
+        if self._replay is not None:
+            self._replay.take_over(self._committed, self._committed_offsets, self._output_ids)
         self._fresh, self._retry_plan, self._is_behind = True, None, False
         self._control = SinkControl(self._wake)
         context = SinkTaskContext(
@@ -288,7 +283,7 @@ class SinkRunner(TaskRunner):
     @property
     def _given(self) -> dict[PartitionKey, int]:
         """The offsets up to which the task has received records."""
-        return {**self._positions, **self._letters}
+        return {**self._positions, **({} if self._replay is None else self._replay.given)}
 
     def _take_over(self, topics: Iterable[str]) -> None:
         """Take over the fetched offsets in the existing ``topics`` that are new here."""
@@ -335,7 +330,7 @@ class SinkRunner(TaskRunner):
         task, kind = self._instance, self.spec.connector_class
         assert isinstance(task, SinkTask)
         assert issubclass(kind, SinkConnector)
-        letters = {} if self._replaying is None else self._replaying.positions
+        letters = {} if self._replay is None else self._replay.positions
         positions = {**letters, **self._positions}
         starts = {TopicPartition(*key): positions[key] for key in sorted(keys)}
         # a position in the output itself is exact
@@ -362,6 +357,9 @@ class SinkRunner(TaskRunner):
         sent = parse_sink_offsets(offsets)
         self._committed.update({key: each.offset for key, each in sent.items()})
         outputs = {key: self._output(key) for key in sent if key in self._positions}
+        if self._replay is not None:
+            letters = sent.keys() & self._replay.positions.keys()
+            outputs |= dict.fromkeys(letters, self._replay.output)
 
         def committed() -> None:
             if self._knows_starts or not are_starts:
@@ -387,7 +385,7 @@ class SinkRunner(TaskRunner):
         pause_s = min(_RECOMMIT_MAX_S, _RECOMMIT_SHARE * retention_ms / 1000)
         self._next_recommit_s = time.monotonic() + pause_s
         own = [TopicPartition(*key) for key in self._present() if key in self._committed]
-        letters = () if self._replaying is None else self._replaying.positions.keys()
+        letters = () if self._replay is None else self._replay.positions.keys()
         offsets = recommitted(
             self._commits.committed, {key: self._output(key) for key in own}, letters
         )
@@ -439,20 +437,11 @@ class SinkRunner(TaskRunner):
         return left_s
 
     def _plan_replay(self) -> ReadPlan | None:
-        if self._replaying is None:
-            return None
-        plan = self._replaying.plan(
-            self._tools.plane,
-            max_records=self._batch_limit,
-            max_bytes=self._config[BATCH_MAX_BYTES],
-        )
-        if plan is None:
-            self._replaying = None
-        return plan
+        return None if self._replay is None else self._replay.plan(self._batch_limit)
 
     def _is_replay(self, plan: ReadPlan) -> bool:
         """Whether the plan reads dead letters; their topic is not one of the sink's topics."""
-        return self._replaying is not None and plan.ranges[0].topic == self._replaying.topic
+        return self._replay is not None and plan.ranges[0].topic == self._replay.topic
 
     def _plan_next(self) -> ReadPlan | None:
         """The next read; None if the task restarts instead."""
@@ -553,6 +542,9 @@ class SinkRunner(TaskRunner):
             self.spec.task, self.spec.claim, dead_letter_destination(self._path.errors)
         )
         try:
+            if self._replay is not None and self._is_replay(plan):
+                with self._spark_jobs():
+                    self._replay.check(plan)
             with self._spark_jobs(), timed(self._times.writes):
                 batch = self._path.sink_batch(
                     self._tools.plane, plan, dead_letters, replayed=self._is_replay(plan)
@@ -572,16 +564,15 @@ class SinkRunner(TaskRunner):
         self, plan: ReadPlan, written: Written, report: PassReport, started_s: float
     ) -> float | None:
         keys = {(each.topic, each.partition) for each in plan.ranges}
-        replaying = self._replaying if self._is_replay(plan) else None
+        replay = self._replay if self._is_replay(plan) else None
         given = {**self._given, **plan.next_offsets}
         if self._fresh:  # update the metadata of all partitions after a start
             keys |= self._committed.keys() & given.keys()
-        own = self._positions if replaying else {**self._positions, **plan.next_offsets}
+        own = self._positions if replay else {**self._positions, **plan.next_offsets}
         back = rewound(self._control.take_rewinds(), own)
         offsets = offsets_of(written, back, keys, self._committed, given)
-        if replaying is not None:
-            replaying.move(plan)
-            self._letters.update(plan.next_offsets)
+        if replay is not None:
+            replay.move(plan)
         self._positions = {**own, **back}
         self._fresh = False
 

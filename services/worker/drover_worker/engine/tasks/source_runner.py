@@ -37,10 +37,13 @@ from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
 from drover.dataplane.topic_creation import TopicCreation
 from drover.errors import Reason, UnavailableError
 from drover.model.config import OFFSETS_TOPIC_SETTING
+from drover.model.letter_states import replay_progress
 from drover.model.offsets import CommittedOffset
+from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
 from drover_worker.engine.tasks.batch_size import BatchSize
 from drover_worker.engine.tasks.idle_pauses import IdlePauses
+from drover_worker.engine.tasks.letter_check import LetterCheck, refused_letters
 from drover_worker.engine.tasks.publisher import (
     GatheredBatch,
     Publisher,
@@ -80,6 +83,8 @@ class SourceRunner(TaskRunner):
         self._unnotified: deque[SourceOffsets] = deque()
         #: Dead letters to replay before polling.
         self._replaying: Replaying | None = None
+        #: Finds the dead letters that would overwrite newer data.
+        self._check: LetterCheck | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
         self._idle = IdlePauses(first_s, max(first_s, tools.limits.idle_poll_ms / 1000))
         kind = spec.connector_class
@@ -140,10 +145,19 @@ class SourceRunner(TaskRunner):
         Task 0 replays all of them.
         """
         topic = self._path.errors.dead_letter_topic
-        own, replayed = split_replay_offsets(committed, topic) if topic else (list(committed), {})
-        self._replaying = None
-        if self._path.replay is not None and self.spec.task.task == 0:
-            self._replaying = Replaying(self._path.replay, replayed, task=0, task_count=1)
+        own, letters = split_replay_offsets(committed, topic) if topic else (list(committed), [])
+        self._replaying, replay = None, self._path.replay
+        if replay is not None and self.spec.task.task == 0:
+            progress = replay_progress(letters, replay.topic, replay.topic_id)
+            self._replaying = Replaying.in_topic(
+                replay, self._tools.plane, progress, task=0, task_count=1
+            )
+            self._check = None
+            if replay.skips_newer:
+                kind, name = self.spec.connector_class, self.spec.task.connector
+                self._check = LetterCheck(
+                    kind, self._config, name, self._path, self._tools.plane, self._tools.spark
+                )
         return own
 
     def _stage_dead_letters(self, started_s: float) -> StagedBatch | None:
@@ -159,9 +173,14 @@ class SourceRunner(TaskRunner):
         if plan is None:
             self._replaying = None
             return None
+        self._path.refused_letters = {}
+        if self._check is not None:
+            with self._spark_jobs():
+                self._path.refused_letters = refused_letters(self._check, replaying.topic, plan)
         rows, pipeline = self._path.replayed_source_batch(self._tools.plane, plan)
         keys = sorted({(each.topic, each.partition) for each in plan.ranges})
-        offsets = [sink_offset(*key, plan.next_offsets[key]) for key in keys]
+        progress = SinkMetadata(output=replaying.output).text
+        offsets = [sink_offset(*key, plan.next_offsets[key], progress) for key in keys]
         batch = OutgoingBatch(rows, pipeline, self._destination(None))
         staged = self._staged(batch, offsets, None, started_s)
         replaying.move(plan)

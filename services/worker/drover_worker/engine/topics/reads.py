@@ -74,11 +74,13 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
     """
     bounds = existing_bounds(plane, topic)
     settings = plane.topic_settings(topic)
+    topic_id = plane.topic_ids([topic], fresh=True).get(topic, "")
     origins = plane.setting_origins(topic)
     described = topics_pb2.TopicDescription(
         name=topic,
         config=settings,
         setting_origins={name: _ORIGINS[origins[name]] for name in settings if name in origins},
+        id=topic_id,
     )
     for partition, (start, end) in sorted(bounds.items()):
         described.partitions.add(partition=partition, start_offset=start, end_offset=end)

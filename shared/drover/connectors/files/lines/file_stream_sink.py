@@ -20,6 +20,7 @@ from drover.connector import (
     ConnectorContext,
     Importance,
     NonEmpty,
+    OverwriteKey,
     SinkBatch,
     SinkConnector,
     SinkOffset,
@@ -230,6 +231,12 @@ class FileStreamSink(SinkConnector):
         """The connector object does no work."""
         del config
         self._config_texts = context.config_texts
+
+    @classmethod
+    def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
+        """Lines are only added."""
+        del config
+        return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """One task."""

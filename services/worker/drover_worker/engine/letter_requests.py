@@ -1,0 +1,95 @@
+"""Selects dead letters for a replay, or to be discarded; changes nothing."""
+
+from collections.abc import Iterable, Mapping
+
+from drover.api.engine.v1 import engine_pb2
+from drover.connector.error_settings import ErrorSettings
+from drover.connector.settings import task_config
+from drover.errors import InvalidArgumentError, Violation
+from drover.model.dead_letters import (
+    RANGES_MAX,
+    REPLAY,
+    REPLAY_WHERE,
+    parse_ranges,
+    ranges_text,
+)
+from drover.model.ids import TaskId
+from drover.model.letter_states import count_of, offsets_of_ranges, ranges_of
+from drover.transform.conditions import Condition
+from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.tasks.letter_check import LETTERS_MAX, LetterCheck
+from drover_worker.engine.tasks.record_path import RecordPath
+from drover_worker.engine.tasks.task_runner import TaskTools
+
+#: Dead letters that are listed as skipped.
+_SKIPPED_MAX = 1_000
+
+
+def check_dead_letters(
+    plugins: PluginRegistry,
+    tools: TaskTools,
+    config: Mapping[str, str],
+    command: engine_pb2.CheckDeadLetters,
+) -> engine_pb2.CheckedDeadLetters:
+    """The dead letters that meet the conditions, without those that are not replayed.
+
+    Runs converters, transforms and plugin code.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+        InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a condition is not valid.
+    """
+    own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
+    kind = plugins.find(own["connector.class"])
+    parsed = task_config(kind, own, {})
+    queue = ErrorSettings.of(parsed).dead_letter_topic
+    assert queue is not None
+    path = RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark)
+    check = LetterCheck(
+        kind,
+        parsed,
+        own["name"],
+        path,
+        tools.plane,
+        tools.spark,
+        selects_only=command.select_only,
+    )
+    decisions = check.begin(
+        queue,
+        offsets_of_ranges(parse_ranges(command.ranges)),
+        _parsed(command.conditions),
+        replayed=offsets_of_ranges(parse_ranges(command.replayed_ranges)),
+        skips_newer=command.skip_newer,
+    )
+    checked = decisions.now()
+    ranges = ranges_of(checked.selected)
+    answer = engine_pb2.CheckedDeadLetters(
+        ranges=ranges_text(ranges[:RANGES_MAX]), skipped_count=len(checked.refused)
+    )
+    if len(ranges) > RANGES_MAX:
+        kept = count_of(offsets_of_ranges(ranges[:RANGES_MAX]))
+        answer.notes.append(
+            f"only the first {kept} of {count_of(checked.selected)} dead letters are taken: they "
+            f"have more than {RANGES_MAX} ranges. Repeat the command for the others"
+        )
+    if checked.is_cut:
+        answer.notes.append(
+            f"only the first {LETTERS_MAX} dead letters were read: select others by --from"
+        )
+    for (partition, offset), each in sorted(checked.refused.items())[:_SKIPPED_MAX]:
+        answer.skipped_letters.add(
+            partition=partition, offset=offset, newer=each.is_newer, message=each.message
+        )
+    return answer
+
+
+def _parsed(texts: Iterable[str]) -> list[Condition]:
+    found, faults = [], []
+    for number, text in enumerate(texts):
+        try:
+            found.append(Condition(text))
+        except ValueError as error:
+            faults.append(Violation(f"conditions[{number}]", str(error)))
+    if faults:
+        raise InvalidArgumentError.listing(faults)
+    return found
