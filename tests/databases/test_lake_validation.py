@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from drover.connector import Connector
 from drover.connector.settings import validate_config
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.files.files_source import FilesSource
@@ -433,7 +434,11 @@ def test_files_and_directories_without_rights_are_reported(open_path: Path) -> N
     new = {**lines, "file": f"{locked}/new.txt"}
     read = {"connector.class": "FilesSource", "path": str(locked), "format": "text", **source}
     tail = {"connector.class": "FileStreamSource", "file": str(file), **source}
-    cases = [(FilesSink, out), (FileStreamSink, lines), (FileStreamSink, new)]
+    cases: list[tuple[type[Connector], dict[str, str]]] = [
+        (FilesSink, out),
+        (FileStreamSink, lines),
+        (FileStreamSink, new),
+    ]
     cases += [(FilesSource, read), (FileStreamSource, tail)]
     assert [report(*each)["errors"] for each in cases] == [[]] * 5
 

@@ -11,8 +11,8 @@ from drover.api.common.v1.preview_pb2 import Preview, PreviewedHeader
 from drover.api.common.v1.topics_pb2 import RecordQuery
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
+from drover.convert.lenient import is_json
 from drover.errors import InvalidArgumentError, Reason
-from drover_worker.engine.topics.shown_records import is_json
 from tests.support.waiting import wait_until_async
 
 #: The number of records in each example: a preview shows all of them.
