@@ -50,7 +50,7 @@ def called_as_other_user(function: Callable[[], Any]) -> Any:
             os.setgid(OTHER_ID)
             os.setuid(OTHER_ID)
             answer = json.dumps(function())
-        except BaseException:  # noqa: BLE001 - the parent process has no other way to see it
+        except Exception:  # noqa: BLE001 - the caller's function may raise anything
             traceback.print_exc()
         finally:
             os.write(writer, answer.encode())

@@ -1,6 +1,5 @@
 """Validation reports converters whose values a sink cannot use."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,7 +128,7 @@ def test_columns_of_json_without_schemas_are_warned_about(
     assert texts(case, changed, {"value.converter": "JsonConverter"})[1] == ""
 
 
-def test_formats_that_are_not_there_are_reported(tmp_path: Path) -> None:
+def test_formats_that_are_not_there_are_reported() -> None:
     for name in ("AvroFormat", "ByteArrayFormat"):
         errors, _ = texts(S3, {"format.class": f"io.confluent.connect.s3.format.avro.{name}"})
         assert "must be one of JsonFormat, ParquetFormat, not" in errors

@@ -112,7 +112,11 @@ def _column(rows: pa.RecordBatch, name: str) -> Any:
 
 def shown(value: Any) -> str:
     """A value for a message, shortened."""
-    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    try:
+        text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    except (OverflowError, ValueError):  # Python has no such time
+        number = getattr(value, "value", None)
+        text = f"{value.type}" if number is None else f"{number} ({value.type})"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 

@@ -398,6 +398,8 @@ def _check_parquet(schema: pa.Schema) -> None:
     for each in schema:
         if _has_empty_struct(each.type):
             raise ValueError(f"field {each.name!r} has an object without fields: not in Parquet")
+        if pa.types.is_interval(each.type) or pa.types.is_union(each.type):
+            raise ValueError(f"field {each.name!r} is of type {each.type}: not in Parquet")
 
 
 def _has_empty_struct(kind: pa.DataType) -> bool:

@@ -32,6 +32,7 @@ from drover.connectors.lakehouse.rows import (
     RowSettings,
     by_topic,
     changes_of,
+    check_years,
     stored_type,
     type_fault,
 )
@@ -462,10 +463,14 @@ def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     Times of day become text, unsigned integers the next larger signed type.
     """
     wanted = stored_type(column.type, time=pa.string(), others={})
-    return column if wanted == column.type else column.cast(wanted)
+    found = column if wanted == column.type else column.cast(wanted)
+    check_years(found, timestamps=False)  # other dates cannot be read from the table's log
+    return found
 
 
 def _fault(name: str, kind: pa.DataType) -> str | None:
+    if "\0" in name:
+        return "its name has a NUL character"
     return type_fault(kind) if name else "its name is empty"
 
 

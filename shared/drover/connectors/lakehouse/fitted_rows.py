@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector.records import is_binary, is_list, is_text
+from drover.connectors.files.partition_levels import shown
 
 #: The column that marks rows of which only the key is used.
 DELETED = "__drover_deleted"
@@ -25,7 +26,6 @@ LACKS_TYPE = pa.struct(
 )
 #: Columns that are not the table's.
 _MARKS = {DELETED: pa.bool_(), LACKS: LACKS_TYPE}
-_SHOWN_CHARS = 80
 #: The most decimal digits of an integer.
 _DIGITS = 19
 _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
@@ -216,12 +216,6 @@ def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting:
     found = FittedRows(TableTypes(schema, evolves, evolve_setting))
     found.add(rows)
     return found.joined()
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened."""
-    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def unfit(name: str, column: pa.ChunkedArray, why: str) -> TableError:

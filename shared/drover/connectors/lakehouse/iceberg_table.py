@@ -27,6 +27,7 @@ from drover.connectors.lakehouse.rows import (
     RowSettings,
     by_topic,
     changes_of,
+    check_years,
     stored_type,
     type_fault,
 )
@@ -452,7 +453,9 @@ def set_back(
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column converted to a type of Iceberg."""
     wanted = stored_type(column.type, time=pa.time64("us"), others=_SMALL)
-    return column if wanted == column.type else column.cast(wanted)
+    found = column if wanted == column.type else column.cast(wanted)
+    check_years(found, timestamps=True)  # of others the library makes no bounds of files
+    return found
 
 
 def widened(kind: pa.DataType, new: pa.DataType) -> pa.DataType:

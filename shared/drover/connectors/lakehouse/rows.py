@@ -21,13 +21,13 @@ from drover.connector.records import (
     loads,
     original_topics,
 )
+from drover.connectors.files.partition_levels import shown
 from drover.connectors.lakehouse.fitted_rows import (
     DELETED,
     NEW_TABLE,
     FittedRows,
     TableError,
     TableTypes,
-    shown,
     unfit,
 )
 from drover.connectors.lakehouse.kept_values import (
@@ -152,6 +152,9 @@ def type_fault(kind: pa.DataType) -> str | None:
     fields = [kind.field(index) for index in range(kind.num_fields)]
     if any(not each.name for each in fields):
         return "it has a field with an empty name"
+    names = [each.name for each in fields]
+    if types.is_struct(kind) and len(set(names)) < len(names):
+        return f"it has two fields of one name: {', '.join(names)}"
     inner = (type_fault(each.type) for each in fields)
     return next((each for each in inner if each is not None), None)
 
@@ -342,7 +345,44 @@ _STORED = {
     pa.float16(): pa.float32(),
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
+    pa.date64(): pa.date32(),
 }
+
+
+#: The first and the last day and microsecond of the years 1 to 9999.
+_DAYS = (-719_162, 2_932_896)
+_TIMES_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+
+
+def check_years(column: pa.ChunkedArray, *, timestamps: bool) -> None:
+    """Check that dates, and ``timestamps`` in microseconds, are in the years 1 to 9999.
+
+    Raises:
+        ArrowInvalid: One is not.
+    """
+    for each in column.chunks:
+        _check_years(each, timestamps=timestamps)
+
+
+def _check_years(values: pa.Array, *, timestamps: bool) -> None:
+    kind, types = values.type, pa.types
+    if types.is_nested(kind):
+        if types.is_map(kind):
+            inner = [values.keys, values.items]
+        else:
+            inner = values.flatten() if types.is_struct(kind) else [values.flatten()]
+        for each in inner:
+            _check_years(each, timestamps=timestamps)
+        return
+    bounds = _DAYS if types.is_date32(kind) else _TIMES_US
+    if not (types.is_date32(kind) or (types.is_timestamp(kind) and timestamps)):
+        return
+    ends = pc.min_max(values.cast(pa.int32() if types.is_date32(kind) else pa.int64()))
+    if (
+        ends["min"].is_valid
+        and not bounds[0] <= ends["min"].as_py() <= ends["max"].as_py() <= (bounds[1])
+    ):
+        raise pa.ArrowInvalid("it is not in the years 1 to 9999")
 
 
 def stored_type(
