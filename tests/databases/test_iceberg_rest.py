@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.types import BooleanType
 
 from drover.connector import RetriableError
-from drover.connector.settings import parse_config
+from drover.connector.settings import parse_config, validate_config
 from drover.connectors.lakehouse import rest_catalog
 from drover.connectors.lakehouse.fitted_rows import TableError
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
@@ -192,6 +192,60 @@ def test_who_may_not_write_is_told_so(iceberg_rest: IcebergRest) -> None:
         gate.rule = lambda request: 403 if is_commit(request) else None
         with pytest.raises(TableError, match="Forbidden"):
             sink.write(orders(0, 5))
+
+
+@pytest.mark.parametrize(
+    ("method", "ending", "predicted", "fails"),
+    [
+        ("GET", "/v1/config", "error", ("new", "existing")),
+        ("GET", "/namespaces", "skipped: the list of namespaces", ()),
+        ("GET", "/tables/orders", "error", ("new", "existing")),
+        ("POST", "/namespaces", "skipped: the right to create", ("new",)),
+        ("POST", "/tables", "skipped: the right to create", ("new",)),
+        ("POST", "/tables/orders", "skipped: the right to create", ("new", "existing")),
+    ],
+)
+def test_a_right_that_the_catalogue_does_not_grant_is_named(
+    iceberg_rest: IcebergRest, method: str, ending: str, predicted: str, fails: tuple[str, ...]
+) -> None:
+    def rule(request: Request) -> int | None:
+        is_named = request.path.partition("?")[0].endswith(ending)
+        return 403 if request.method == method and is_named else None
+
+    remedy = "answered 403 (0 bytes): check the credentials, and grant them this right"
+    with http_gate(iceberg_rest.port) as gate:
+        for state in ("new", "existing"):
+            gate.rule = lambda _: None
+            sink = sink_of(iceberg_rest, gate=gate)
+            if state == "existing":
+                sink.write(orders(0, 1))
+            gate.rule = rule
+            values = validate_config(IcebergSink, sink.config)
+            errors = [text for each in values for text in each.errors]
+            skipped = [text for each in values for text in each.skipped_checks]
+            if predicted == "error":
+                assert remedy in errors[0]
+            else:
+                assert errors == []
+                assert any(each.startswith(predicted.removeprefix("skipped: ")) for each in skipped)
+            if state not in fails:
+                assert sink.write(orders(0, 3)) in (2, 3)
+                continue
+            with pytest.raises(TableError) as caught:
+                sink.write(orders(0, 3))
+            assert str(caught.value).count(remedy) == 1
+
+
+def test_an_existing_namespace_needs_no_right_to_create_it(iceberg_rest: IcebergRest) -> None:
+    with http_gate(iceberg_rest.port) as gate:
+        sink = sink_of(iceberg_rest, gate=gate)
+        sink.catalog().create_namespace(sink.namespace)
+        gate.rule = lambda request: 403 if is_namespace(request) else None
+        assert sink.write(orders(0, 3)) == 3
+
+
+def is_namespace(request: Request) -> bool:
+    return request.method == "POST" and request.path.endswith("/namespaces")
 
 
 def test_a_config_is_tried_at_the_catalogue(iceberg_rest: IcebergRest) -> None:

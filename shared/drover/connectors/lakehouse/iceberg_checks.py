@@ -42,9 +42,8 @@ def catalog_faults(settings: IcebergSettings, config: Mapping[str, Any]) -> Iter
     yield from _names(settings, config, names)
     try:
         catalog = settings.existing()
-        if catalog is not None:
-            with translated_errors(f"catalogue {settings.catalog!r}"):
-                catalog.list_namespaces()
+        if catalog is not None and not _lists_namespaces(settings, catalog):
+            yield SkippedCheck(_URI, "the list of namespaces: the user has no right to read it")
         tables: dict[str, Table | None] = {}
         for name in names:
             if name_fault(name, is_hierarchical=settings.is_hierarchical) is None:
@@ -71,6 +70,22 @@ def catalog_faults(settings: IcebergSettings, config: Mapping[str, Any]) -> Iter
             yield from _database_faults(settings, catalog)
     except (TableError, RetriableError, ForbiddenPathError) as error:
         yield Violation(_URI, f"cannot be used: {error}")
+
+
+def _lists_namespaces(settings: IcebergSettings, catalog: "Catalog") -> bool:
+    """Whether the namespaces can be listed, which a run does not need.
+
+    Raises:
+        TableError: The catalogue cannot be used.
+    """
+    from pyiceberg.exceptions import ForbiddenError
+
+    with translated_errors(f"catalogue {settings.catalog!r}"):
+        try:
+            catalog.list_namespaces()
+        except ForbiddenError:
+            return False
+    return True
 
 
 def _names(
@@ -145,7 +160,7 @@ def _store_faults(name: str, table: "Table") -> Iterator[Violation]:
         ):
             file.read()
     except (TableError, RetriableError) as error:
-        yield Violation(_TABLES, f"{error}: grant the rights to read, write and list {directory}")
+        yield Violation(_TABLES, f"{error}: this is tried in {directory}")
         return
     try:
         with translated_errors(f"table {name}: trying to delete a file"):

@@ -23,6 +23,8 @@ _STORE = re.compile(
     r".{0,300}AWS Error \w+(?: \(HTTP status \d+\))? during \w+ operation"
     r"|google::cloud::Status\(\w+"
 )
+_RIGHTS = ": check the credentials, and grant them this right in the catalogue"
+_STORE_RIGHTS = ": check the credentials, and grant them the right to read, write and list there"
 #: Packages whose errors contain responses.
 _OF_CLIENTS = ("requests", "urllib3", "azure", "adlfs", "gcsfs", "s3fs", "aiohttp", "fsspec")
 
@@ -87,10 +89,11 @@ def safe_text(error: Exception) -> str:
         status = getattr(response, "status_code", None)
         if response is not None and isinstance(status, int):
             length = len(getattr(response, "content", b"") or b"")
-            return f"{name}: answered {response_text(status, _media_type(response), length)}"
+            text = f"{name}: answered {response_text(status, _media_type(response), length)}"
+            return text + (_RIGHTS if status in (401, 403) else "")
     store = _STORE.search(str(error))
     if store is not None:
-        return f"{name}: {store[0]}"
+        return f"{name}: {store[0]}" + (_STORE_RIGHTS if "ACCESS_DENIED" in store[0] else "")
     kind = type(error).__module__.partition(".")[0]
     if kind in _OF_CLIENTS or "Azure" in str(error):  # pyarrow's errors of Azure are OSErrors
         return connection_text(error)

@@ -298,7 +298,7 @@ class IcebergWriter:
 
         self._check_creation(wanted, changes)
         schema, namespace = changes.rows.schema, identifier.rpartition(".")[0]
-        catalog.create_namespace_if_not_exists(namespace)
+        _create_namespace(catalog, namespace)
         creation = catalog.create_table_transaction(identifier, schema, properties=_NEW_TABLE)
         with creation.update_spec() as spec:
             for each in wanted.partition_by:
@@ -354,6 +354,18 @@ class IcebergWriter:
             table.maintenance.expire_snapshots().older_than(before).commit()
         except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does)
             _log.warning("snapshots of table %s were not expired: %s", identifier, safe_text(error))
+
+
+def _create_namespace(catalog: "Catalog", namespace: str) -> None:
+    """Create a namespace that does not exist; an existing one needs no right to create it."""
+    from pyiceberg.exceptions import ForbiddenError
+
+    with translated_errors(f"creating namespace {namespace}"):
+        try:
+            catalog.create_namespace_if_not_exists(namespace)
+        except ForbiddenError:
+            if not catalog.namespace_exists(namespace):
+                raise
 
 
 def opened(catalog: "Catalog", identifier: str) -> "Table | None":
