@@ -7,14 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
@@ -33,13 +25,12 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
-from tests.kafka.test_kafka_log_topics import ANY_ACL
+from tests.support.kafka.acls import GROUP, TOPIC, TRANSACTIONAL_ID, Right, grant
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.coordinator_store import small_storage
 from tests.support.kafka.fixtures import USERS
-from tests.support.waiting import wait_until
 
 TASK = TaskId("lines", 0)
 LETTERS = "errors.deadletterqueue.topic."
@@ -266,9 +257,7 @@ def test_brokers_that_do_not_answer_are_a_skipped_check() -> None:
 
 # rights
 
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
-ID = ResourceType.TRANSACTIONAL_ID
-Right = tuple[ResourceType, str, str]
+OF_TASK: Right = (TRANSACTIONAL_ID, "cluster-lines-0", "WRITE")
 #: A user with exactly the rights of a source and a sink, below the test's prefix.
 RIGHTS: list[Right] = [
     (TOPIC, "t", "WRITE"),
@@ -278,28 +267,13 @@ RIGHTS: list[Right] = [
     (TOPIC, "in", "READ"),
     (TOPIC, "offsets", "WRITE"),
     (GROUP, "group", "READ"),
-    (ID, "cluster-lines-0", "WRITE"),
+    OF_TASK,
 ]
 
 
 def granted(broker: KafkaBroker, prefix: str, rights: Iterable[Right]) -> KafkaStorage:
     """A cluster whose user has these rights only."""
-    bindings = [
-        AclBinding(
-            kind,
-            f"{prefix}{name}",
-            ResourcePatternType.LITERAL,
-            "User:drover",
-            "*",
-            AclOperation[operation],
-            AclPermissionType.ALLOW,
-        )
-        for kind, name, operation in rights
-    ]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for made in admin.create_acls(bindings).values():
-        made.result(60)
-    wait_until(lambda: {*admin.describe_acls(ANY_ACL).result(60)} >= {*bindings})
+    grant(broker, [(kind, f"{prefix}{name}", operation) for kind, name, operation in rights])
     for topic in ("t", "dlq", "in", "offsets"):
         create_topic(broker.bootstrap, f"{prefix}{topic}")
     produce(broker.bootstrap, f"{prefix}in", [(None, b"v")])
@@ -361,7 +335,12 @@ def read_from(storage: KafkaStorage, prefix: str) -> str:
         ((TOPIC, "new", "WRITE"), of_new, "topic", write_to("new")),
         ((TOPIC, "in", "READ"), of_sink, "topics", read_from),
         ((TOPIC, "offsets", "WRITE"), of_source, "connector.class", commit_offsets),
-        ((ID, "cluster-lines-0", "WRITE"), of_source, "connector.class", commit_offsets),
+        (
+            (TRANSACTIONAL_ID, "cluster-lines-0", "WRITE"),
+            of_source,
+            "connector.class",
+            commit_offsets,
+        ),
     ],
     ids=lambda value: "-".join(map(str, value[1:])) if isinstance(value, tuple) else "",
 )

@@ -27,6 +27,7 @@ from drover.policy.egress import (
     hosts_fault,
     split_hosts,
 )
+from drover.policy.kafka_users import principal_of
 from drover.policy.own_cluster import OwnCluster
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _REFUSED_CODES = (
     "GROUP_AUTHORIZATION_FAILED",
     "CLUSTER_AUTHORIZATION_FAILED",
     "SASL_AUTHENTICATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
 #: Errors that a retry can fix although the client does not mark them: brokers are away, or groups
 #: rebalance.
@@ -214,9 +216,27 @@ def _below(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
     }
 
 
-def fault_of(error: "KafkaError", doing: str) -> Exception:
-    """The exception for an error of the client."""
+def needed_rights(
+    client: Mapping[str, str], *, topic: str = "", group: str = "", transactional_id: str = ""
+) -> dict[str, str]:
+    """The remedies for missing rights of the user of client settings, by the errors' names.
+
+    Each argument has the operations and the resource, such as "Write on the topic t".
+    """
+    user = principal_of(client)
+    needs = {
+        "TOPIC_AUTHORIZATION_FAILED": topic,
+        "GROUP_AUTHORIZATION_FAILED": group,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": transactional_id,
+    }
+    return {name: f"add an ACL that allows {user} {text}" for name, text in needs.items() if text}
+
+
+def fault_of(error: "KafkaError", doing: str, needs: Mapping[str, str] | None = None) -> Exception:
+    """The exception for an error of the client; ``needs`` are of ``needed_rights``."""
     text = f"{doing}: {error.str()} ({error.name()})"
+    if needs and error.name() in needs:
+        return ClusterError(f"{text}: {needs[error.name()]}")
     if error.name() in _REFUSED_CODES:
         rejected = "AUTHENTICATION" in error.name()
         return (LoginRejectedError if rejected else ClusterError)(
@@ -230,11 +250,13 @@ def fault_of(error: "KafkaError", doing: str) -> Exception:
 
 
 @contextmanager
-def translated_errors(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
+def translated_errors(
+    doing: str, told: "Sequence[KafkaError]" = (), *, needs: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """Convert the client's errors to ``ClusterError``, or ``RetriableError`` if a retry may help.
 
     ``told`` has the errors that the client reported asynchronously: a call that times out does not
-    report a refused login itself.
+    report a refused login itself. ``needs`` as of ``fault_of``.
     """
     from confluent_kafka import KafkaException
 
@@ -242,7 +264,7 @@ def translated_errors(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator
         yield
     except KafkaException as error:
         refused = [each for each in told if each.name() in _REFUSED_CODES]
-        raise fault_of(refused[-1] if refused else error.args[0], doing) from error
+        raise fault_of(refused[-1] if refused else error.args[0], doing, needs) from error
 
 
 def noting(told: "list[KafkaError]") -> "Callable[[KafkaError], None]":

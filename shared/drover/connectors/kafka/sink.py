@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import (
     ONCE,
@@ -19,10 +19,14 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    SkippedCheck,
     TopicPartition,
     Violation,
+    compiled_pattern,
 )
+from drover.connector import TOPIC_NAME as VALID_TOPIC
 from drover.connectors.aliases import KAFKA_SINK
+from drover.connectors.kafka.access import ClusterAccess, copies_faults, group_faults
 from drover.connectors.kafka.cluster import (
     ClusterError,
     ReservedError,
@@ -43,6 +47,9 @@ from drover.connectors.kafka.writer import (
 )
 from drover.connectors.output_ids import output_ids_of
 from drover.connectors.refused_records import write_batch
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ClusterMetadata
 
 PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
@@ -113,7 +120,12 @@ class KafkaSink(SinkConnector):
                 found = topics_of(producer, told)
         except (ClusterError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
-        return _reserved_faults(target, found.cluster_id, config.get("topics") or ())
+        topics = config.get("topics") or ()
+        faults = [
+            *_reserved_faults(target, found.cluster_id, topics or _matching(config, found)),
+            *_name_faults(target, topics),
+        ]
+        return faults or _access_faults(target, topics)
 
     @classmethod
     def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
@@ -162,6 +174,8 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
         replication_factor=config[REPLICATION],
         connector=connector,
         own_cluster=known_own_cluster(),
+        topics=frozenset(config.get("topics") or ()),
+        pattern=config.get("topics.regex") or "",
     )
 
 
@@ -177,6 +191,41 @@ def _reserved_faults(
             except ReservedError as error:
                 faults.setdefault(setting, Violation(setting, str(error)))
     return list(faults.values())
+
+
+def _matching(config: Mapping[str, Any], found: "ClusterMetadata") -> list[str]:
+    """The topics of the target cluster that the sink would read if it were Drover's own."""
+    pattern = config.get("topics.regex")
+    return [each for each in found.topics if pattern and compiled_pattern(pattern).matches(each)]
+
+
+def _name_faults(target: Target, topics: Sequence[str]) -> list[Violation]:
+    return [
+        Violation(FORMAT, f"names the copy of {topic}, which {fault}")
+        for topic in topics
+        for fault in VALID_TOPIC.faults(target.topic_of(topic))
+    ]
+
+
+def _access_faults(target: Target, topics: Sequence[str]) -> list[Violation]:
+    """What the cluster would reject of the copies and of the group."""
+    from confluent_kafka import KafkaException
+
+    faults: list[Violation] = []
+    try:
+        access = ClusterAccess(dict(target.client))
+        faults += copies_faults(
+            access,
+            {target.topic_of(topic): "topics" for topic in topics},
+            creates=target.creates,
+            replication_factor=target.replication_factor,
+            settings=(REPLICATION, CREATE, FORMAT),
+        )
+        faults += group_faults(access, target.group, GROUP)
+    except (KafkaException, TimeoutError) as error:
+        text = f"the rights in the target cluster were not checked: {error}"
+        faults.append(SkippedCheck(SERVERS, text))
+    return faults
 
 
 def _faults_of_bytes(config: Mapping[str, Any]) -> list[Violation]:

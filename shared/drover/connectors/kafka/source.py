@@ -6,18 +6,21 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from drover.connector import (
     REPLAYED,
+    TOPIC_NAME,
     ConfigDef,
     ConnectorContext,
     OffsetChange,
     OffsetForm,
     PatternTimeoutError,
     RetriableError,
+    SkippedCheck,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -26,6 +29,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.aliases import KAFKA_SOURCE
+from drover.connectors.kafka.access import ClusterAccess, read_faults
 from drover.connectors.kafka.cluster import (
     TIMEOUT_S,
     ClusterError,
@@ -34,6 +38,7 @@ from drover.connectors.kafka.cluster import (
     client_settings,
     fault_of,
     known_own_cluster,
+    needed_rights,
     noting,
     refuse,
     topics_of,
@@ -93,6 +98,12 @@ _RECORD_BYTES = 64
 #: second at most.
 _CHECK_S, _CHECKED_PER_S = 1.0, 100
 
+#: The client looks up the coordinator of its group, which it does not use.
+_OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
+_NO_MATCH = (
+    "match no topic of the cluster that the user may describe (the operation Describe on topics)"
+)
+
 Place = tuple[str, int]
 _log = logging.getLogger(__name__)
 
@@ -126,8 +137,8 @@ class KafkaSourceTask(SourceTask):
             for each, offset in context.offsets()
             if each.get("cluster") == self._alias
         }
-        client = client_settings(config, PREFIX, CONSUMER_PREFIX)
-        self._admin = AdminClient({**client, "log_level": 0})
+        self._client = client_settings(config, PREFIX, CONSUMER_PREFIX)
+        self._admin = AdminClient({**self._client, "log_level": 0})
         self._topic_ids = topic_ids(self._admin, names, self._alias)
         self._recreated_count = 0
         self._checked_s = time.monotonic()
@@ -262,6 +273,9 @@ class KafkaSourceTask(SourceTask):
             if not taken:
                 break
             for each in taken:
+                error = each.error()
+                if error is not None and error.name() == _OF_GROUP:
+                    continue
                 self._check(each)
                 messages.append(each)
                 size += len(each) + _RECORD_BYTES
@@ -342,7 +356,8 @@ class KafkaSourceTask(SourceTask):
             raise TopicGoneError(f"{where}: retention removed unread records", topic)
         if error.name() in GONE:
             raise TopicGoneError(str(fault_of(error, where)), topic)
-        raise fault_of(error, where)
+        needs = needed_rights(self._client, topic=f"Read and Describe on the topic {topic}")
+        raise fault_of(error, where, needs)
 
 
 class KafkaSource(SourceConnector):
@@ -388,8 +403,11 @@ class KafkaSource(SourceConnector):
             return [Violation(SERVERS, str(error))]
         try:
             with translated_errors("cannot be used", told):
-                if not partitions_of(consumer, config, told):
-                    faults.append(Violation(TOPICS, "match no topic of the cluster"))
+                found = partitions_of(consumer, config, told)
+            if found:
+                faults += [*_name_faults(found, config), *_access_faults(found, config)]
+            else:
+                faults.append(Violation(TOPICS, _NO_MATCH))
         except ReservedError as error:
             faults.append(Violation(TOPICS, str(error)))
         except (ClusterError, RetriableError) as error:
@@ -462,6 +480,29 @@ class KafkaSource(SourceConnector):
                 _log.warning("translating groups' offsets failed: %s", error)
             else:
                 _log.debug("%d offsets of groups were translated", changed)
+
+
+def _name_faults(topics: Collection[str], config: Mapping[str, Any]) -> list[Violation]:
+    """The first copy whose name Kafka does not accept, such as that of a long alias."""
+    found = (
+        Violation(ALIAS, f"names the copy of {topic}, which {fault}")
+        for topic in sorted(topics)
+        for fault in TOPIC_NAME.faults(target_of(topic, config))
+    )
+    return [*islice(found, 1)]
+
+
+def _access_faults(topics: Collection[str], config: Mapping[str, Any]) -> list[Violation]:
+    """What the cluster would reject of reading the topics."""
+    from confluent_kafka import KafkaException
+
+    try:
+        access = ClusterAccess(client_settings(config, PREFIX, CONSUMER_PREFIX))
+        synced = config[SYNC_CONFIGS]
+        return [*read_faults(access, topics, TOPICS, reads_settings=synced)]
+    except (KafkaException, TimeoutError) as error:
+        text = f"the rights in the source cluster were not checked: {error}"
+        return [SkippedCheck(SERVERS, text)]
 
 
 def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":

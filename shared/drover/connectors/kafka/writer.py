@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector import RetriableError, TopicPartition
+from drover.connector import RetriableError, TopicPartition, compiled_pattern
 from drover.connector.records import (
     HEADERS,
     KEY,
@@ -21,9 +21,11 @@ from drover.connector.records import (
     TOPIC,
     VALUE,
 )
+from drover.connectors.kafka.access import ClusterAccess
 from drover.connectors.kafka.cluster import (
     TIMEOUT_S,
     ClusterError,
+    needed_rights,
     refuse,
     translated_errors,
 )
@@ -82,6 +84,9 @@ class Target:
     replication_factor: int = -1
     connector: str = ""
     own_cluster: OwnCluster | None = None
+    #: The topics that the sink reads, or a pattern for them.
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
 
     def topic_of(self, topic: str) -> str:
         """The name of a topic's copy."""
@@ -107,11 +112,20 @@ class Target:
         """Check the copy of a topic at the cluster that was reached.
 
         Raises:
-            ReservedError: The cluster is Drover's own, and the copy is an internal topic.
+            ReservedError: The cluster is Drover's own, and the copy is an internal topic, or one
+                that the connector reads itself.
         """
         own = self.own_cluster
         if own is not None and own.is_at(cluster_id):
-            refuse(own.topics_fault([self.topic_of(topic)]))
+            copy = self.topic_of(topic)
+            refuse(own.topics_fault([copy]))
+            if copy in (self.topics or {topic}) or (
+                self.pattern and compiled_pattern(self.pattern).matches(copy)
+            ):
+                refuse(
+                    f"{topic} would be copied to {copy}, which the connector reads itself, because "
+                    "the target cluster is Drover's own one: the copy must have another name"
+                )
 
 
 class _BadRecordsError(ClusterError):
@@ -191,13 +205,19 @@ class _Lane:
         self.output_id = output_id
         self._topic = target.topic_of(self._origin)
         self._where = f"{self._topic}-{self._partition} of the target cluster"
-        with translated_errors(self._where):
+        self._needs = needed_rights(
+            dict(target.client),
+            topic=f"Write, and Create if it does not exist, on the topic {self._topic}",
+            group=f"Read on the consumer group {target.group}",
+            transactional_id="Write on the transactional id "
+            + target.transactional_id_of(self._origin, self._partition),
+        )
+        with translated_errors(self._where, needs=self._needs):
             self._open()
             try:
                 self._offsets = _consumer_of(target)
-                (found,) = self._offsets.committed(
-                    [TopicPartition(self._topic, self._partition)], timeout=TIMEOUT_S
-                )
+                place_in_copy = TopicPartition(self._topic, self._partition)
+                (found,) = self._committed([place_in_copy])
             except BaseException:
                 self.let_go()
                 raise
@@ -220,6 +240,19 @@ class _Lane:
             self._bounded(self._producer.init_transactions, _TRANSACTION_S)
         except BaseException:
             self.let_go()
+            raise
+
+    def _committed(self, places: "list[confluent_kafka.TopicPartition]") -> Any:
+        """The group's offsets. If the user may not read them, the client only times out."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._offsets.committed(places, timeout=TIMEOUT_S)
+        except KafkaException as error:
+            group = self._target.group
+            if "READ" not in ClusterAccess(dict(self._target.client)).group(group):
+                needed = self._needs["GROUP_AUTHORIZATION_FAILED"]
+                raise ClusterError(f"{self._where}: {error.args[0].str()}: {needed}") from error
             raise
 
     def let_go(self) -> None:
@@ -283,7 +316,7 @@ class _Lane:
             if error is not None and error.name() in _OF_A_RECORD:
                 faults.append(error)
 
-        with translated_errors(self._where):
+        with translated_errors(self._where, needs=self._needs):
             self._producer.begin_transaction()
             try:
                 for key, value, headers, timestamp, _ in records:

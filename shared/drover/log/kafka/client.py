@@ -33,6 +33,7 @@ from drover.log.kafka.repeated_line_filter import repeated_line_filter
 from drover.log.log import closed_error
 from drover.log.storage import KafkaStorage
 from drover.model.names import BROKER_TOPICS
+from drover.policy.kafka_users import principal_of
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ class KafkaClient:
     @property
     def user(self) -> str:
         """The brokers' name for the user of this client, as far as its settings show it."""
-        return errors.principal_of(self.storage.client_config)
+        return principal_of(self.storage.client_config)
 
     @property
     def admin(self) -> AdminClient:
@@ -298,16 +299,22 @@ class KafkaClient:
 
         Raises KafkaException and TimeoutError.
         """
-        found = self._admin.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=self.timeout_s
-        )
-        try:
-            described = self.waited(found[group])
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return frozenset()
-            raise
-        return frozenset(each.name for each in described.authorized_operations or ())
+        deadline_s = time.monotonic() + self.timeout_s
+        while True:
+            found = self._admin.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=self.timeout_s
+            )
+            try:
+                described = self.waited(found[group])
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    return frozenset()
+                if code not in errors.LOOKING_UP or time.monotonic() >= deadline_s:
+                    raise
+                self._admin.poll(RETRY_S)  # a pause
+            else:
+                return frozenset(each.name for each in described.authorized_operations or ())
 
     def cluster_id_now(self) -> str:
         """The cluster's id, for threads; raises KafkaException."""

@@ -1,6 +1,5 @@
 """Translates Kafka's errors into errors for callers."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -88,6 +87,14 @@ SILENCE: Final = frozenset(
         KafkaError._RESOLVE,
     }
 )
+#: While brokers look up or load the coordinator of a group.
+LOOKING_UP: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 
 
@@ -150,21 +157,6 @@ def as_error(
         f"{where} (brokers {brokers}). Check that they run and are reachable from here, then retry",
         metadata=metadata,
     )
-
-
-def principal_of(client_config: Mapping[str, str]) -> str:
-    """The brokers' name for the user of client settings, as far as the settings show it."""
-    user = client_config.get("sasl.username")
-    if user:
-        return f"User:{user}"
-    protocol = client_config.get("security.protocol", "plaintext").upper()
-    if protocol.startswith("SASL"):
-        return "the user of the login"
-    has_certificate = any(
-        client_config.get(name)
-        for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-    )
-    return "the user of the client certificate" if has_certificate else "User:ANONYMOUS"
 
 
 def _resource(code: int, topic: str) -> str:
