@@ -354,6 +354,83 @@ def test_a_sinks_config_is_checked_without_a_request(monkeypatch: pytest.MonkeyP
     )
 
 
+def test_what_a_sink_cannot_check_is_a_skipped_check() -> None:
+    with running_api(lambda _: Reply()) as api:
+        raw = {"name": "s", "topics": "t", "connector.class": "HttpSink", "http.url": api.url}
+        (skipped,) = [each for each in validate_config(HttpSink, raw) if each.skipped_checks]
+    assert skipped.key.name == "http.url"
+    assert "a request may change its data" in skipped.skipped_checks[0]
+
+
+@pytest.mark.parametrize("kind", [HttpSink, HttpSource])
+def test_a_token_server_that_rejects_the_client_is_predicted(kind: Any) -> None:
+    login = {
+        "http.authorization.type": "oauth2",
+        "oauth2.client.id": "me",
+        "oauth2.client.secret": "guessed",
+    }
+    with running_api(lambda _: Reply(b"", 401)) as api:
+        login["oauth2.access.token.url"] = f"{api.url}/token"
+        (fault,) = faults(kind, f"{api.url}/items", **login).values()
+        assert [each.path for each in api.requests] == ["/token"]
+    assert "no access token" in fault
+    assert "guessed" not in fault
+
+
+@pytest.mark.parametrize(
+    ("items", "changed", "setting", "text"),
+    [
+        ([{"id": 1}, {"id": "x"}], {"schema": "id bigint"}, "schema", "1 of the 2 items"),
+        ([{"id": 1}, 7], {}, "http.response.items", "is not a JSON object, but int"),
+        ([{"id": 1}], {"key": "ident"}, "key", "names ident, which no item"),
+        (
+            [{"at": 1}, {"at": "x"}],
+            {"incremental.parameter": "since", "incremental.pointer": "/at"},
+            "incremental.pointer",
+            "values of different types",
+        ),
+    ],
+)
+def test_items_that_the_run_rejects_are_predicted(
+    items: list[Any], changed: dict[str, str], setting: str, text: str
+) -> None:
+    with running_api(lambda _: Reply(items)) as api:
+        found = faults(HttpSource, api.url, **changed)
+        assert text in found[setting]
+        tolerant = faults(HttpSource, api.url, **{"errors.tolerance": "all", **changed})
+    assert (setting in tolerant) is (setting in ("key", "incremental.pointer"))
+
+
+def test_items_without_the_incremental_field_are_a_warning() -> None:
+    incremental = {"incremental.parameter": "since", "incremental.pointer": "/at"}
+    raw = {"name": "s", "topic": "t", "connector.class": "HttpSource", **incremental}
+    with running_api(lambda _: Reply([{"id": 1}])) as api:
+        raw["http.url"] = api.url
+        found = {each.key.name: each for each in validate_config(HttpSource, raw)}
+    assert "each pass reads all items" in found["incremental.pointer"].warnings[0]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_redirects_are_followed_in_the_check_as_in_the_run(method: str) -> None:
+    def answer(request: Request) -> Reply:
+        if request.path == "/old":
+            return Reply(b"", 302, {"location": "/new"})
+        return Reply([{"id": 1}])
+
+    with running_api(answer) as api:
+        found = faults(HttpSource, f"{api.url}/old", **{"http.request.method": method})
+    if method == "GET":
+        assert found == {}
+    else:
+        assert "is redirected with status 302" in found["http.url"]
+
+
+def test_a_method_that_the_api_refuses_is_predicted() -> None:
+    with running_api(lambda request: Reply([], 200 if request.method == "GET" else 405)) as api:
+        found = faults(HttpSource, api.url, **{"http.request.method": "POST"})
+    assert "answers 405" in found["http.url"]
+
+
 def test_a_sources_config_is_tried_at_the_api() -> None:
     replies: dict[str, Reply] = {
         "/good": Reply({"data": [{"id": 1}]}),

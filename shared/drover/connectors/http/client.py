@@ -121,6 +121,11 @@ class HttpClient:
                     raise
                 self._token, renewed = None, True
 
+    def log_in(self) -> None:
+        """Get an access token, if the settings ask for one; raises as ``send``."""
+        if self._settings.authorization == OAUTH2:
+            self._bearer()
+
     def _followed(
         self,
         method: str,

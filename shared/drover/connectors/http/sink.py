@@ -23,6 +23,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    SkippedCheck,
     TopicPartition,
     Violation,
 )
@@ -40,6 +41,7 @@ from drover.connector.records import (
 from drover.connectors.aliases import HTTP_SINK
 from drover.connectors.http.settings import (
     HTTP_SETTINGS,
+    TOKEN_URL,
     URL,
     HttpSettings,
     contradictions,
@@ -59,6 +61,11 @@ IGNORE, DELETE, FAIL = "ignore", "delete", "fail"
 EXTRA = (
     "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then "
     "restart them"
+)
+_NOT_ASKED = SkippedCheck(
+    URL,
+    "whether the API accepts the authorization, the method and the records was not checked: a "
+    "request may change its data",
 )
 #: With these the URL would name the whole collection, or another one.
 _NO_KEYS = ("", ".", "..")
@@ -297,8 +304,10 @@ class HttpSink(SinkConnector):
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """The host must be allowed and resolvable."""
-        return host_faults(config[URL])
+        """The host must be allowed and resolvable, and the token server must give a token. Nothing
+        is sent to the API: a request may change its data.
+        """
+        return host_faults(config[URL]) or [*_login_faults(config), _NOT_ASKED]
 
     @classmethod
     def overwrite_keys(cls, config: Mapping[str, Any]) -> Sequence[OverwriteKey]:
@@ -310,6 +319,21 @@ class HttpSink(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """All tasks have the same config; they differ in their topic partitions."""
         return [{} for _ in range(max_tasks)]
+
+
+def _login_faults(config: Mapping[str, Any]) -> list[Violation]:
+    from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError
+
+    client = HttpClient(HttpSettings.of(config), config[URL])
+    try:
+        client.log_in()
+    except PassingHttpError as error:
+        return [(SkippedCheck if error.is_busy else Violation)(TOKEN_URL, str(error))]
+    except HttpError as error:
+        return [Violation(TOKEN_URL, str(error))]
+    finally:
+        client.close()
+    return []
 
 
 def layout_of(config: Mapping[str, Any]) -> RequestLayout:

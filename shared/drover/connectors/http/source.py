@@ -13,6 +13,7 @@ from drover.connector import (
     REPLAYED,
     TOPIC_NAME,
     ArrowRows,
+    Caution,
     Check,
     ConfigDef,
     ConfigKey,
@@ -32,6 +33,7 @@ from drover.connector import (
     visible_when,
     visible_with,
 )
+from drover.connector.records import ERROR_COLUMN
 from drover.connectors.ddl import ddl_fault, to_ddl
 from drover.connectors.files.file_units import parsed_lines
 from drover.connectors.files.formats.exact_json import exact_text, parsed
@@ -74,6 +76,7 @@ MAX_PAGES = "paging.max.pages"
 INCREMENTAL, INCREMENTAL_POINTER = "incremental.parameter", "incremental.pointer"
 INITIAL = "incremental.initial"
 RUN_MS = "run.interval.ms"
+TOLERANCE = "errors.tolerance"
 
 _log = logging.getLogger(__name__)
 #: The limit for the check of the API, below the worker's limit for validating a config.
@@ -196,8 +199,7 @@ class HttpSourceTask(SourceTask):
         if not items and self._run is None and not self._offset.get("next"):
             return None  # nothing new: the committed offset remains valid
         self._offset = offset
-        lines = "".join(f"{_line(each)}\n" for each in items).encode()
-        rows = ArrowRows(spark, JsonItems(lines, origin, config[SCHEMA]), 1, None)
+        rows = ArrowRows(spark, JsonItems(_lines(items), origin, config[SCHEMA]), 1, None)
         return SourceBatch.table(
             rows,
             [(self._partition, offset)],
@@ -289,6 +291,10 @@ def _document(body: bytes, url: str) -> Any:
         raise PagingError(f"{shown_url(url)} does not return JSON") from None
 
 
+def _lines(items: list[Any]) -> bytes:
+    return "".join(f"{_line(each)}\n" for each in items).encode()
+
+
 def _line(item: Any) -> str:
     """An item as JSON, with all digits of its numbers."""
     try:
@@ -313,7 +319,7 @@ def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
             max_bytes=config[MAX_BYTES],
         )
         document = _document(answer.body, answer.url)
-        items_of(document, config[ITEMS], paging_of(config).pointers)
+        items = items_of(document, config[ITEMS], paging_of(config).pointers)
     except PassingHttpError as error:
         kind = SkippedCheck if error.is_busy else Violation
         return [kind(URL, str(error))]
@@ -323,7 +329,39 @@ def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
         return [Violation(ITEMS, str(error))]
     finally:
         client.close()
-    return []
+    return [*_row_faults(config, items, shown_url(answer.url)), *_order_faults(config, items)]
+
+
+def _row_faults(config: Mapping[str, Any], items: list[Any], origin: str) -> Iterator[Violation]:
+    """Items of the first page that are no rows, and key fields that the rows lack."""
+    batches = list(JsonItems(_lines(items), origin, config[SCHEMA])(0))
+    bad = [batch for batch in batches if ERROR_COLUMN in batch.schema.names]
+    if bad:
+        tolerates = config[TOLERANCE] == "all"
+        kind, setting = Caution if tolerates else Violation, SCHEMA if config[SCHEMA] else ITEMS
+        count = sum(batch.num_rows for batch in bad)
+        reason = bad[0].column(ERROR_COLUMN)[0].as_py()
+        yield kind(
+            setting,
+            f"{count} of the {len(items)} items of the first page cannot be read: {reason}",
+        )
+    good = next((batch for batch in batches if ERROR_COLUMN not in batch.schema.names), None)
+    missing = [] if good is None else [n for n in config[KEY] or () if n not in good.schema.names]
+    if missing:
+        yield Violation(KEY, f"names {missing[0]}, which no item of the first page has")
+
+
+def _order_faults(config: Mapping[str, Any], items: list[Any]) -> Iterator[Violation]:
+    """Whether the greatest value of the first page can be found."""
+    pointer = config[INCREMENTAL_POINTER]
+    if not (config[INCREMENTAL] and pointer and items):
+        return
+    try:
+        if greatest(items, pointer, config[INITIAL]) is None:
+            text = f"no item of the first page has a value at {pointer}: each pass reads all items"
+            yield Caution(INCREMENTAL_POINTER, text)
+    except PagingError as error:
+        yield Violation(INCREMENTAL_POINTER, str(error))
 
 
 def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
