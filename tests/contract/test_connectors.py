@@ -19,7 +19,9 @@ _DECIDES_DATA = re.compile(
     r"|precision|case|mask|truncate|regex|mapping|policy|statement"
 )
 #: Settings with such words that decide no data, as their reasons explain.
-REVIEWED = frozenset(("message.prefix.exclude.list", "snapshot.isolation.mode"))
+REVIEWED = frozenset(
+    ("include.schema.changes", "message.prefix.exclude.list", "snapshot.isolation.mode")
+)
 _ROW = re.compile(
     r"^\| (?P<names>\[`.*?) \| .* \| (?P<embedded>[^|]*) \| (?P<kafka>[^|]*) \|$", re.M
 )

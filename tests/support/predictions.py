@@ -13,6 +13,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.convert.lenient import is_json
 from drover.errors import InvalidArgumentError, Reason
+from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
 #: The number of records in each example: a preview shows all of them.
@@ -112,15 +113,20 @@ class Shown:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-async def predicted(client: ConnectClient, config: Mapping[str, str]) -> list[Shown]:
-    """The records that a preview shows after the last step; the config must have no fault.
+async def predicted(
+    client: ConnectClient, config: Mapping[str, str], *, allowed_warnings: int = 0
+) -> list[Shown]:
+    """The records that a preview shows after the last step; the config must have no fault, and
+    exactly ``allowed_warnings`` settings without effect.
 
     Raises:
         AssertionError: A fault or a warning, or a record that the preview does not show.
     """
     validated = await client.validate_config(config)
     assert [(each.field, each.description) for each in validated.violations] == []
-    assert [(each.field, each.description) for each in validated.warnings] == []
+    warned = [(each.field, each.description) for each in validated.warnings]
+    assert len(warned) == allowed_warnings, warned
+    assert all("no effect here" in text for _, text in warned)
     preview = await client.preview_connector(config, row_count=ROWS_MAX)
     assert preview.rows, preview.notes
     assert not preview.truncated
@@ -196,6 +202,34 @@ async def same_faults(client: ConnectClient, config: Mapping[str, str]) -> dict[
     for field, description in faults:
         found.setdefault(field.removeprefix('config["').removesuffix('"]'), []).append(description)
     return found
+
+
+async def source_agrees(
+    shared: SharedCluster, config: Mapping[str, str], *, allowed_warnings: int = 0
+) -> list[Shown]:
+    """The delivered records of a source, which equal the preview's."""
+    expected = sorted(await predicted(shared.client, config, allowed_warnings=allowed_warnings))
+    async with shared.connector(config["name"], config):
+        found = await delivered(shared.client, [each.topic for each in expected], len(expected))
+        await running(shared.client, config["name"])
+    assert found == expected
+    return found
+
+
+async def sink_agrees(
+    shared: SharedCluster,
+    config: Mapping[str, str],
+    rows: Callable[[], list[str]],
+    *,
+    allowed_warnings: int = 0,
+) -> None:
+    """Compare the rows of a sink's output with the preview's records."""
+    shown = await predicted(shared.client, config, allowed_warnings=allowed_warnings)
+    expected = json_rows(each.value for each in shown)
+    assert rows() == []
+    async with shared.connector(config["name"], config):
+        await wait_for_rows(rows, expected)
+        await running(shared.client, config["name"])
 
 
 def json_rows(texts: Iterable[str]) -> list[str]:

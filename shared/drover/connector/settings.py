@@ -1,5 +1,6 @@
 """The settings that all connectors have, and the validation of a whole config."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -230,6 +231,7 @@ _INTERCEPTORS = "use a transform"
 _FOR_SOURCES = "it applies to sources only"
 _BYTES_READER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _BYTES_WRITER = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_TYPE_SETTING = re.compile(r"(transforms|predicates)\.[^.]+\.type")
 #: Settings that every connector of Kafka Connect has and Drover does not.
 OF_ALL_CONNECTORS = OtherSettings(
     refused={
@@ -432,7 +434,10 @@ def validate_config(
         key = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
         values.append(ConfigValue(key, raw.get(name), tuple(errors)))
     values = _as_named(values, translation, raw)
-    values = [_with_warning(each, connector_class) if each.warnings else each for each in values]
+    unknown = _settings_of_unknown_classes(values)
+    values = [
+        _with_warning(each, connector_class, unknown) if each.warnings else each for each in values
+    ]
     return [
         replace(each, warnings=(*each.warnings, *cautions.get(each.key.name, ())))
         for each in values
@@ -462,8 +467,25 @@ def _as_named(
     return [*named, *others.values()]
 
 
-def _with_warning(value: ConfigValue, connector_class: type[Connector]) -> ConfigValue:
-    """A value with the warning about a setting that the connector does not have."""
+def _settings_of_unknown_classes(values: Sequence[ConfigValue]) -> tuple[str, ...]:
+    """The prefixes of the settings of transforms, predicates and converters that do not exist."""
+    names = [each.key.name for each in values if each.errors]
+    return tuple(
+        f"{name}." if name in CONVERTER_SETTINGS else name.removesuffix("type")
+        for name in names
+        if name in CONVERTER_SETTINGS or _TYPE_SETTING.fullmatch(name)
+    )
+
+
+def _with_warning(
+    value: ConfigValue, connector_class: type[Connector], unknown: tuple[str, ...]
+) -> ConfigValue:
+    """A value with the warning about a setting that the connector does not have.
+
+    Settings with a prefix in ``unknown`` get none: the fault of their class is enough.
+    """
+    if value.key.name.startswith(unknown):
+        return replace(value, warnings=())
     for others in (connector_class.other_settings, OF_ALL_CONNECTORS):
         warning = others.warning_of(value.key.name)
         if warning is not None:

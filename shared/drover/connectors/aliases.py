@@ -44,6 +44,28 @@ def _whatever(*names: str) -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(names, ())
 
 
+_CONFLUENT = "io.confluent."
+_DRIVER_PARAMETER = "connection."
+_CONNECTION_SETTINGS = (
+    *("connection.url", "connection.user", "connection.password"),
+    *("connection.attempts", "connection.backoff.ms", "connection.username"),
+    *("connection.provider", "connection.restart.on.errors", "connection.pool."),
+)
+
+
+def _driver_parameters(raw: Mapping[str, str | None]) -> Iterator[Violation]:
+    """Settings that Confluent's connectors pass to the JDBC driver, which may change the data."""
+    if not (raw.get(_CONNECTOR_CLASS) or "").strip().startswith(_CONFLUENT):
+        return
+    for name in raw:
+        if name.startswith(_DRIVER_PARAMETER) and not name.startswith(_CONNECTION_SETTINGS):
+            yield Violation(
+                name,
+                "is a parameter of a JDBC driver, and there is none here: remove it, or use a "
+                "parameter of connection.url (docs/jdbc.md)",
+            )
+
+
 #: io.confluent.connect.jdbc.JdbcSourceConnector
 JDBC_SOURCE = OtherSettings(
     refused={
@@ -71,6 +93,7 @@ JDBC_SOURCE = OtherSettings(
         **_nothing("jdbc.credentials.provider.*", why="connection.user, connection.password"),
         **_nothing("table.monitoring.startup.polling.limit.ms", why=_SPEED),
     },
+    faults=_driver_parameters,
 )
 
 _DEBEZIUM_JDBC_SINK = "io.debezium.connector.jdbc.JdbcSinkConnector"
@@ -78,8 +101,9 @@ _TABLE_NAMES = ("collection.name.format", "table.name.format")
 _PLACEHOLDER = re.compile(r"\$\{(?!topic\})[^}]*\}")
 
 
-def _debezium_tables(raw: Mapping[str, str | None]) -> Iterator[Violation]:
-    """Tables that Debezium's sink would name differently."""
+def _jdbc_sink_faults(raw: Mapping[str, str | None]) -> Iterator[Violation]:
+    """Parameters of JDBC drivers, and tables that Debezium's sink would name differently."""
+    yield from _driver_parameters(raw)
     name = next((each for each in _TABLE_NAMES if raw.get(each) is not None), _TABLE_NAMES[0])
     text = raw.get(name) or "${topic}"
     other = _PLACEHOLDER.search(text)
@@ -157,7 +181,7 @@ JDBC_SINK = OtherSettings(
         **_nothing("keyed.message.batch.mode", why="the last record of a key in a batch wins"),
         **_nothing("trim.sensitive.log", why=_MONITORING),
     },
-    faults=_debezium_tables,
+    faults=_jdbc_sink_faults,
 )
 
 #: io.debezium.connector.postgresql.PostgresConnector
@@ -196,12 +220,16 @@ POSTGRES_CDC = OtherSettings(
             "replica.identity.autoset.values",
             "signal.data.collection",
             "snapshot.include.collection.list",
+            "snapshot.custom.class",
             "snapshot.mode.custom.name",
             "snapshot.mode.configuration.based.*",
             "slot.stream.params",
             "snapshot.query.mode.custom.name",
             "snapshot.select.statement.overrides*",
             "sourceinfo.struct.maker",
+            "database.currentSchema",
+            "database.options",
+            "driver.*",
         ),
         "binary.handling.mode": ("bytes",),
         "event.deserialization.failure.handling.mode": ("fail",),
@@ -287,6 +315,14 @@ POSTGRES_CDC = OtherSettings(
         ),
         **_nothing("schema.refresh.mode", why="each change has the columns of its table"),
         **_nothing("topic.heartbeat.*", why="use topic.heartbeat.prefix"),
+        **_nothing(
+            "include.schema.changes",
+            "schema.history.*",
+            "database.history.*",
+            "database.server.id",
+            why="it belongs to connectors for other databases",
+        ),
+        **_nothing("openlineage.*", why=_MONITORING),
         **_nothing("internal.*", "legacy.*", why="Debezium documents them for its own tests only"),
     },
 )
@@ -395,7 +431,9 @@ S3_SINK = OtherSettings(
             "report.null.values.to.dlq",
             why="behavior.on.null.values decides what happens to records without a value",
         ),
-        **_nothing("s3.object.behavior.on.tagging.error", why=_UNUSED),
+        **_nothing(
+            "hive.*", "schema.generator.class", "s3.object.behavior.on.tagging.error", why=_UNUSED
+        ),
     },
 )
 

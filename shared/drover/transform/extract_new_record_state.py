@@ -1,13 +1,14 @@
 """ExtractNewRecordState: replaces a change event with its row, like Debezium's transform."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
-from drover.config.validators import OneOf
+from drover.config.validators import Check, OneOf
 from drover.record.arrow import Array, Mask, Texts
 from drover.record.batch import VALUE, with_column
 from drover.record.json.schemaless import loads
@@ -97,7 +98,7 @@ class ExtractNewRecordState(Transform):
                     ConfigType.STRING,
                     default=None,
                     documentation="Not supported.",
-                    validator=OneOf(value),
+                    validator=Check(partial(_unsupported, value)),
                 )
                 for name, value in _OTHERS.items()
             ),
@@ -191,6 +192,13 @@ class ExtractNewRecordState(Transform):
             if value is not None:
                 more[self._name(text)] = value
         return {**row, **more}
+
+
+def _unsupported(accepted: str, given: str) -> str | None:
+    if given == accepted:
+        return None
+    advice = f", or set it to {accepted}" if accepted else ""
+    return f"is not supported and would change the data: remove it{advice}"
 
 
 def _mode_of(config: Mapping[str, Any]) -> str:
