@@ -129,8 +129,9 @@ def test_a_description_on_kafka_shows_where_settings_come_from(kafka: Kafka, top
     name = f"{topic.name}-settings"
     create_topic(kafka.bootstrap, name, partitions=1, config={"retention.ms": "-1"})
     found = describe_topic(topic.plane, name)
-    assert found.setting_origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_TOPIC
-    assert found.setting_origins["segment.ms"] == topics_pb2.SETTING_ORIGIN_DEFAULT
+    origins = {each.name: each.origin for each in found.settings}
+    assert origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_TOPIC
+    assert origins["segment.ms"] == topics_pb2.SETTING_ORIGIN_DEFAULT
     assert not found.HasField("retention")
 
 

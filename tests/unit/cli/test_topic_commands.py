@@ -51,11 +51,14 @@ def answers(cluster: FakeCluster) -> None:
             partitions=[PartitionBounds(partition=0, start_offset=3, end_offset=9)],
             retention=Duration(seconds=60),
             config={"retention.ms": "60000", "retention.bytes": "-1", "segment.ms": "7"},
-            setting_origins={
-                "retention.ms": topics_pb2.SETTING_ORIGIN_TOPIC,
-                "retention.bytes": topics_pb2.SETTING_ORIGIN_COORDINATOR,
-                "segment.ms": topics_pb2.SETTING_ORIGIN_DEFAULT,
-            },
+            settings=[
+                topics_pb2.TopicSetting(name=name, value=value, origin=origin)
+                for name, value, origin in (
+                    ("retention.ms", "60000", topics_pb2.SETTING_ORIGIN_TOPIC),
+                    ("retention.bytes", "-1", topics_pb2.SETTING_ORIGIN_COORDINATOR),
+                    ("segment.ms", "7", topics_pb2.SETTING_ORIGIN_DEFAULT),
+                )
+            ],
         )
     )
     cluster.answers["GetTopicRecordCount"] = pb.GetTopicRecordCountResponse(

@@ -293,12 +293,12 @@ from drover.dataplane.store import EmbeddedStore
 compaction.BATCHES_AT_ONCE = 1
 store = EmbeddedStore(Path(sys.argv[1]))
 replace = compaction_state.replace
-def told(*arguments):
+def paused(*arguments):
     done = replace(*arguments)
     print("in a transaction", flush=True)
     sys.stdin.readline()
     return done
-compaction_state.replace = told
+compaction_state.replace = paused
 compaction.Compactor(store, "child", lambda _: False).run()
 """
 

@@ -74,9 +74,11 @@ def test_a_description_shows_each_setting_and_where_it_comes_from(plane: Embedde
     plane.store.ensure_topic("t", settings={"retention.bytes": "1000"})
     found = describe_topic(plane, "t")
     assert found.config["retention.ms"] == "604800000"
-    assert found.setting_origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_COORDINATOR
-    assert found.setting_origins["retention.bytes"] == topics_pb2.SETTING_ORIGIN_TOPIC
-    assert found.setting_origins["cleanup.policy"] == topics_pb2.SETTING_ORIGIN_DEFAULT
+    origins = {each.name: each.origin for each in found.settings}
+    assert origins["retention.ms"] == topics_pb2.SETTING_ORIGIN_COORDINATOR
+    assert origins["retention.bytes"] == topics_pb2.SETTING_ORIGIN_TOPIC
+    assert origins["cleanup.policy"] == topics_pb2.SETTING_ORIGIN_DEFAULT
+    assert {each.name: each.value for each in found.settings} == found.config
     assert (found.retention.ToSeconds(), found.retention_bytes) == (604_800, 1_000)
 
 

@@ -160,11 +160,11 @@ def describe(
     print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
     policy = found.config.get("cleanup.policy", "")
     unused = {name for each, names in _SETTINGS_OF.items() if each not in policy for name in names}
-    for name, value in sorted(found.config.items()):
-        origin = found.setting_origins.get(name, topics_pb2.SETTING_ORIGIN_UNSPECIFIED)
-        is_used = name in _SHOWN_SETTINGS and name not in unused
-        if is_used or origin == topics_pb2.SETTING_ORIGIN_TOPIC:
-            say(f"{name}: {_setting_text(name, value)}{_origin_text(name, origin)}")
+    for each in found.settings:
+        is_used = each.name in _SHOWN_SETTINGS and each.name not in unused
+        if is_used or each.origin == topics_pb2.SETTING_ORIGIN_TOPIC:
+            shown = _setting_text(each.name, each.value)
+            say(f"{each.name}: {shown}{_origin_text(each.name, each.origin)}")
 
 
 @commands.command()
@@ -499,8 +499,8 @@ def _description(found: TopicDescription) -> dict[str, Any]:
         "retention_bytes": (found.retention_bytes if found.HasField("retention_bytes") else None),
         "settings": dict(sorted(found.config.items())),
         "setting_origins": {
-            name: topics_pb2.SettingOrigin.Name(origin).removeprefix("SETTING_ORIGIN_")
-            for name, origin in sorted(found.setting_origins.items())
+            each.name: topics_pb2.SettingOrigin.Name(each.origin).removeprefix("SETTING_ORIGIN_")
+            for each in found.settings
         },
     }
 

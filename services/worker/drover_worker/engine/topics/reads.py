@@ -76,12 +76,10 @@ def describe_topic(plane: DataPlane, topic: str) -> topics_pb2.TopicDescription:
     settings = plane.topic_settings(topic)
     topic_id = plane.topic_ids([topic], fresh=True).get(topic, "")
     origins = plane.setting_origins(topic)
-    described = topics_pb2.TopicDescription(
-        name=topic,
-        config=settings,
-        setting_origins={name: _ORIGINS[origins[name]] for name in settings if name in origins},
-        id=topic_id,
-    )
+    described = topics_pb2.TopicDescription(name=topic, config=settings, id=topic_id)
+    for name, value in sorted(settings.items()):
+        origin = _ORIGINS.get(origins[name]) if name in origins else None
+        described.settings.add(name=name, value=value, origin=origin)
     for partition, (start, end) in sorted(bounds.items()):
         described.partitions.add(partition=partition, start_offset=start, end_offset=end)
     if DELETE not in settings.get(CLEANUP_POLICY, DELETE):  # neither limit has an effect
