@@ -436,9 +436,9 @@ def test_the_last_record_is_found_before_a_removed_tombstone(plane: EmbeddedPlan
     plane.store.ensure_topic(
         "t", settings={"cleanup.policy": "compact", "delete.retention.ms": "0"}
     )
-    records: list[dict[str, Any]] = [{"key": b"a", "value": b"1"}]
-    records += [{"key": b"b", "value": None} for _ in range(9)]
-    store_records(plane.store, "t", records)
+    rows: list[dict[str, Any]] = [{"key": b"a", "value": b"1"}]
+    rows += [{"key": b"b", "value": None}] * 9
+    store_records(plane.store, "t", rows)
     compactor = Compactor(plane.store, "test", lambda _: False)
     while compactor.run().record_count:
         pass
