@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +14,7 @@ from drover.config.validators import Check, NonEmpty
 from drover.record.arrow import Array, Mask, Texts, is_text
 from drover.record.batch import KEY, VALUE
 from drover.record.decimals import EXACT
-from drover.record.json.schemaless import loads
+from drover.record.json.schemaless import TAG_START, loads
 from drover.record.schema import is_schemaless
 from drover.record.semantic_types import (
     as_counted,
@@ -30,6 +31,9 @@ _CONDITIONS = ("equals", "in", "pattern", "min", "max")
 _INT64_BOUND = 1 << 63
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_NS = 24 * 3_600 * 10**9
+#: In a JSON text: a number that may have more digits than floating point keeps, an exponent, or a
+#: tagged object (see ``schemaless``).
+_NOT_PLAIN = rf"[0-9.]{{16}}|[0-9][eE]|{TAG_START}"
 #: Reads the text of a condition as a number; None matches nothing.
 _Read = Callable[[str], decimal.Decimal | None]
 
@@ -109,9 +113,10 @@ class FieldMatches(Predicate):
         return _none(len(values)) if found is None else self._of_column(*found)
 
     def _of_maps(self, values: Texts) -> Mask:
+        plain = pc.invert(pc.match_substring_regex(values, pattern=_NOT_PLAIN))
         found = [
-            None if text is None else value_at(loads(text), self._path)
-            for text in values.to_pylist()
+            None if text is None else _json_at(text, self._path, is_plain=is_plain)
+            for text, is_plain in zip(values.to_pylist(), plain.to_pylist(), strict=True)
         ]
         matched = _none(len(found))
         for kind in {type(each) for each in found} - {type(None), dict, list}:
@@ -288,6 +293,16 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
             return None
         value = value.get(name)
     return value
+
+
+def _json_at(text: str, path: tuple[str, ...], *, is_plain: bool) -> Any:
+    """As ``value_at`` of the parsed text; several times as fast for texts without _NOT_PLAIN."""
+    if is_plain:
+        try:
+            return value_at(orjson.loads(text), path)
+        except orjson.JSONDecodeError:
+            pass
+    return value_at(loads(text), path)
 
 
 def _none(row_count: int) -> Mask:

@@ -24,6 +24,9 @@ from drover.record.json.numbers import Fraction, fraction_of
 #: The null character keeps it distinct from users' field names.
 TAG = "\u0000drover"
 
+#: Each text with a tagged object has it, whether or not its null character is escaped.
+TAG_START = "drover"
+
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 _ESCAPED_TAG = json.dumps(TAG)[1:-1]
