@@ -16,6 +16,7 @@ from drover.model import produce_input
 from drover_worker.engine.topics import produced_records
 from drover_worker.engine.topics.reads import read_topic
 from drover_worker.engine.topics.writes import produce_records
+from tests.support.http_api import Reply, Request, running_api
 
 JSON, LINES = topics_pb2.PRODUCE_FORMAT_JSON, topics_pb2.PRODUCE_FORMAT_LINES
 Produce = Callable[..., engine_pb2.ProducedRecords]
@@ -229,3 +230,52 @@ def test_an_input_beyond_the_limits_is_refused(
     monkeypatch.setattr(EmbeddedPlane, "record_bytes_max_of", lambda *_: 3)
     assert "takes 3" in faults(produce, "abc\nabcd", format=LINES)["line 2"]
     assert stored(plane) == []
+
+
+def registry(request: Request) -> Reply:
+    """One schema, which the first record registers."""
+    if request.method == "POST":
+        schemas.append(json.loads(request.body)["schema"])
+    if not request.path.startswith("/schemas/ids/"):
+        return Reply({"id": 1, "subject": "t-value", "version": 1})
+    return Reply({"schema": schemas[-1]})
+
+
+schemas: list[str] = []
+
+
+def test_avro_is_written_with_its_schema_shown_and_compared_by_value(
+    plane: EmbeddedPlane, produce: Produce
+) -> None:
+    nested = {"type": "struct", "optional": False, "field": "inner", "name": "Inner", "fields": [
+        {"field": "price", "type": "bytes", "optional": True,
+         "name": "org.apache.kafka.connect.data.Decimal", "version": 1,
+         "parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+        {"field": "at", "type": "int64", "name": "org.apache.kafka.connect.data.Timestamp",
+         "version": 1},
+    ]}  # fmt: skip
+    schema = {"type": "struct", "optional": False, "name": "Outer", "fields": [nested]}
+    lines = [
+        {"value": {"schema": schema, "payload": {"inner": {"price": price, "at": at}}}}
+        for price, at in ((2.10, 0), (None, 1_704_060_060_000))
+    ]
+    with running_api(registry) as api:
+        config = {
+            "value.converter": "AvroConverter",
+            "value.converter.schema.registry.url": api.url,
+            "value.converter.max.retries": "0",
+        }
+        produce("\n".join(json.dumps({**each, "partition": 0}) for each in lines), config)
+
+        def found(*conditions: str) -> list[str]:
+            query = topics_pb2.RecordQuery(topic="t", conditions=conditions)
+            records = read_topic(plane, engine_pb2.ReadTopic(query=query), config).records
+            return [each.value for each in records]
+
+        first = '{"inner":{"price":2.10,"at":"1970-01-01T00:00:00.000Z"}}'
+        second = '{"inner":{"price":null,"at":"2023-12-31T22:01:00.000Z"}}'
+        assert found() == [first, second]
+        assert found("inner.price=2.1") == [first]
+        assert found("inner.price!=2.1") == [second]
+        assert found("inner.at>=2024-01-01T00:00:00+02:00") == [second]
+        assert faults(produce, '{"value":{"a":1}}', connector_config=config).keys() == {"line 1"}

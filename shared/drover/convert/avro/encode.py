@@ -1,5 +1,6 @@
 """Encodes columns as Avro, with Arrow kernels for whole columns."""
 
+import decimal
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,7 @@ def _decimal(node: Any, kind: str, values: Any) -> Any:
     )
     exact = values.cast(make(min(node["precision"], digits_max), node.get("scale", 0)))
     if exact.null_count:
-        exact = exact.fill_null(pa.scalar(0).cast(exact.type))
+        exact = exact.fill_null(pa.scalar(decimal.Decimal(0), exact.type))
     digits = digits_of(exact)
     return padded(digits, node["size"]) if kind == "fixed" else _with_length(digits)
 
