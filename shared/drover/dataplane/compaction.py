@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from drover.dataplane import payload
+from drover.dataplane import payload, retention
 from drover.dataplane.compaction_state import CompactedBatch, CompactionWork, StoredBatch
-from drover.dataplane.retention import BATCHES_AT_ONCE, BYTES_AT_ONCE
 from drover.dataplane.store import EmbeddedStore
 
 #: Small batches are joined up to this size.
 JOINED_BYTES = 4 * 1024 * 1024
+#: The most batches and bytes that one transaction replaces.
+BATCHES_AT_ONCE = retention.BATCHES_AT_ONCE
+BYTES_AT_ONCE = retention.BYTES_AT_ONCE
 #: The most keys of a pass, and the approximate bytes of them; the next pass continues after them.
 KEYS_MAX = 500_000
 KEYS_BYTES_MAX = 64 * 1024 * 1024

@@ -61,7 +61,7 @@ def encode(batches: list[Any], schema: Any = PAYLOAD_SCHEMA) -> bytes:
     return payload
 
 
-def decode(payload: bytes, base_offset: int) -> Iterator[Any]:
+def decode(payload: bytes, base_offset: int = 0) -> Iterator[Any]:
     """The record batches of a blob, in order, in ``COMPACTED_SCHEMA``; none is empty.
 
     The records of a blob that was not compacted have consecutive offsets from ``base_offset`` on.
