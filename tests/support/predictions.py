@@ -93,10 +93,10 @@ EXAMPLES: Mapping[str, Example] = {
     "PostgresCdcSource": Example(
         "postgres-cdc",
         "shop",
-        "the rows of the tables; the preview is refused",
+        "topic, key and row of each delivered record",
         "PostgreSQL",
         ("database.hostname",),
-        "refused: reading changes the replication slot",
+        "the rows of the tables, without a slot",
     ),
     "PythonDataSource": Example("python-data-source", "people", _DELIVERED),
     "S3Sink": Example("object-stores", "orders-s3", "the rows of the objects", "S3"),
