@@ -15,7 +15,7 @@ _FIELDLESS = (
 )
 #: Transforms after which values without fields have none, either.
 _KEEPS_FORM = ("RegexRouter", "TimestampRouter", "Filter", "DropHeaders", "InsertHeader")
-#: Transforms that may give schemaless values a schema, besides those of plugins.
+#: Built-in transforms that may give schemaless values a schema.
 _GIVES_SCHEMA = ("Sql", "ArrowFunction")
 
 

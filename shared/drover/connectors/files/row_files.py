@@ -163,9 +163,12 @@ def predicted_files(
             for answered in writer([batch.slice(row, 1)]):
                 (each,) = answered.to_pylist()
                 offset = batch.column(OFFSET)[row].as_py()
-                target = "/".join(filter(None, (root.rstrip("/"), each["directory"])))
                 place = (each["topic"], each["partition"], offset)
-                yield PredictedWrite(*place, target, each["reason"] or "")
+                if each["reason"] is None:
+                    target = "/".join(filter(None, (root.rstrip("/"), each["directory"])))
+                    yield PredictedWrite(*place, target)
+                else:
+                    yield PredictedWrite(*place, refusal=each["reason"])
 
 
 class TooManyFilesError(ValueError):

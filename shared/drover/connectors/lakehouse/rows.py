@@ -125,8 +125,8 @@ def predictions(
         columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
         places = zip(*(each.to_pylist() for each in columns), strict=True)
         for topic, partition, offset in places:
-            target = ", ".join(targets.get(topic, ()))
             refusal = refusals.get((topic, partition, offset), "")
+            target = "" if refusal else ", ".join(targets.get(topic, ()))
             found.append(PredictedWrite(topic, partition, offset, target, refusal))
     return found
 
