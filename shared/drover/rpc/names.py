@@ -5,8 +5,8 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-#: The service whose callers type or paste names. The other services get names from workers, among
-#: them those of Kafka Connect's logs, which are used as they are.
+#: The service whose callers type or paste names. Workers call the other services with names
+#: as they are stored, such as the names in Kafka Connect's logs.
 CLIENT_SERVICE: Final = "/drover.api.connect.v1.ConnectService/"
 #: Fields with the name of a connector, topic, worker, class or logger, and a logger's level.
 NAME_FIELDS: Final = frozenset({"class_name", "connector", "level", "name", "topic", "worker_id"})

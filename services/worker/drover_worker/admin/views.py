@@ -13,7 +13,7 @@ from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.config import ConfigMap
 from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
-from drover_worker.shell.engine_violations import without_missing
+from drover_worker.shell.engine_violations import violations_on_all
 from drover_worker.shell.known_plugins import KnownPlugins
 
 
@@ -150,8 +150,7 @@ def validation_view(
         of_cluster: See ``ClusterPlugins.faults``.
         show_undefined: As in ``ConnectorViews.masked``.
     """
-    lacking = [each for each in of_cluster if not isinstance(each, Caution | SkippedCheck)]
-    violations = [*without_missing(answer, lacking), *lacking]
+    violations = violations_on_all(answer, of_cluster)
     response = pb.ValidateConfigResponse(
         error_count=len(violations),
         violations=[

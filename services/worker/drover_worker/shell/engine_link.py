@@ -16,11 +16,9 @@ from drover.codec.common import decode_counts, decode_figures, encode_task_id, e
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.codec.failures import decode_cause
 from drover.errors import (
-    Caution,
     DeadlineExceededError,
     FailedPreconditionError,
     Reason,
-    SkippedCheck,
     UnavailableError,
     Violation,
 )
@@ -31,7 +29,7 @@ from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
-from drover_worker.shell.engine_violations import violations_of, without_missing
+from drover_worker.shell.engine_violations import violations_of, violations_on_all
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 from drover_worker.shell.topic_commands import TopicCommands
@@ -315,9 +313,7 @@ class EngineLink(TopicCommands):
         """The faults of a validation, and that other workers lack classes."""
         if self._cluster_faults is None or not config.get("connector.class", ""):
             return violations_of(answer)
-        found = await self._cluster_faults(config)
-        lacking = [each for each in found if not isinstance(each, Caution | SkippedCheck)]
-        return [*without_missing(answer, lacking), *lacking]
+        return violations_on_all(answer, await self._cluster_faults(config))
 
     async def validate(
         self, config: Mapping[str, str], caller: str = "", *, use_systems: bool = True

@@ -1,9 +1,9 @@
 """The engine's answer to a validation as violations."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover.errors import Violation
+from drover.errors import Caution, SkippedCheck, Violation
 
 _CLASS = 'config["connector.class"]'
 
@@ -19,15 +19,19 @@ def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:
     ]
 
 
-def without_missing(
-    answer: pb.ConfigValidation | pb.Failure, lacking: Iterable[Violation]
+def violations_on_all(
+    answer: pb.ConfigValidation | pb.Failure, of_cluster: Sequence[Violation]
 ) -> list[Violation]:
-    """As ``violations_of`` without the faults of classes that ``lacking`` reports for all workers,
-    this one included.
+    """As ``violations_of``, with the faults of classes on all workers.
+
+    ``of_cluster`` may have cautions and skipped checks, which are no faults. Its fault of a missing
+    class includes this worker, so the engine's fault of that class is left out.
     """
+    lacking = [each for each in of_cluster if not isinstance(each, Caution | SkippedCheck)]
     fields = {each.field for each in lacking}
     if isinstance(answer, pb.Failure):
         missing = answer.plugin_not_found and _CLASS in fields
-        return [] if missing else violations_of(answer)
+        return [*([] if missing else violations_of(answer)), *lacking]
     # connector.class has faults of other kinds too
-    return [each for each in violations_of(answer) if each.field not in fields - {_CLASS}]
+    own = [each for each in violations_of(answer) if each.field not in fields - {_CLASS}]
+    return [*own, *lacking]

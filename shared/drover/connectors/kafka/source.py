@@ -6,21 +6,18 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from drover.connector import (
     REPLAYED,
-    TOPIC_NAME,
     ConfigDef,
     ConnectorContext,
     OffsetChange,
     OffsetForm,
     PatternTimeoutError,
     RetriableError,
-    SkippedCheck,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -29,7 +26,6 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.aliases import KAFKA_SOURCE
-from drover.connectors.kafka.access import ClusterAccess, read_faults
 from drover.connectors.kafka.cluster import (
     TIMEOUT_S,
     ClusterError,
@@ -74,6 +70,7 @@ from drover.connectors.kafka.settings import (
     sync_faults,
     target_of,
 )
+from drover.connectors.kafka.source_checks import copying_faults
 from drover.connectors.kafka.topic_ids import (
     GONE,
     CopiedOffset,
@@ -405,7 +402,7 @@ class KafkaSource(SourceConnector):
             with translated_errors("cannot be used", told):
                 found = partitions_of(consumer, config, told)
             if found:
-                faults += [*_name_faults(found, config), *_access_faults(found, config)]
+                faults += copying_faults(found, config)
             else:
                 faults.append(Violation(TOPICS, _NO_MATCH))
         except ReservedError as error:
@@ -480,29 +477,6 @@ class KafkaSource(SourceConnector):
                 _log.warning("translating groups' offsets failed: %s", error)
             else:
                 _log.debug("%d offsets of groups were translated", changed)
-
-
-def _name_faults(topics: Collection[str], config: Mapping[str, Any]) -> list[Violation]:
-    """The first copy whose name Kafka does not accept, such as that of a long alias."""
-    found = (
-        Violation(ALIAS, f"names the copy of {topic}, which {fault}")
-        for topic in sorted(topics)
-        for fault in TOPIC_NAME.faults(target_of(topic, config))
-    )
-    return [*islice(found, 1)]
-
-
-def _access_faults(topics: Collection[str], config: Mapping[str, Any]) -> list[Violation]:
-    """What the cluster would reject of reading the topics."""
-    from confluent_kafka import KafkaException
-
-    try:
-        access = ClusterAccess(client_settings(config, PREFIX, CONSUMER_PREFIX))
-        synced = config[SYNC_CONFIGS]
-        return [*read_faults(access, topics, TOPICS, reads_settings=synced)]
-    except (KafkaException, TimeoutError) as error:
-        text = f"the rights in the source cluster were not checked: {error}"
-        return [SkippedCheck(SERVERS, text)]
 
 
 def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":

@@ -89,7 +89,7 @@ def make_topic(client: KafkaClient, topic: NewTopic, settings: Mapping[str, str]
 
 
 def _broker_count(client: KafkaClient) -> int:
-    """The number of brokers; 0 if none answers any more."""
+    """The number of brokers; 0 if none answers."""
     try:
         return client.cluster_operations_now()[1]
     except (KafkaException, TimeoutError):
