@@ -147,7 +147,9 @@ def _of_new(
             )
     elif rejected.name() in _FORBIDDEN:
         yield Violation(setting, access.lacks("Create", f"topic {copy}", ", which does not exist"))
-    elif rejected.name() == "INVALID_REPLICATION_FACTOR" and replication_factor > 0:
+    elif (
+        rejected.name() == "INVALID_REPLICATION_FACTOR" and replication_factor > access.broker_count
+    ):
         count = access.broker_count
         brokers = f"{count} broker{'' if count == 1 else 's'}"
         yield Violation(

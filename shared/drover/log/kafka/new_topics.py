@@ -44,6 +44,9 @@ def creation_fault(
                 f"{brokers}. Set it to at most {broker_count}, or create the topic {topic.topic}"
             )
             return CreationFault("", text)
+        if 0 < factor <= broker_count:  # some brokers are down, or the cluster has its own rules
+            text = f"is {factor}, which the {brokers} of the cluster reject: {error.str()}"
+            return CreationFault(settings.get(REPLICATION_FACTOR, "the replication factor"), text)
         text = (
             f"is {factor}, but the cluster has {brokers}: set it to at most {broker_count} or to "
             f"-1 for the brokers' default, or create the topic {topic.topic}"
