@@ -98,6 +98,7 @@ async def orders(shared: SharedCluster, made: dict[str, list[Shown]]) -> None:
                 max__records=str(COUNT),
                 key="order_id",
                 topic=ORDERS,
+                tasks__max="3",
             ),
         )
 

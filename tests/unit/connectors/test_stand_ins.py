@@ -279,3 +279,54 @@ def test_tables_that_debeziums_sink_would_call_otherwise_are_refused() -> None:
     }
     assert faults({**without, **router}, topics="shop.public.orders") == set()
     assert faults(JDBC_SINK, topics="shop.public.orders") == set()
+
+
+@pytest.mark.parametrize("raw", [JDBC_SOURCE, JDBC_SINK], ids=short)
+@pytest.mark.parametrize("name", ["connection.currentSchema", "connection.oracle.jdbc.ReadTimeout"])
+def test_parameters_of_a_jdbc_driver_are_refused(raw: dict[str, str], name: str) -> None:
+    assert faults(raw, **{name: "x"}) == {name}
+    # under Drover's own class the name has no meaning: a typing error gets a warning
+    own = {**raw, "connector.class": stand_in(raw["connector.class"]).__name__}
+    own["connector.class"] = own["connector.class"].removeprefix("Offline")
+    assert faults(own, **{name: "x"}) == set()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {
+            "transforms": "t",
+            "transforms.t.type": "io.debezium.transforms.Filter",
+            "transforms.t.condition": "x",
+        },
+        {"value.converter": "com.acme.OtherConverter", "value.converter.some.setting": "x"},
+        {
+            "transforms": "t",
+            "transforms.t.type": "Filter",
+            "transforms.t.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": "com.acme.OtherPredicate",
+            "predicates.p.some.setting": "x",
+        },
+    ],
+)
+def test_settings_of_a_class_that_does_not_exist_cause_no_warning(more: dict[str, str]) -> None:
+    raw = {**FILE_STREAM_SOURCE, **more}
+    values = validate_config(stand_in(raw["connector.class"]), {"name": "c", **raw})
+    (fault,) = [each.key.name for each in values if each.errors]
+    assert fault in more
+    assert [each.key.name for each in values if each.warnings] == []
+
+
+def test_a_setting_next_to_a_known_transform_still_causes_a_warning() -> None:
+    raw = {
+        **FILE_STREAM_SOURCE,
+        "transforms": "t",
+        "transforms.t.type": "HoistField$Value",
+        "transforms.t.field": "line",
+        "transforms.t.feild": "line",
+    }
+    values = validate_config(stand_in(raw["connector.class"]), {"name": "c", **raw})
+    ((name, texts),) = [(each.key.name, each.warnings) for each in values if each.warnings]
+    assert name == "transforms.t.feild"
+    assert texts[0].endswith("did you mean transforms.t.field?")

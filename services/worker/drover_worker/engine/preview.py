@@ -36,7 +36,8 @@ from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.topics.shown_records import shown_record, type_text
 
 READ, WRITE = "read", "write"
-#: Time limit of a preview, and how often a source without records is polled again.
+#: Time limits of the reading and of the steps of a preview, and how often a source without
+#: records is polled again.
 _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
@@ -156,7 +157,11 @@ def _show_source(
     polled = configs[:_TASKS_MAX]
     if len(configs) > len(polled):
         answer.notes.append(f"only the first {len(polled)} of {len(configs)} tasks are read")
+    deadline_s = time.monotonic() + _TIME_S
     for number, own in enumerate(polled):
+        if number and time.monotonic() > deadline_s:
+            answer.truncated = True
+            break
         reading = _polled(
             connector_class,
             (config, own),
