@@ -80,9 +80,7 @@ def preview(
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()
     showing = _Showing(answer, row_count)
-    path = RecordPath(
-        connector_class, parsed, task, tools.spark, compacted_topics=tools.plane.compacted_topics
-    )
+    path = RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
         route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()
@@ -241,9 +239,7 @@ def _polled(
     ``configs`` are the connector's config and the task's own.
     """
     merged = task_config(connector_class, *configs)
-    path = RecordPath(
-        connector_class, merged, task, tools.spark, compacted_topics=tools.plane.compacted_topics
-    )
+    path = RecordPath(connector_class, merged, task, tools.spark, plane=tools.plane)
     instance = (connector_class.preview_task_class or connector_class.task_class)()
     try:
         instance.start(

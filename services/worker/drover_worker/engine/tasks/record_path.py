@@ -1,6 +1,6 @@
 """Builds the pipelines for a task's records, from its config."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,8 +83,6 @@ _REMEDY = (
 _LIMITED_TOPICS_MAX = 100
 
 Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
-#: See DataPlane.compacted_topics.
-CompactedTopicsOf = Callable[[Collection[str], TopicCreation], Callable[[str], bool] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +110,13 @@ class RecordPath:
         *,
         record_bytes_max: int | None = None,
         record_bytes_max_of: Callable[[str], int | None] = lambda _topic: None,
-        compacted_topics: CompactedTopicsOf = lambda _known, _creation: None,
+        plane: DataPlane | None = None,
     ) -> None:
         """Larger records than ``record_bytes_max`` fail individually, if the source's records are
         decoded at all. Dead letters are cut to ``record_bytes_max_of`` their topic.
-        ``compacted_topics`` is DataPlane.compacted_topics.
+        ``plane`` has the topics that a source writes to, which may need keys.
         """
-        self._compacted_topics = compacted_topics
+        self._plane = plane
         self._creation: TopicCreation | None = None
         self._record_bytes_max = record_bytes_max
         self._record_bytes_max_of = record_bytes_max_of
@@ -356,12 +354,14 @@ class RecordPath:
 
     def _key_check(self, batch: SourceBatch | None) -> tuple[Step, ...]:
         """The step that rejects records without keys, if a topic may need them."""
+        if self._plane is None:
+            return ()
         if self._creation is None:
             self._creation = source_topic_creation(self._config, self.errors)
         creation = self._creation
         if batch is not None and batch.originals:
             creation = creation.for_copies(batch.originals, counts_set=False)
-        is_compacted = self._compacted_topics(self._targets(batch), creation)
+        is_compacted = self._plane.compacted_topics(self._targets(batch), creation)
         return () if is_compacted is None else (KeyRequired(is_compacted),)
 
     def _targets(self, batch: SourceBatch | None) -> list[str]:

@@ -179,7 +179,7 @@ class TaskRunner(ABC):
             tools.spark,
             record_bytes_max=tools.plane.record_bytes_max,
             record_bytes_max_of=tools.plane.record_bytes_max_of,
-            compacted_topics=tools.plane.compacted_topics,
+            plane=tools.plane,
         )
         self._rider = Rider(tools.shared_jobs, abandoned=lambda: self.over)
         self._error_rate = ErrorRate(self._path.errors)
