@@ -1,6 +1,7 @@
 """Inspecting topics of a real broker."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from drover.api.common.v1 import topics_pb2
-from drover.api.common.v1.topics_pb2 import RecordQuery
+from drover.api.common.v1.topics_pb2 import PRODUCE_FORMAT_JSON, ProduceOptions, RecordQuery
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import InvalidArgumentError, NotFoundError
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
+from drover_worker.engine.topics.writes import produce_records
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic
 from tests.support.kafka.data_topic import Topic
@@ -148,3 +150,29 @@ def test_a_topic_on_kafka_that_is_created_again_ends_the_read(kafka: Kafka, topi
     command.positions.extend(found.positions)
     with pytest.raises(NotFoundError, match="deleted and created again"):
         read_topic(topic.plane, command, {})
+
+
+def test_an_operators_records_are_written_as_they_are_shown(topic: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "input"
+
+    def produce(*lines: dict[str, Any], request_id: str) -> engine_pb2.ProducedRecords:
+        path.write_text("\n".join(map(json.dumps, lines)))
+        options = ProduceOptions(
+            topic=topic.name, format=PRODUCE_FORMAT_JSON, request_id=request_id
+        )
+        command = engine_pb2.ProduceRecords(options=options, path=str(path))
+        return produce_records(topic.plane, command, {})
+
+    good = {"key": "k", "value": {"n": 1}, "headers": {"h": "v", "none": None}, "partition": 1}
+    too_large = {"value": "x" * topic.plane.record_bytes_max_of(topic.name)}
+    with pytest.raises(InvalidArgumentError) as told:
+        produce(good, too_large, request_id="one")
+    assert [each.field for each in told.value.violations] == ["line 2"]
+    assert not produce(good, {"key": "k", "value": None}, request_id="one").repeated_call
+    assert produce(good, {"key": "k", "value": None}, request_id="one").repeated_call
+    found = read(topic).records
+    shown = next(each for each in found if each.HasField("value"))
+    assert (shown.partition, shown.key, shown.value) == (1, '"k"', '{"n":1}')
+    assert [(each.key, each.value) for each in shown.headers] == [("h", "v"), ("none", "")]
+    assert [each.HasField("value") for each in found].count(False) == 1
+    assert read(topic, count_only=True).record_count == 2
