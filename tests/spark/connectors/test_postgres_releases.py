@@ -137,3 +137,32 @@ def test_keys_with_generated_columns_are_captured_if_the_server_publishes_them(
     keys = [tuple(each["payload"].values()) for each in found]
     assert keys == [(1, 2), (1, 4), (1, 2), (1, 10)]
     source.source.stop()
+
+
+def test_a_table_is_not_published_if_the_server_would_refuse_its_changes(
+    pipeline: Pipeline, release: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    release.execute("CREATE TABLE first (id INT PRIMARY KEY)", "INSERT INTO first VALUES (1)")
+    raw = {**raw_of(release, record_layout="flat"), "connector.class": "PostgresCdcSource"}
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 1)
+    release.execute(
+        "CREATE TABLE made (id INT PRIMARY KEY, a INT, g INT GENERATED ALWAYS AS (a * 2) STORED)",
+        "ALTER TABLE made REPLICA IDENTITY FULL",
+        "INSERT INTO made VALUES (1, 1)",
+    )
+    source.run_until_idle()
+    release.execute("UPDATE made SET a = 2")
+    with release.connected() as connection:
+        refuses = connection.info.server_version >= 180_000
+    assert source.figures.values()["tables_left_out_count"] == int(refuses)
+    faults = [each for value in validate_config(PostgresCdcSource, raw) for each in value.errors]
+    assert ["ALTER TABLE public.made REPLICA IDENTITY DEFAULT" in each for each in faults] == (
+        [True] * refuses
+    )
+    release.execute("ALTER TABLE made REPLICA IDENTITY DEFAULT")
+    source.run_until_idle()
+    release.execute("UPDATE made SET a = 3")
+    assert source.figures.values()["tables_left_out_count"] == 0
+    source.source.stop()

@@ -63,7 +63,13 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
            SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
            WHERE t.isleaf AND l.relreplident <> 'f' AND (c.relreplident = 'f' OR NOT EXISTS (
               SELECT FROM pg_index i WHERE i.indrelid = l.oid AND i.indisvalid AND
-              CASE l.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)))
+              CASE l.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END))),
+       ARRAY (SELECT a.attname::text FROM pg_attribute a
+           WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated NOT IN ('', %s)
+              AND current_setting('server_version_num')::int >= 180000
+              AND (c.relreplident = 'f' OR c.relkind = 'p' AND EXISTS (
+                 SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+                 WHERE t.isleaf AND l.relreplident = 'f')) ORDER BY a.attnum)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
@@ -251,6 +257,8 @@ class Table:
         generated_keys: The generated columns of its primary key and replica identity.
         has_primary_key: Whether it has a primary key.
         partitions_differ: Whether a partition sends less of old rows than its table.
+        unsent_identity: The generated columns of a replica identity FULL that are not published.
+            From PostgreSQL 18 on the server then refuses updates and deletes.
     """
 
     oid: int
@@ -264,6 +272,7 @@ class Table:
     generated_keys: Sequence[str] = ()
     has_primary_key: bool = True
     partitions_differ: bool = False
+    unsent_identity: Sequence[str] = ()
 
     @property
     def id(self) -> str:
@@ -289,7 +298,7 @@ def tables_of(
 
     ``generated``: see ``published_generated``.
     """
-    return [Table(*row) for row in connection.execute(_TABLES, (generated,))]
+    return [Table(*row) for row in connection.execute(_TABLES, (generated, generated))]
 
 
 def other_relations(

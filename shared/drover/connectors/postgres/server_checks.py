@@ -281,12 +281,16 @@ class ServerChecks:
 
     def _refused_changes(self) -> Iterator[Violation]:
         """The tables of which the server refuses changes once all tables are published."""
-        found = [each.id for each in tables_of(self.connection) if not each.identifies_rows]
+        found = [
+            each.id
+            for each in tables_of(self.connection)
+            if not each.identifies_rows or each.unsent_identity
+        ]
         if found:
             yield Caution(
                 AUTOCREATE,
-                "the server refuses updates and deletes of tables without a primary key once "
-                f"all tables are published: {', '.join(found[:_NAMED])}",
+                "once all tables are published, the server refuses updates and deletes of tables "
+                f"without a suitable replica identity: {', '.join(found[:_NAMED])}",
             )
 
     def _without_match(self, pattern: str, wanted: Mapping[str, Table]) -> str:

@@ -430,7 +430,7 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
         return f"has rows that {config[USER]} may not read: {'; '.join(table.grants)}"
     if read:
         return None
-    statement = f"ALTER TABLE {identifier(table.schema, table.name)} REPLICA IDENTITY FULL"
+    name = identifier(table.schema, table.name)
     key_is_set = key_columns(config, table.id) is not None
     if table.generated_keys and not key_is_set:
         return generated_key_fault(table.generated_keys)
@@ -439,12 +439,19 @@ def why_left_out(table: Table, config: Mapping[str, Any], *, read: bool) -> str 
     if not table.identifies_rows:
         return (
             "has no primary key: when published, the server refuses its updates and deletes: "
-            f"{statement}, or exclude it with {TABLE_EXCLUDE}"
+            f"ALTER TABLE {name} REPLICA IDENTITY FULL, or exclude it with {TABLE_EXCLUDE}"
         )
     if table.partitions_differ:
         return (
             "has partitions with another replica identity than its own: ALTER TABLE … REPLICA "
             "IDENTITY of each partition, as it is not inherited"
+        )
+    if table.unsent_identity:
+        return (
+            f"has the generated column {table.unsent_identity[0]!r} in its replica identity: when "
+            "published without it, the server refuses its updates and deletes: "
+            f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT, or give publication "
+            f"{identifier(publication_name(config))} publish_generated_columns = stored"
         )
     if config.get(LAYOUT) != FLAT or key_is_set or table.has_primary_key or not table.full_identity:
         return None
