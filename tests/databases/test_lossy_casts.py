@@ -115,6 +115,18 @@ OF_POSTGRES = {
     "list of decimals": Case(
         pa.list_(DECIMAL), "NUMERIC(7,2)[]", [[Decimal("1.50"), None]], [[None, Decimal("1.005")]]
     ),
+    "list of a domain": Case(
+        pa.list_(DECIMAL), "price[]", [[Decimal("1.25")]], [[Decimal("1.255")]]
+    ),
+    "list of a domain of a time": Case(
+        pa.list_(pa.timestamp("us")), "seconds[]", [[AT_NOON]], [[MOMENT]]
+    ),
+    "text to boolean": Case(pa.string(), "BOOLEAN", ["true", "f"], ["maybe"]),
+    "bits": Case(pa.string(), "BIT(3)", ["101"], ["1011", "10"]),
+    "not a number": Case(pa.float64(), "INTEGER", [1.0], [float("nan"), float("inf")]),
+    "wide decimal": Case(
+        pa.decimal256(60, 3), "NUMERIC(60,2)", [Decimal("1.25")], [Decimal("1.255")]
+    ),
     "list of times": Case(pa.list_(pa.timestamp("us")), "TIMESTAMP(0)[]", [[AT_NOON]], [[MOMENT]]),
 }
 #: Only in bulk: SQLAlchemy sends these values as texts.
@@ -129,6 +141,14 @@ OF_MARIADB = {
     "blanks of text": Case(pa.string(), "TINYTEXT", ["a  "], ["a" * 255 + "  "]),
     "not a number": Case(pa.float64(), "DOUBLE", [0.5], [float("nan"), float("inf")]),
     "short bytes": Case(pa.binary(), "BINARY(4)", [b"abcd"], [b"abc"]),
+    "unsigned": Case(pa.int64(), "INT UNSIGNED", [5], [-5]),
+    "enum": Case(pa.string(), "ENUM('a','b')", ["a"], ["c"]),
+    "old time": Case(
+        pa.timestamp("us", "UTC"), "TIMESTAMP NULL", [AT_NOON], [datetime(1960, 1, 1)]
+    ),
+    "another character set": Case(
+        pa.string(), "VARCHAR(9) CHARACTER SET latin1", ["ü"], ["\U0001f600"]
+    ),
     "short year": Case(pa.int32(), "YEAR", [1999, 2026], [70]),
     "text to time": Case(
         pa.string(), "DATETIME(6)", ["2026-01-02T03:04:05.5"], ["2026-01-02T03:04:05.1234567"]
@@ -164,8 +184,8 @@ def check(database: Database, name: str, case: Case, mode: str) -> None:
     refused = refusals(database, topic, batch, mode)
     assert list(refused) == list(range(len(case.exact), len(values))), (name, refused)
     for reason in refused.values():
-        told = ("table '", "ALTER TABLE") if "would round or cut" in reason else ("table '",)
-        assert all(each in reason for each in told), reason
+        assert "table '" in reason, reason
+        assert "would round or cut" not in reason or "(ALTER TABLE)" in reason
     written = database.rows(f"SELECT count(*) FROM {topic} WHERE v IS NOT NULL")
     assert written == [(len(case.exact),)]
 
@@ -232,9 +252,13 @@ def test_mysql_rounds_and_cuts_nothing_in_any_mode(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     server: MariaDb = request.getfixturevalue(kind)
-    for name, case in OF_MARIADB.items():
-        for mode in MODES:
-            check(server, name, case, mode)
+    server.execute("SET GLOBAL sql_mode = ''")
+    try:
+        for name, case in OF_MARIADB.items():
+            for mode in MODES:
+                check(server, name, case, mode)
+    finally:
+        server.execute("SET GLOBAL sql_mode = DEFAULT")
 
 
 def test_sqlite_rounds_and_cuts_nothing(sqlite: Database) -> None:

@@ -89,8 +89,11 @@ def _stored(
         return [None if each is None else change(each) for each in values]
     except LossError:
         raise lossy(table.name, name, str(kind)) from None
-    except (ValueError, TypeError, ArithmeticError):
-        told = f"its field {name!r} fits no column of type {type(kind).__name__}"
+    except (ValueError, TypeError, ArithmeticError, LookupError):
+        told = (
+            f"its field {name!r} fits no column of type {type(kind).__name__}: change the type of "
+            f"column {name!r} of table {table.name!r}, or convert the field with a transform"
+        )
         raise UnwritableRecordError(told) from None
 
 

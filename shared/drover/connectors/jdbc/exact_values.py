@@ -27,6 +27,11 @@ _TEXT_BYTES = ((mysql.TINYTEXT, 2**8 - 1), (mysql.MEDIUMTEXT, 2**24 - 1), (mysql
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _NANOSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
 
+#: Texts of booleans, as PostgreSQL takes them.
+_TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "off", "0"), False
+)
+
 #: Converts a value for a column.
 Change = Callable[[Any], Any]
 
@@ -72,8 +77,7 @@ def change_for(kind: "sa.types.TypeEngine[Any]", dialect: str, *, finds: bool) -
         case mysql.BINARY() | sa.BINARY() if dialect in MYSQL and kind.length:
             return partial(_padded, kind.length)
         case sa.ARRAY():
-            inner = change_for(kind.item_type, dialect, finds=finds)
-            return None if inner is None else partial(_each, inner)
+            return partial(_list, change_for(kind.item_type, dialect, finds=finds) or _same)
         case _:
             return None
 
@@ -90,6 +94,16 @@ def compact_json(value: Any) -> str:
 
 def _read(of_text: Callable[[str], Any], value: Any) -> Any:
     return of_text(value) if isinstance(value, str) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _list(change: Change, value: Any) -> Any:
+    if not isinstance(value, list):  # a text would become a list of its characters
+        raise TypeError(f"{type(value).__name__} is not a list")
+    return _each(change, value)
 
 
 def _each(change: Change, value: Any) -> Any:
@@ -185,8 +199,8 @@ def _year(value: Any) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    if isinstance(value, bool | str):
-        return value
+    if isinstance(value, str):
+        return _TRUTHS[value.strip().lower()]
     if value not in (0, 1):
         raise LossError
     return bool(value)

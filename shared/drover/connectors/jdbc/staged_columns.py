@@ -118,6 +118,12 @@ def _type_loss(name: str, kind: str, cast: str, base: str) -> str:
             return differs(cast)
         case (each, "time without time zone" | "time with time zone") if each in _TIMESTAMPS:
             return f"{name} IS NOT NULL"
+        case ("numeric" | "bigint" | "double precision", "numeric" | "bigint") if array:
+            return ""
+        case ("bigint" | "numeric" | "double precision" | "boolean", _) if array:
+            return differs(cast)  # such as an array of a domain
+        case (each, _) if array and each in (*_TIMESTAMPS, _TIME):
+            return differs(cast)
         case _:
             return ""
 
