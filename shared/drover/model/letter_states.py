@@ -57,14 +57,15 @@ class OffsetSet:
         return OffsetSet.of((*self.ranges, *other.ranges))
 
     def __sub__(self, other: "OffsetSet") -> "OffsetSet":
-        left = []
+        left, cuts, place = [], other.ranges, 0
         for start, end in self.ranges:
             at = start
-            for cut_start, cut_end in other.ranges:
-                if cut_end <= at or cut_start >= end:
-                    continue
-                left.append((at, cut_start))
-                at = cut_end
+            while place < len(cuts) and cuts[place][0] < end:
+                left.append((at, cuts[place][0]))
+                at = max(at, cuts[place][1])
+                if cuts[place][1] > end:
+                    break  # it may cut the next range too
+                place += 1
             left.append((at, end))
         return OffsetSet.of(left)
 

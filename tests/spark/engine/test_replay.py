@@ -2,8 +2,10 @@
 step.
 """
 
+import json
 import os
 import signal
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,71 @@ async def test_letters_go_through_their_sink_as_it_is_now_and_once(
         await wait_for_lines(file, *wanted)
         await engine.stop_task("replayer")
     assert engine.records("replayed-dead") == 2
+
+
+async def test_an_older_letter_does_not_replace_the_newer_row_of_a_table(
+    engine: Harness, tmp_path: Path
+) -> None:
+    database = tmp_path / "people.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
+        connection.execute("INSERT INTO people VALUES (100, 'NEWER')")
+    own = {
+        **TOLERANT,
+        **JSON,
+        "plugin": "JdbcSink",
+        "topics": "people",
+        "connection_url": f"sqlite:///{database}",
+        "table_name_format": "people",
+        "insert_mode": "upsert",
+        "pk_mode": "record_value",
+        "pk_fields": "id",
+        "errors_deadletterqueue_topic_name": "people-dead",
+    }
+
+    def record(key: int, name: str) -> bytes:
+        return json.dumps({"id": key, "name": name}).encode()
+
+    old, alone = record(100, "old"), record(101, "alone")
+    store_records(engine.store, "people", [{"value": old}, {"value": alone}])
+    store_records(engine.store, "people", [{"value": record(100, "NEWER")}])
+    letters = []
+    for offset, value in enumerate((old, alone)):
+        told = {"topic": "people", "partition": "0", "offset": str(offset)}
+        headers = [(f"__connect.errors.{name}", text.encode()) for name, text in told.items()]
+        letters.append({"value": value, "headers": headers})
+    store_records(engine.store, "people-dead", letters)
+
+    config = connector_config("people-db", **own)
+    command = engine_pb2.CheckDeadLetters(config=config, ranges="0:0-2", skip_newer=True)
+    checked = (await engine.call(check_dead_letters=command)).checked_dead_letters
+    assert checked.ranges == "0:1-2"
+    (skipped,) = checked.skipped_letters
+    assert (skipped.offset, skipped.newer) == (0, True)
+    assert "people-0@2 has the same key and is newer" in skipped.message
+
+    def rows() -> list[tuple[int, str]]:
+        with sqlite3.connect(database) as connection:
+            return connection.execute("SELECT * FROM people ORDER BY id").fetchall()
+
+    async def replay(number: str, ranges: str, *wanted: tuple[int, str], **more: str) -> None:
+        replayed = {
+            "errors_deadletterqueue_replay": ranges,
+            "errors_deadletterqueue_replay_id": f"{number * 8}",
+            **more,
+        }
+        started = await engine.start_task("people-db", **own, **replayed)
+        assert started.HasField("done"), started
+        await wait_until_async(
+            lambda: rows() == list(wanted), timeout_s=CALL_TIMEOUT_S, describe=rows
+        )
+        await engine.stop_task("people-db")
+
+    # the task decides too: the old one becomes a dead letter again, with the reason
+    await replay("a", "0:0-2", (100, "NEWER"), (101, "alone"))
+    assert engine.records("people-dead") == 3
+    force = {"errors_deadletterqueue_replay_force": "true"}
+    await replay("b", "0:2-3", (100, "old"), (101, "alone"), **force)
 
 
 @pytest.mark.faults("connectors")

@@ -1,15 +1,20 @@
 """A replay writes no older data over newer data."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from drover.api.engine.v1 import engine_pb2
 from drover.connector import OverwriteKey
 from drover.connector.settings import task_config
+from drover.errors import InvalidArgumentError
 from drover.model.dead_letters import parse_ranges, ranges_text
 from drover.model.ids import TaskId
-from drover.model.letter_states import OffsetSet, offsets_of_ranges, ranges_of
+from drover.model.letter_states import OffsetSet, count_of, offsets_of_ranges, ranges_of
+from drover_worker.engine.letter_requests import check_dead_letters
 from drover_worker.engine.tasks import letter_check
 from drover_worker.engine.tasks.letter_check import Checked, LetterCheck
 from drover_worker.engine.tasks.record_path import RecordPath
@@ -304,6 +309,14 @@ def test_only_the_ranges_are_replayed_across_gaps(world: World) -> None:
     assert [offset for _, offset, _ in Writer.written] == [0, 2, 4, 5]
 
 
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_sets_of_offsets_are_as_sets(first: set[int], second: set[int]) -> None:
+    one, two = (OffsetSet.of((n, n + 1) for n in numbers) for numbers in (first, second))
+    for made, expected in ((one - two, first - second), (one | two, first | second)):
+        assert {n for n in range(40) if n in made} == expected
+        assert made.count == len(expected)
+
+
 def test_offsets_are_ranges() -> None:
     found = OffsetSet.of([(5, 7), (0, 2), (2, 3), (6, 9)])
     assert found.ranges == ((0, 3), (5, 9))
@@ -313,3 +326,42 @@ def test_offsets_are_ranges() -> None:
     assert (found - OffsetSet.of([(1, 6)])).ranges == ((0, 1), (6, 9))
     assert found.below(6).ranges == ((0, 3), (5, 6))
     assert found.count == 7
+
+
+def test_of_ten_thousand_letters_those_with_a_newer_record_are_left_out(world: World) -> None:
+    count = 10_000
+    store_records(world.store, "t", records(*((b"%d" % n, b"old") for n in range(count))))
+    store_records(world.store, "t", records(*((b"%d" % n, b"new") for n in range(0, count, 4))))
+    store_records(
+        world.store, "dead", [letter(b"old", key=b"%d" % n, offset=n) for n in range(count)]
+    )
+    found = check(world, wanted=f"0:0-{count}")
+    assert sorted(found.refused) == [(0, n) for n in range(0, count, 4)]
+    assert count_of(found.selected) == 7_500
+
+
+def test_a_request_takes_a_thousand_ranges_and_names_the_rest(world: World) -> None:
+    count = 2_400
+    letters = [
+        letter(b"v", key=b"%d" % (n // 2), offset=n, **({"stage": "X"} if n % 2 else {}))
+        for n in range(count)
+    ]
+    store_records(world.store, "t", records(*((b"%d" % (n // 2), b"v") for n in range(count))))
+    store_records(world.store, "dead", letters)
+    config = {"name": "me", "connector.class": "UpsertSink", "topics": "t", **SETTINGS}
+
+    class Plugins:
+        def find(self, _name: str) -> type[Any]:
+            return UpsertSink
+
+    command = engine_pb2.CheckDeadLetters(
+        ranges=f"0:0-{count}", conditions=[f"headers.{PREFIX}stage=X"], select_only=True
+    )
+    answer = check_dead_letters(cast("Any", Plugins()), world.tools, config, command)
+    assert len(answer.ranges.split(",")) == 1_000
+    assert answer.ranges.startswith("0:1-2,0:3-4,")
+    assert "only the first 1000 of 1200" in answer.notes[0]
+    command = engine_pb2.CheckDeadLetters(ranges="0:0-1", conditions=["a=1", "b"])
+    with pytest.raises(InvalidArgumentError) as refused:
+        check_dead_letters(cast("Any", Plugins()), world.tools, config, command)
+    assert [each.field for each in refused.value.violations] == ["conditions[1]"]
