@@ -57,7 +57,7 @@ async def test_letters_go_through_their_sink_as_it_is_now_and_once(
     engine: Harness, tmp_path: Path
 ) -> None:
     file = tmp_path / "out.txt"
-    own = {
+    own: dict[str, Any] = {
         "file": str(file),
         "topics": "replayed",
         "errors_deadletterqueue_topic_name": "replayed-dead",
@@ -95,7 +95,7 @@ async def test_an_older_letter_does_not_replace_the_newer_row_of_a_table(
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
         connection.execute("INSERT INTO people VALUES (100, 'NEWER')")
-    own = {
+    own: dict[str, Any] = {
         **TOLERANT,
         **JSON,
         "plugin": "JdbcSink",
@@ -134,7 +134,7 @@ async def test_an_older_letter_does_not_replace_the_newer_row_of_a_table(
             return connection.execute("SELECT * FROM people ORDER BY id").fetchall()
 
     async def replay(number: str, ranges: str, *wanted: tuple[int, str], **more: str) -> None:
-        replayed = {
+        replayed: dict[str, Any] = {
             "errors_deadletterqueue_replay": ranges,
             "errors_deadletterqueue_replay_id": f"{number * 8}",
             **more,
