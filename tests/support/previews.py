@@ -27,6 +27,17 @@ def previewed(kit: SinkKit | SourceKit, *, rows: int = 1_000) -> Preview:
     )
 
 
+def raw_records(kit: SourceKit, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """The keys and values of a topic with one partition, as they are stored."""
+    plane = EmbeddedPlane(kit._store)
+    plan = plane.plan_read({(topic, 0): 0}, max_records=1_000, max_bytes=1_000_000)
+    found: list[tuple[bytes | None, bytes | None]] = []
+    for batch in plane.read_here(plan):
+        columns = (batch.column(name).to_pylist() for name in ("key", "value"))
+        found += zip(*columns, strict=True)
+    return found
+
+
 def rejected(found: Preview) -> dict[str, str]:
     """The errors of the rows that do not arrive, by their place."""
     return {row.place: row.error for row in found.rows if row.failed_step}
