@@ -29,10 +29,10 @@ from drover.connector import (
     SourceConnector,
 )
 from drover.connector.settings import full_config_def
-from drover.connectors.other_products import SYSTEMS
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover_worker.engine.plugins.other_products import SYSTEMS
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
 
