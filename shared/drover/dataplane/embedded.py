@@ -32,6 +32,7 @@ from drover.dataplane.topic_settings import compacts, setting_fault, with_defaul
 from drover.dataplane.values import Appended, ReadPlan, SettingOrigin, StagedBlob
 from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
+from drover.model.names import BROKER_TOPICS
 from drover.model.offsets import CommittedOffset
 
 if TYPE_CHECKING:
@@ -172,8 +173,9 @@ class EmbeddedPlane:
         return found if any_new or self.store.has_compacted_topics() else None
 
     def reserved_topics(self) -> Mapping[str, str]:
-        """See DataPlane: the cluster's logs are not topics here."""
-        return {}
+        """See DataPlane: the cluster's logs are not topics here, and configs may move to Kafka."""
+        what = "the brokers' own records on Kafka; the name is reserved in embedded storage too"
+        return dict.fromkeys(BROKER_TOPICS, what)
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See DataPlane."""

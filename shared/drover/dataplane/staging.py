@@ -21,6 +21,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.dataplane.values import StagedBlob
 from drover.model.ids import TaskId, Term
+from drover.model.names import BROKER_TOPICS
 from drover.pipeline.layouts import no_key_fault
 
 BLOB_BYTES = 4 * 1024 * 1024
@@ -157,6 +158,10 @@ class _Run:
         creation = self._plan.creation
         least = at_least if creation.grows else 0
         count = self._partition_counts.get(topic)
+        if topic in BROKER_TOPICS:
+            raise payload.FrameError(
+                f"the topic {topic} is internal to Kafka's brokers: connectors may not write to it"
+            )
         if count is None or count < least:
             rule = creation.rule(topic)
             found = self._store.ensure_topic(

@@ -203,3 +203,13 @@ def test_the_progress_of_a_long_input_is_on_stderr(
     _, out, err = drover("topic", "produce", "t", str(tmp_path / "in"), "--format", "lines")
     assert out == "1 records written to t\n"
     assert err.splitlines() == [f"sent {each} of 17 MiB" for each in (8, 16, 17)]
+
+
+def test_the_retention_of_an_earlier_versions_worker_is_shown(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["DescribeTopic"] = pb.DescribeTopicResponse(
+        topic=TopicDescription(name="t", retention=Duration(seconds=7 * 86_400))
+    )
+    _, out, _ = drover("topic", "describe", "t")
+    assert "retention: 7 days\n" in out

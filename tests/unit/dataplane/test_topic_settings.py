@@ -183,3 +183,9 @@ def test_a_record_without_a_key_is_not_staged_for_a_compacted_topic(writer: Writ
     with pytest.raises(FrameError, match="the record has no key, but the topic compacted"):
         writer.publish([b"a"], "compacted")
     assert writer.store.end_offsets("compacted") == {0: 0}
+
+
+def test_the_names_of_the_brokers_topics_are_reserved(writer: Writer) -> None:
+    with pytest.raises(FrameError, match="the topic __consumer_offsets is internal to Kafka"):
+        writer.publish([b"a"], "__consumer_offsets")
+    assert writer.store.topic("__consumer_offsets") is None

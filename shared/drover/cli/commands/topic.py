@@ -158,7 +158,9 @@ def describe(
         for each in found.partitions
     ]
     print_table(("PARTITION", "START OFFSET", "END OFFSET"), rows)
-    policy = found.config.get("cleanup.policy", "")
+    if not found.settings and found.HasField("retention"):  # of an earlier version's worker
+        say(f"retention: {_age_text(found.retention.ToTimedelta())}")
+    policy = found.config.get("cleanup.policy", "compact,delete")
     unused = {name for each, names in _SETTINGS_OF.items() if each not in policy for name in names}
     for each in found.settings:
         is_used = each.name in _SHOWN_SETTINGS and each.name not in unused
@@ -510,8 +512,12 @@ def _setting_text(name: str, value: str) -> str:
     if name.startswith("retention.") and value.startswith("-"):
         return f"{value}, no limit"
     if name.endswith(".ms") and value.isdecimal() and int(value) in range(1000, _SHOWN_AGE_MAX_MS):
-        return f"{value}, {str(timedelta(milliseconds=int(value))).removesuffix(', 0:00:00')}"
+        return f"{value}, {_age_text(timedelta(milliseconds=int(value)))}"
     return value
+
+
+def _age_text(age: timedelta) -> str:
+    return str(age).removesuffix(", 0:00:00")
 
 
 def _origin_text(name: str, origin: topics_pb2.SettingOrigin.ValueType) -> str:
