@@ -43,6 +43,11 @@ class Condition:
                 f"amount>=10, not {text!r}"
             )
         path, operator, wanted = (each.strip() for each in found.groups())
+        if operator != "~" and wanted[:1] in ("=", "<", ">"):
+            raise ValueError(
+                f"{operator}{wanted[0]} is no operator: use one of = != >= <= > < ~, or put a text "
+                f"that starts with {wanted[0]} in quotes: {path}{operator}'{wanted}'"
+            )
         if len(wanted) > 1 and wanted[0] == wanted[-1] == "'":
             wanted = wanted[1:-1].replace("''", "'")
         self.side, self.path = split_path(path)

@@ -9,6 +9,8 @@ import re
 
 _SECOND_NS = 1_000_000_000
 _MINUTE_NS = 60 * _SECOND_NS
+#: As in Java's and PostgreSQL's zones.
+_ZONE_HOURS_MAX = 18
 #: Two spellings of a number have no meaning here: 1_000 and the digits of other alphabets.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: Larger than the exponent of any column.
@@ -64,16 +66,20 @@ def time_of_day(text: str) -> decimal.Decimal | None:
 
 def _clock_of(found: re.Match[str]) -> decimal.Decimal | None:
     hour, minute, second = (int(found[each] or 0) for each in ("hour", "minute", "second"))
-    if hour > 24 or minute > 59 or second > 60:
+    zone_minutes = _zone_minutes(found["zone"] or "Z")
+    if hour > 24 or minute > 59 or second > 60 or zone_minutes is None:
         return None
-    minutes = hour * 60 + minute - _zone_minutes(found["zone"] or "Z")
+    minutes = hour * 60 + minute - zone_minutes
     fraction = decimal.Decimal(f"0.{found['fraction'] or 0}")
     return minutes * _MINUTE_NS + (second + fraction) * _SECOND_NS
 
 
-def _zone_minutes(zone: str) -> int:
+def _zone_minutes(zone: str) -> int | None:
     if zone in "Zz":
         return 0
     digits = zone[1:].replace(":", "")
-    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
+    hours, minutes = int(digits[:2]), int(digits[2:] or 0)
+    if hours > _ZONE_HOURS_MAX or minutes > 59:
+        return None
+    minutes += hours * 60
     return -minutes if zone[0] == "-" else minutes

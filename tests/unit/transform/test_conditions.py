@@ -52,6 +52,8 @@ BATCH = make_batch(
         ("headers.h=0", []),
         ("none=1", []),
         ("a=x", []),
+        ("a!='=x'", [0, 1, 2, 3]),
+        ("b~=|x", [0]),
     ],
 )
 def test_a_condition_compares_a_part_of_a_record(condition: str, rows: list[int]) -> None:
@@ -105,6 +107,10 @@ def test_parts_are_written_as_people_read_them() -> None:
         ("partition~1", "partition is a number"),
         ("timestamp>yesterday", "timestamp is a time"),
         ("timestamp=1700000000000", "timestamp is a time"),
+        ("timestamp>2026-01-01T00:00:00+19:00", "timestamp is a time"),
+        ("a==1", "== is no operator"),
+        ("a=>1", "=> is no operator"),
+        ("a<>1", "<> is no operator"),
         (" =1", "no path"),
         ("a" + " " * 100_000, "must be <path>"),  # with re.match's attempts it would not end
         ("a" + "`" * 100_001, "must be <path>"),
