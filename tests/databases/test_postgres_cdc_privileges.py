@@ -55,7 +55,7 @@ class Role:
         }
         return psycopg.connect(**parameters, replication="database", autocommit=True)
 
-    def told(self, **changes: str) -> dict[str, str]:
+    def faults(self, **changes: str) -> dict[str, str]:
         """The faults of validation, by setting."""
         config = self.config | {key.replace("_", "."): text for key, text in changes.items()}
         values = validate_config(PostgresCdcSource, config)
@@ -213,23 +213,23 @@ MISSING = {
 def test_a_user_with_all_privileges_has_no_faults(
     role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert role.told() == {}
+    assert role.faults() == {}
     assert role.ran(caplog) == ""
-    assert role.told() == {}  # with slot and publication
+    assert role.faults() == {}  # with slot and publication
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_a_missing_privilege_is_told_before_and_by_the_run(
+def test_a_missing_privilege_is_reported_before_and_by_the_run(
     role: Role, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     taken, setting, remedy = map(role.named, MISSING[case])
     role.execute(taken)
-    told = role.told()
-    assert told.keys() == {setting}, told
-    assert remedy in told[setting]
+    found = role.faults()
+    assert found.keys() == {setting}, found
+    assert remedy in found[setting]
     assert remedy in role.ran(caplog)
     role.execute(remedy)
-    assert role.told() == {}
+    assert role.faults() == {}
     assert role.ran(caplog) == ""
 
 
@@ -237,18 +237,18 @@ def test_the_run_names_the_statement_that_was_refused(
     role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
     role.execute("REVOKE CREATE ON DATABASE DATABASE_ FROM ROLE_")
-    told = role.ran(caplog)
-    assert told.startswith("CREATE PUBLICATION pub WITH")
-    assert told.count("permission denied for database") == 1
-    assert told.endswith(role.named("GRANT CREATE ON DATABASE DATABASE_ TO ROLE_"))
+    found = role.ran(caplog)
+    assert found.startswith("CREATE PUBLICATION pub WITH")
+    assert found.count("permission denied for database") == 1
+    assert found.endswith(role.named("GRANT CREATE ON DATABASE DATABASE_ TO ROLE_"))
 
 
-def test_all_missing_privileges_are_told_at_once(role: Role) -> None:
+def test_all_missing_privileges_are_reported_at_once(role: Role) -> None:
     for case in ("replication", "create on the database", "usage of the schema", "ownership"):
         role.execute(MISSING[case][0])
-    told = "; ".join(role.told().values())
+    found = "; ".join(role.faults().values())
     for case in ("replication", "create on the database", "usage of the schema", "ownership"):
-        assert role.named(MISSING[case][2]) in told
+        assert role.named(MISSING[case][2]) in found
 
 
 def test_privileges_of_inherited_roles_count(role: Role, caplog: pytest.LogCaptureFixture) -> None:
@@ -267,12 +267,12 @@ def test_privileges_of_inherited_roles_count(role: Role, caplog: pytest.LogCaptu
         f"CREATE PUBLICATION pub; ALTER PUBLICATION pub OWNER TO {group}",
         "ALTER PUBLICATION pub SET (publish_via_partition_root = true)",
     )
-    assert role.told() == {}
+    assert role.faults() == {}
     assert role.ran(caplog) == ""
     role.execute(f"REVOKE {group}_more FROM ROLE_", "ALTER ROLE ROLE_ NOINHERIT")
     role.execute(f"GRANT {group}_more TO ROLE_")
     needed = role.named("GRANT SELECT ON sales.orders TO ROLE_")
-    assert needed in role.told()["database.user"]
+    assert needed in role.faults()["database.user"]
     assert needed in role.ran(caplog)
     role.execute(f"REASSIGN OWNED BY {group} TO drover", f"DROP OWNED BY {group}")
     role.execute(f"DROP ROLE {group}_more", f"DROP ROLE {group}")
@@ -284,7 +284,7 @@ def test_a_superuser_needs_no_grants(role: Role, caplog: pytest.LogCaptureFixtur
         "ALTER TABLE sales.orders OWNER TO drover",
         "REVOKE ALL ON SCHEMA sales FROM ROLE_",
     )
-    assert role.told() == {}
+    assert role.faults() == {}
     assert role.ran(caplog) == ""
 
 
@@ -293,39 +293,39 @@ def test_reading_alone_needs_no_right_to_replicate(
 ) -> None:
     for case in ("replication", "create on the database", "ownership"):
         role.execute(MISSING[case][0])
-    assert role.told(snapshot_mode="initial_only") == {}
+    assert role.faults(snapshot_mode="initial_only") == {}
     assert role.ran(caplog, snapshot_mode="initial_only") == ""
 
 
 def test_a_publication_that_must_exist(role: Role, caplog: pytest.LogCaptureFixture) -> None:
     mode = {"publication_autocreate_mode": "disabled"}
-    assert "CREATE PUBLICATION pub" in role.told(**mode)["publication.name"]
+    assert "CREATE PUBLICATION pub" in role.faults(**mode)["publication.name"]
     role.execute("CREATE PUBLICATION pub")
-    assert "has no tables" in role.told(**mode)["publication.name"]
+    assert "has no tables" in role.faults(**mode)["publication.name"]
     role.execute("ALTER PUBLICATION pub ADD TABLE sales.orders")
-    assert role.told(**mode) == {}
-    told = role.told(**mode, table_include_list=r"sales\.orders,sales\.parts")
-    assert "ADD TABLE sales.parts" in told["table.include.list"]
+    assert role.faults(**mode) == {}
+    found = role.faults(**mode, table_include_list=r"sales\.orders,sales\.parts")
+    assert "ADD TABLE sales.parts" in found["table.include.list"]
     for case in ("create on the database", "ownership"):  # its owner published the table
         role.execute(MISSING[case][0])
-    assert role.told(**mode) == {}
+    assert role.faults(**mode) == {}
     assert role.ran(caplog, **mode) == ""
 
 
 def test_a_publication_for_all_tables(role: Role, caplog: pytest.LogCaptureFixture) -> None:
     mode = {"publication_autocreate_mode": "all_tables"}
     remedy = role.named("ALTER ROLE ROLE_ SUPERUSER")
-    assert remedy in role.told(**mode)["database.user"]
+    assert remedy in role.faults(**mode)["database.user"]
     assert role.ran(caplog, **mode).endswith(remedy)
     role.execute("CREATE TABLE keyless (id INT)", remedy)
     include = {"table_include_list": r"sales\..*"}
-    assert role.told(**mode, **include) == {}
+    assert role.faults(**mode, **include) == {}
     assert "without a suitable replica identity: public.keyless" in role.warned(**mode, **include)
     assert role.ran(caplog, **mode, **include) == ""
     query = "SELECT puballtables, pubviaroot FROM pg_publication"
     assert role.server.rows(query) == [(True, True)]
     role.execute("ALTER ROLE ROLE_ NOSUPERUSER")
-    assert role.told(**mode, **include) == {}
+    assert role.faults(**mode, **include) == {}
     assert role.ran(caplog, **mode, **include) == ""
 
 
@@ -363,14 +363,14 @@ def test_patterns_name_what_has_no_changes(role: Role) -> None:
         "CREATE UNLOGGED TABLE sales.fast (id INT PRIMARY KEY)",
     )
 
-    def told(pattern: str) -> str:
-        return role.told(table_include_list=pattern)["table.include.list"]
+    def faults(pattern: str) -> str:
+        return role.faults(table_include_list=pattern)["table.include.list"]
 
-    assert "sales.seen is a view" in told(r"sales\.seen")
-    assert "sales.kept is a view" in told(r"sales\.kept")
-    assert "sales.fast is not logged" in told(r"sales\.fast")
-    assert "sales.parts_1 is a partition: list its table sales.parts" in told(r"sales\.parts_1")
-    assert "contain the schema, such as sales.orders" in told("orders")
+    assert "sales.seen is a view" in faults(r"sales\.seen")
+    assert "sales.kept is a view" in faults(r"sales\.kept")
+    assert "sales.fast is not logged" in faults(r"sales\.fast")
+    assert "sales.parts_1 is a partition: list its table sales.parts" in faults(r"sales\.parts_1")
+    assert "contain the schema, such as sales.orders" in faults("orders")
 
 
 def test_a_slot_that_another_session_reads(
@@ -385,7 +385,7 @@ def test_a_slot_that_another_session_reads(
     )
     with closing(role.streaming()) as other:
         other.pgconn.exec_(begin.encode())
-        assert role.told() == {}  # the reader may stop
+        assert role.faults() == {}  # the reader may stop
         assert "is read by another session" in role.warned()
         assert "is read by another session" in role.ran(caplog)
     wait_until(lambda: "another session" not in role.warned())
@@ -398,13 +398,13 @@ def test_a_slot_of_another_database(
     slot = f"slot_{role.database}"
     other = Postgres(postgres.port, "postgres")
     other.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-    for told in (role.told()["slot.name"], role.ran(caplog)):
-        assert "is a slot of plugin pgoutput in database postgres" in told
-        assert "set another slot.name" in told
+    for found in (role.faults()["slot.name"], role.ran(caplog)):
+        assert "is a slot of plugin pgoutput in database postgres" in found
+        assert "set another slot.name" in found
     other.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     postgres.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')")
-    for told in (role.told()["slot.name"], role.ran(caplog)):
-        assert "is a slot of plugin test_decoding" in told
+    for found in (role.faults()["slot.name"], role.ran(caplog)):
+        assert "is a slot of plugin test_decoding" in found
 
 
 def test_the_right_to_replicate_is_not_inherited(
@@ -415,7 +415,7 @@ def test_the_right_to_replicate_is_not_inherited(
     role.execute(
         f"CREATE ROLE {group} REPLICATION; GRANT {group} TO ROLE_; ALTER ROLE ROLE_ NOREPLICATION"
     )
-    assert remedy in role.told()["database.user"]
+    assert remedy in role.faults()["database.user"]
     assert remedy in role.ran(caplog)
     role.execute(f"DROP ROLE {group}")
 
@@ -430,9 +430,9 @@ def test_all_senders_are_in_use(role: Role, caplog: pytest.LogCaptureFixture) ->
     with ExitStack() as stack:
         for _ in range(int(str(limit))):
             stack.enter_context(closing(role.streaming()))
-        for told in (role.told()["database.hostname"], role.ran(caplog)):
-            assert "raise max_wal_senders" in told
-    wait_until(lambda: role.told() == {})
+        for found in (role.faults()["database.hostname"], role.ran(caplog)):
+            assert "raise max_wal_senders" in found
+    wait_until(lambda: role.faults() == {})
 
 
 def test_a_connector_that_streams_has_no_faults(role: Role) -> None:
@@ -448,7 +448,7 @@ def test_a_connector_that_streams_has_no_faults(role: Role) -> None:
     task.poll()
     active = f"SELECT active FROM pg_replication_slots WHERE slot_name = 'slot_{role.database}'"
     wait_until(lambda: role.server.rows(active) == [(True,)])
-    assert role.told() == {}
+    assert role.faults() == {}
     role.config["name"] = "another"
     assert "is read by another session" in role.warned()
     task.stop()
@@ -461,24 +461,24 @@ def test_the_servers_limits(role: Role, caplog: pytest.LogCaptureFixture) -> Non
         f"SELECT pg_create_physical_replication_slot('full_{role.database}_' || n) FROM {slots}"
     )
     try:
-        told = role.told()
-        assert told.keys() == {"slot.name"}
-        assert "raise max_replication_slots" in told["slot.name"]
+        found = role.faults()
+        assert found.keys() == {"slot.name"}
+        assert "raise max_replication_slots" in found["slot.name"]
         assert "raise max_replication_slots" in role.ran(caplog)
     finally:
         role.server.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             f" WHERE slot_name LIKE 'full_{role.database}_%'"
         )
-    assert role.told() == {}
+    assert role.faults() == {}
 
 
 def test_read_only_sessions(role: Role, caplog: pytest.LogCaptureFixture) -> None:
     role.execute("ALTER ROLE ROLE_ SET default_transaction_read_only = on")
-    assert "default_transaction_read_only" in role.told()["database.user"]
+    assert "default_transaction_read_only" in role.faults()["database.user"]
     assert "read-only transaction" in role.ran(caplog)
     role.execute("CREATE PUBLICATION pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
-    assert role.told() == {}
+    assert role.faults() == {}
     assert role.ran(caplog) == ""
 
 
@@ -506,12 +506,12 @@ def test_the_statement_of_heartbeats(
         "heartbeat_action_query": statement,
         "publication_autocreate_mode": "disabled",
     }
-    told = role.told(**config).get("heartbeat.action.query", "")
+    found = role.faults(**config).get("heartbeat.action.query", "")
     ran = role.ran(caplog, **config)
     assert remedy in ran
     if "nextval" in statement:  # a function's body is not planned
         return
-    assert remedy in told
+    assert remedy in found
 
 
 def test_statements_of_heartbeats_are_not_run(role: Role) -> None:
@@ -520,17 +520,17 @@ def test_statements_of_heartbeats_are_not_run(role: Role) -> None:
     )
     base = {"heartbeat_interval_ms": "1", "table_include_list": r"sales\.orders"}
 
-    def told(statement: str) -> str:
-        faults = role.told(**base, heartbeat_action_query=statement)
+    def faults(statement: str) -> str:
+        faults = role.faults(**base, heartbeat_action_query=statement)
         return faults.get("heartbeat.action.query", "")
 
     def skipped(statement: str) -> str:
         found = role.skipped(**base, heartbeat_action_query=statement)
         return found.get("heartbeat.action.query", "")
 
-    assert told("INSERT INTO sales.beats VALUES (1) ON CONFLICT DO NOTHING;") == ""
-    assert "syntax error" in told("INSERT sales.beats VALUES (1)")
-    assert "does not exist" in told("UPDATE sales.none SET id = 1")
+    assert faults("INSERT INTO sales.beats VALUES (1) ON CONFLICT DO NOTHING;") == ""
+    assert "syntax error" in faults("INSERT sales.beats VALUES (1)")
+    assert "does not exist" in faults("UPDATE sales.none SET id = 1")
     assert "several" in skipped(
         "INSERT INTO sales.beats VALUES (1); INSERT INTO sales.beats VALUES (2)"
     )

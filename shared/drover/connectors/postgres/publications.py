@@ -1,4 +1,4 @@
-"""Publications: the tables whose changes a server sends, and what they leave out."""
+"""Publications: the tables whose changes a server sends, and the operations it leaves out."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Remedies for errors of a server: the statement or setting that permits what it refused."""
+"""Remedies for errors of a server: the statement or setting that permits the refused operation."""
 
 import re
 
@@ -49,17 +49,17 @@ def identifier(*names: str) -> str:
 LOGIN_REJECTED = re.compile(r"(password|\w+) authentication failed for user|no password supplied")
 
 
-def session_remedy(told: str, user: str, database: str) -> str | None:
+def session_remedy(message: str, user: str, database: str) -> str | None:
     """The remedy for a session that the server refuses; None if none is known."""
     for pattern, remedy in _SESSION_REMEDIES:
-        if re.search(pattern, told):
+        if re.search(pattern, message):
             return remedy.format(user=identifier(user), database=identifier(database))
     return None
 
 
-def with_remedy(told: str, remedy: str | None) -> str:
+def with_remedy(message: str, remedy: str | None) -> str:
     """A message with its remedy, if there is one."""
-    return f"{told}; {remedy}" if remedy else told
+    return f"{message}; {remedy}" if remedy else message
 
 
 _DENIED = re.compile(r"permission denied for (table|view|schema|sequence|function) (\S+)")
@@ -70,11 +70,11 @@ _OBJECT_GRANTS = {
 }
 
 
-def statement_fault(sqlstate: str | None, told: str, statement: str, user: str) -> str:
+def statement_fault(sqlstate: str | None, message: str, statement: str, user: str) -> str:
     """The server's message about a statement, with the privileges that the statement needs."""
-    denied = _DENIED.search(told) if sqlstate == NO_PRIVILEGE else None
+    denied = _DENIED.search(message) if sqlstate == NO_PRIVILEGE else None
     if denied is None:
-        return told
+        return message
     kind, name = denied.groups()
     granted = _OBJECT_GRANTS.get(kind)
     if granted is None:
@@ -82,4 +82,4 @@ def statement_fault(sqlstate: str | None, told: str, statement: str, user: str) 
         changes = [each for each in ("insert", "update", "delete") if each in words]
         reads = changes != ["insert"]
         granted = ", ".join(["SELECT"] * reads + [each.upper() for each in changes]) + " ON"
-    return f"{told}; GRANT {granted} {name} TO {identifier(user)}"
+    return f"{message}; GRANT {granted} {name} TO {identifier(user)}"

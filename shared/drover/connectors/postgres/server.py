@@ -42,18 +42,26 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
            SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
               AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)),
        pg_has_role(c.relowner, 'USAGE'),
-       ARRAY (
-           WITH s AS (
-              SELECT l.oid, l.relname, l.relnamespace, p.nspname FROM (SELECT c.oid UNION
-                 SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf AND c.relkind = 'p') t
-              JOIN pg_class l ON l.oid = t.oid JOIN pg_namespace p ON p.oid = l.relnamespace
-              WHERE l.relkind IN ('r', 'p'))
+       array_remove(ARRAY[
+           CASE WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN
+              format('GRANT USAGE ON SCHEMA %%I TO %%I', n.nspname, current_user) END,
+           CASE WHEN NOT has_table_privilege(c.oid, 'SELECT') THEN
+              format('GRANT SELECT ON %%I.%%I TO %%I', n.nspname, c.relname, current_user) END,
+           CASE WHEN row_security_active(c.oid) THEN
+              format('ALTER ROLE %%I BYPASSRLS', current_user) END], NULL)
+       || CASE WHEN c.relkind = 'p' THEN ARRAY (
+           WITH s AS MATERIALIZED (
+              SELECT l.oid, l.relname, l.relnamespace, p.nspname FROM pg_partition_tree(c.oid) t
+              JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace p ON p.oid = l.relnamespace
+              WHERE t.isleaf AND l.relkind = 'r')
            SELECT DISTINCT format('GRANT USAGE ON SCHEMA %%I TO %%I', s.nspname, current_user)
-           FROM s WHERE NOT has_schema_privilege(s.relnamespace, 'USAGE') UNION ALL
+           FROM s WHERE NOT has_schema_privilege(s.relnamespace, 'USAGE')
+              AND s.relnamespace <> n.oid UNION ALL
            SELECT format('GRANT SELECT ON %%I.%%I TO %%I', s.nspname, s.relname, current_user)
            FROM s WHERE NOT has_table_privilege(s.oid, 'SELECT') UNION ALL
            SELECT DISTINCT format('ALTER ROLE %%I BYPASSRLS', current_user)
-           FROM s WHERE row_security_active(s.oid)),
+           FROM s WHERE row_security_active(s.oid) AND NOT row_security_active(c.oid))
+           ELSE '{}' END,
        ARRAY (SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
            ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
            WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
@@ -64,12 +72,13 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
            WHERE t.isleaf AND l.relreplident <> 'f' AND (c.relreplident = 'f' OR NOT EXISTS (
               SELECT FROM pg_index i WHERE i.indrelid = l.oid AND i.indisvalid AND
               CASE l.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END))),
-       ARRAY (SELECT a.attname::text FROM pg_attribute a
-           WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated NOT IN ('', %s)
-              AND current_setting('server_version_num')::int >= 180000
-              AND (c.relreplident = 'f' OR c.relkind = 'p' AND EXISTS (
-                 SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-                 WHERE t.isleaf AND l.relreplident = 'f')) ORDER BY a.attnum)
+       CASE WHEN current_setting('server_version_num')::int >= 180000
+          AND (c.relreplident = 'f' OR c.relkind = 'p' AND EXISTS (
+              SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+              WHERE t.isleaf AND l.relreplident = 'f'))
+          THEN ARRAY (SELECT a.attname::text FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated NOT IN ('', %s)
+              ORDER BY a.attnum) ELSE '{}' END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%%'
@@ -304,7 +313,7 @@ def tables_of(
 def other_relations(
     connection: "psycopg.Connection[tuple[Any, ...]]",
 ) -> list[tuple[str, str]]:
-    """What cannot be captured: each relation as ``schema.name``, and what it is, as a predicate."""
+    """The relations that cannot be captured: ``schema.name``, and the kind, as a predicate."""
     return [(f"{schema}.{name}", kind) for schema, name, kind in connection.execute(_OTHERS)]
 
 

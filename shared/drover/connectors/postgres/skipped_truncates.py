@@ -61,7 +61,7 @@ class SkippedTruncates:
                 self._found.append((name, lsn, transaction))
 
     def forget(self) -> None:
-        """Drop what was noted in a poll that failed, because the messages come again."""
+        """Drop the notes of a poll that failed, because the server sends the messages again."""
         self._found.clear()
 
     def add(self) -> None:

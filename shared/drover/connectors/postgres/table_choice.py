@@ -34,7 +34,7 @@ def divided(
     refused: Mapping[str, str],
     sent: Collection[str],
 ) -> tuple[dict[str, Table], dict[str, str]]:
-    """The captured tables, and the reasons of the tables that are left out.
+    """The captured tables, and the reasons of the others.
 
     Args:
         connection: The server.
