@@ -23,7 +23,7 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover_worker.engine.settings import EngineLimits
-from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
+from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness, connector_config
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
@@ -274,6 +274,7 @@ async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_letter_that_
         "errors_tolerance": "all",
         "errors_deadletterqueue_topic_name": dead.topic,
         "errors_deadletterqueue_topic_replication_factor": "1",
+        "errors_deadletterqueue_context_headers_enable": "true",
     }
     await flow.start("sink", value_converter=json_converter, **tolerant)
     await flow.wait_until_equal()
@@ -293,6 +294,14 @@ async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_letter_that_
         await flow.stop()
     assert flow.lines()[100:] == [b"{broken", b"after the letter", b"after no letter"]
     assert flow.failures() == []
+    # lines are only added; in a copy of the topic the later records of the key would be lost
+    copy = {"plugin": "KafkaSink", "target_cluster_bootstrap_servers": kafka.bootstrap}
+    config = connector_config(flow.name("sink"), topics=flow.topic, **copy, **tolerant)
+    command = engine_pb2.CheckDeadLetters(config=config, ranges="0:0-1", skip_newer=True)
+    checked = (await flow.engine.call(check_dead_letters=command)).checked_dead_letters
+    (skipped,) = checked.skipped_letters
+    assert (checked.ranges, skipped.newer) == ("", True)
+    assert "has the same key and is newer" in skipped.message
 
 
 async def test_a_letter_of_a_source_goes_into_its_topic_once(flow: Flow, kafka: Kafka) -> None:

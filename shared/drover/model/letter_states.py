@@ -209,7 +209,7 @@ class LetterStates:
     current: CurrentReplay | None = None
 
     def settled(self, progress: Mapping[int, ReplayProgress]) -> "LetterStates":
-        """The same states without a current replay: what it has not replayed is open."""
+        """The states without a current replay; dead letters that it has not passed are open."""
         done: dict[int, OffsetSet] = {}
         for partition, each in progress.items():
             if not each.output_id and not each.is_reset:  # of a version without states

@@ -31,7 +31,7 @@ def check_dead_letters(
     config: Mapping[str, str],
     command: engine_pb2.CheckDeadLetters,
 ) -> engine_pb2.CheckedDeadLetters:
-    """The dead letters that meet the conditions, without those that are not replayed.
+    """The dead letters that meet the conditions, without the ones that a replay skips.
 
     Runs converters, transforms and plugin code.
 

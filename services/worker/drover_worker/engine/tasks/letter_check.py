@@ -1,4 +1,4 @@
-"""Decides which dead letters a replay may write: those that overwrite no newer data.
+"""Decides which dead letters a replay may write: the ones that overwrite no newer data.
 
 A record or tombstone is newer if it was delivered later than the dead letter's record under the key
 that the sink overwrites by. Previews, requests and tasks decide with the same function.
@@ -55,7 +55,7 @@ class Letter:
         origin: The topic, partition and offset of its record; None if unknown.
         time_ms: The timestamp of its record.
         digest: Of the key and the value of its record.
-        identities: What it overwrites; empty for nothing, None if unknown.
+        identities: The data that it overwrites; empty for none, None if unknown.
         fault: Why that is unknown.
         connector: The connector that wrote it; None if unknown.
         matches: Whether it meets the conditions of the request.
@@ -257,7 +257,7 @@ class LetterCheck:
         }
 
     def topics_of(self, letter: Letter) -> list[str]:
-        """The topics that may have newer records, apart from the partition of its own record."""
+        """The topics that may have newer records, apart from the partition of its record."""
         if not self.is_sink:
             return [] if letter.target is None else [letter.target]
         assert letter.origin is not None
