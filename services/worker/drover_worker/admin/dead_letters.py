@@ -350,11 +350,12 @@ class DeadLetters:
             REPLAY: ranges_text(ranges_of(states.current.offsets)),
             REPLAY_ID: f"{states.current.id}:{states.topic_id}".removesuffix(":"),
         }
-        where = "\n".join(conditions)
-        # dead letters of another request may not meet these conditions
-        is_joined = queue.is_replaying and where != queue.config.get(REPLAY_WHERE, "")
-        if where and not is_joined:
-            settings[REPLAY_WHERE] = where
+        if queue.is_replaying and queue.states.left(queue.progress):
+            # the dead letters of both requests meet only the conditions of both
+            present = queue.config.get(REPLAY_WHERE, "").splitlines()
+            conditions = [each for each in conditions if each in present]
+        if conditions:
+            settings[REPLAY_WHERE] = "\n".join(conditions)
         if states.current.is_forced:
             settings[REPLAY_FORCE] = "true"
         remove = [each for each in (REPLAY_WHERE, REPLAY_FORCE) if each not in settings]
