@@ -60,7 +60,6 @@ FAULTS: Mapping[str, Mapping[str, str]] = {
     "jdbc-source-query": {
         "numeric.precision.mapping": f"{_REFUSED}, or set it to false",
         "quote.sql.identifiers": f"{_REFUSED}, or set it to always",
-        "table.types": f"{_REFUSED}, or set it to TABLE",
         "timestamp.granularity": f"{_REFUSED}, or set it to connect_logical",
     },
     "jdbc-source-tables": {},

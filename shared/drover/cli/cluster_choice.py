@@ -49,8 +49,8 @@ def cluster_of_command() -> FoundCluster | None:
 def worker_addresses(given: str) -> list[str]:
     """Addresses at which to try a worker.
 
-    ``given`` (comma-separated), else the context's, else those of ``cluster_of_command``, else the
-    default. Unless the command names the cluster, a line on stderr does.
+    ``given`` (comma-separated), else the context's, else the cluster of ``cluster_of_command``,
+    else the default. Unless the command names the cluster, a line on stderr does.
     """
     return _addresses(given, present_access().address, "worker", DEFAULT_WORKER_ADDRESS)
 

@@ -1,4 +1,4 @@
-"""Finds the running clusters of `drover up` in a folder, and those of other folders."""
+"""Finds the clusters of `drover up` in a folder, and the running clusters of other folders."""
 
 import contextlib
 import hashlib

@@ -49,8 +49,7 @@ ADMIN_DEADLINE_S = 60.0
 ANSWER_MARGIN_MIN_S, ANSWER_MARGIN_MAX_S = 0.1, 1.0
 #: A stream is ended if its client has read no message for this long.
 WRITE_MAX_S = 10.0
-#: The maximum wait until the status of a failed call is sent. A client that reads later still gets
-#: it; a client that never reads blocks nothing.
+#: The maximum wait until a failed call's status is sent; a client that reads later still gets it.
 STATUS_MAX_S = 2.0
 #: The maximum size of all requests in flight. A call holds its request until its end, for minutes
 #: if it is parked. Small requests, such as heartbeats, are always accepted.

@@ -26,7 +26,7 @@ _MOMENT = re.compile(rf"(?P<date>\d{{4}}-\d\d-\d\d)(?:[Tt ]{_CLOCK})?", re.ASCII
 def number_of(text: str) -> decimal.Decimal | None:
     """The number of a text; None if it is none.
 
-    Exponents beyond those of all columns are cut, since arithmetic with them would raise Overflow.
+    Exponents that no column has are cut, since arithmetic with them would raise Overflow.
     """
     if _NUMBER.fullmatch(text.strip()) is None:
         return None

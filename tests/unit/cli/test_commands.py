@@ -19,7 +19,7 @@ from drover.errors import (
     Reason,
     Violation,
 )
-from drover.local.state import ClusterState, DirectoryLock, ProcessState, write_state
+from drover.local.state import ClusterState, ProcessState, write_state
 from tests.support.fake_cluster import FakeCluster, Run
 
 WORKER = "127.0.0.1:7411"
@@ -551,15 +551,6 @@ def test_the_cluster_of_this_directory_is_found(
     assert drover("connector", "list")[:2] == (0, "no connectors\n")
 
 
-def test_down_without_a_cluster_says_so(
-    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = drover("down")
-    assert (code, out) == (0, "nothing to stop: there is no cluster in .drover/up\n")
-    assert json.loads(drover("down", "-o", "json")[1]) == {"stopped": [], "removed": []}
-
-
 def test_up_refuses_file_roots_that_do_not_exist(
     drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,31 +560,6 @@ def test_up_refuses_file_roots_that_do_not_exist(
     assert (code, out) == (2, "")
     assert err == f"drover: --file-roots: {tmp_path}/b is not a directory: create it\n"
     assert not (tmp_path / ".drover").exists()
-
-
-def test_down_deletes_data_only_on_request(
-    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    DirectoryLock(tmp_path / "c1").close()
-    (tmp_path / "c1" / "data").mkdir()
-    (tmp_path / "c1" / "data" / "topics.db").write_bytes(b"x" * 2**20)
-    for options in ((), ("--keep-data",)):
-        code, out, _ = drover("down", "--dir", str(tmp_path / "c1"), *options)
-        assert code == 0
-        assert "`drover down --delete-data` deletes it" in out
-    assert (tmp_path / "c1" / "data" / "topics.db").exists()
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = drover("down", "--dir", "c1", "--delete-data")
-    assert code == 0
-    assert out.splitlines()[0].startswith("deleting c1: 2 files of 1.0 MiB in all (data, ")
-    assert not (tmp_path / "c1").exists()
-    assert drover("down", "--delete-data", "--keep-data")[0] == 2
-
-
-def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("x")
-    assert drover("down", "--dir", str(tmp_path))[0] == 0
-    assert (tmp_path / "precious").exists()
 
 
 def test_topics_shows_what_was_seen(cluster: FakeCluster, drover: Run) -> None:

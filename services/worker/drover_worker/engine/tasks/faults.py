@@ -16,7 +16,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.plugins.threads import error_text
+from drover_worker.engine.plugins.threads import cap_text, error_text, format_trace
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
@@ -72,6 +72,30 @@ def memory_advice(error: BaseException) -> str | None:
                 "worker more memory"
             )
     return None
+
+
+def failure_text(error: BaseException, fault: Fault | None, loss_count: int) -> str:
+    """The text for the status of a task that failed.
+
+    A failed record is described without the calls of the engine. ``loss_count`` is the number of
+    Spark processes that ended in a row.
+    """
+    record = failed_record(error) if fault is None else None
+    if record is not None:
+        return cap_text(record)
+    summary, trace = _summary(error, fault, loss_count), format_trace(error)
+    return trace if summary is None else f"{summary}\n\n{trace}"
+
+
+def _summary(error: BaseException, fault: Fault | None, loss_count: int) -> str | None:
+    if isinstance(error, DroverError) and error.reason is Reason.OFFSETS_LOST:
+        return error.message
+    if fault is Fault.LOST:
+        return (
+            f"a Spark process ended during {loss_count} batches in a row: check whether the "
+            "connector's code on executors crashes them or exceeds the memory"
+        )
+    return memory_advice(error)
 
 
 def _of_drover_error(error: DroverError) -> Fault | None:

@@ -43,9 +43,7 @@ from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import (
     PluginThreads,
-    cap_text,
     error_text,
-    format_trace,
 )
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.commits import Answer, TaskCommits
@@ -53,9 +51,8 @@ from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks.fair_pools import FairPools
 from drover_worker.engine.tasks.faults import (
     Fault,
-    failed_record,
+    failure_text,
     fault_of,
-    memory_advice,
 )
 from drover_worker.engine.tasks.rate_limit import RateLimit
 from drover_worker.engine.tasks.record_path import RecordPath, encode_counts
@@ -483,7 +480,7 @@ class TaskRunner(ABC):
         if pause_s is None:
             too_many = isinstance(error, TooManyErrorsError)
             self._end_failed(
-                self._failure_text(error, fault),
+                failure_text(error, fault, self._loss_count),
                 FailureCause.LIMIT if too_many else cause_of_failure(error),
             )
         return pause_s
@@ -502,23 +499,6 @@ class TaskRunner(ABC):
         return (
             "the store is unavailable; the batch is retried" if fault is Fault.UNAVAILABLE else None
         )
-
-    def _failure_text(self, error: BaseException, fault: Fault | None) -> str:
-        record = failed_record(error) if fault is None else None
-        if record is not None:  # complete without the calls of the engine
-            return cap_text(record)
-        summary, trace = self._failure_summary(error, fault), format_trace(error)
-        return trace if summary is None else f"{summary}\n\n{trace}"
-
-    def _failure_summary(self, error: BaseException, fault: Fault | None) -> str | None:
-        if isinstance(error, DroverError) and error.reason is Reason.OFFSETS_LOST:
-            return error.message
-        if fault is Fault.LOST:
-            return (
-                f"a Spark process ended during {self._loss_count} batches in a row: check whether "
-                "the connector's code on executors crashes them or exceeds the memory"
-            )
-        return memory_advice(error)
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
         """How long to wait before the failed call is retried; None for no retry."""
