@@ -1,4 +1,4 @@
-"""Outages and rejected credentials are told from errors of the connector itself."""
+"""Outages and rejected credentials are distinguished from errors of the connector itself."""
 
 import socket
 
