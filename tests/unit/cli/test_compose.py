@@ -178,7 +178,7 @@ def test_the_images_hold_what_they_start() -> None:
 def every_extra() -> set[str]:
     """The extras that a worker may need."""
     text = (ROOT / "shared/pyproject.toml").read_text(encoding="utf-8")
-    return set(tomllib.loads(text)["project"]["optional-dependencies"]) - {"cluster"}
+    return set(tomllib.loads(text)["project"]["optional-dependencies"]) - {"all", "cluster"}
 
 
 def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) -> None:

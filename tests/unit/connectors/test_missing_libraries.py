@@ -139,5 +139,6 @@ def test_one_of_its_libraries_is_the_same(
 def test_every_extra_of_a_connector_is_tried() -> None:
     project = tomllib.loads((REPOSITORY / "shared/pyproject.toml").read_text(encoding="utf-8"))
     declared = project["project"]["optional-dependencies"]
-    assert declared.keys() - {"spark", "cluster"} == EXTRAS.keys()
+    assert declared.keys() - {"all", "cluster", "spark"} == EXTRAS.keys()
+    assert declared["all"] == [f"drover-connect[{','.join(sorted(EXTRAS))}]"]
     assert {extra for extra, _, _ in CONFIGS} == EXTRAS.keys()
