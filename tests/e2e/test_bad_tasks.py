@@ -179,13 +179,15 @@ async def test_files_that_cannot_be_written_fail_their_tasks_until_they_are_mend
     directory.mkdir()
     foreign.write_text("somebody's work")
     said = {
-        "directory-out": (directory, "is not a regular file"),
         "foreign-out": (foreign, "that this connector did not write"),
         "homeless-out": (homeless, f"the directory {homeless.parent} does not exist"),
     }
     machine = {**sink(Path("/proc/drover-test"), "writing"), "name": "machine-out"}
     refused = await shared.refusal(shared.client.create_connector("machine-out", machine))
     assert "connectors never access /proc" in str(refused.violations)  # type: ignore[attr-defined]
+    config = sink(directory, "writing")
+    refused = await shared.refusal(shared.client.create_connector("directory-out", config))
+    assert "is a directory, not a file" in str(refused.violations)  # type: ignore[attr-defined]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(shared.connector("writing", source(file, "writing")))
         for name, (path, _) in said.items():
@@ -196,6 +198,8 @@ async def test_files_that_cannot_be_written_fail_their_tasks_until_they_are_mend
         await shared.flow.wait_until_passed("while other files cannot be written")
 
         directory.rmdir()
+        await stack.enter_async_context(shared.connector("directory-out", config))
+        await comes_out(directory, b"one\ntwo\n")
         foreign.unlink()
         homeless.parent.mkdir()
         for name, (path, _) in said.items():

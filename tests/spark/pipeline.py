@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -51,7 +52,16 @@ class RunningSource:
         self.figures = figures
         self.partition_count = 1
         self.spread_keyless = False
+        self._plane = pipeline.plane
         self._writer = pipeline.plane.writer(task, claim, abandoned=lambda: False)
+
+    def _possible(self, rules: Mapping[str, TopicRule]) -> dict[str, TopicRule]:
+        """The rules without settings that the storage does not have, as in an engine."""
+        faults = self._plane.setting_fault
+        return {
+            topic: replace(rule, config={n: v for n, v in rule.config.items() if not faults(n, v)})
+            for topic, rule in rules.items()
+        }
 
     def step(self) -> Receipt | None:
         """Move one batch; None when idle."""
@@ -60,7 +70,7 @@ class RunningSource:
             return None
         creation = TopicCreation(TopicRule(self.partition_count))
         if batch.originals:
-            creation = creation.for_copies(batch.originals, counts_set=False)
+            creation = creation.for_copies(self._possible(batch.originals), counts_set=False)
         destination = Destination(
             topic=batch.topic,
             creation=creation,

@@ -184,7 +184,7 @@ def test_a_whole_table_is_previewed(pipeline: Pipeline, postgres: Postgres, kind
         "mode": "bulk",
         "topic.prefix": "db-",
     }
-    tools: Any = SimpleNamespace(spark=pipeline.spark)
+    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
     found = preview(PluginRegistry(), tools, config, 3, dead_letters=False, wait=float)
     assert [json.loads(row.records[0].value) for row in found.rows] == [
         {"id": number, "name": "x"} for number in (1, 2, 3)

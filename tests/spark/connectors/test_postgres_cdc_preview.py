@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 
 def previewed(pipeline: Pipeline, raw: dict[str, str], rows: int = 10) -> Preview:
-    tools: Any = SimpleNamespace(spark=pipeline.spark)
+    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
     config = {"connector.class": "PostgresCdcSource", **raw}
     return preview(PluginRegistry(), tools, config, rows, dead_letters=False, wait=float)
 
