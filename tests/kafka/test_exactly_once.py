@@ -437,7 +437,7 @@ def test_brokers_that_forbid_it_are_told_with_what_it_needs(
         client_config=USERS.client_settings("eve"),
     )
     world.storage = storage
-    with pytest.raises(DroverError, match="of the transactional id") as caught:
+    with pytest.raises(DroverError, match="on the transactional id") as caught:
         world.take_over().start()
     assert caught.value.reason is Reason.STORAGE_MISCONFIGURED
     assert f"{world.storage.group_id}-lines-0" in caught.value.message

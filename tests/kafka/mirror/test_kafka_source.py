@@ -456,6 +456,9 @@ def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> No
     assert "JKS is not supported" in faults({**config, **java})[servers]
     policy = {"replication.policy.class": "my.Policy"}
     assert faults({**config, **policy}).keys() == policy.keys()
+    assert faults({**config, "replication.policy.separator": "a/b"}).keys() == {
+        "replication.policy.separator"
+    }
     assert faults({**config, "topic.filter.class": "my.Filter"}).keys() == {"topic.filter.class"}
 
 

@@ -1,5 +1,6 @@
 """The settings of KafkaSource, with the names of MirrorMaker's source connector."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -120,6 +121,12 @@ def _is_default(config: Mapping[str, Any]) -> bool:
     return bool(config[POLICY].endswith(DEFAULT_POLICY))
 
 
+def _separator_fault(text: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9._-]*", text):
+        return None
+    return "must have the characters of topic names only: A-Z, a-z, 0-9, '.', '_' and '-'"
+
+
 def _policy_fault(name: str) -> str | None:
     if name.rpartition(".")[2] in (DEFAULT_POLICY, IDENTITY_POLICY):
         return None
@@ -177,7 +184,12 @@ SETTINGS = ConfigDef(
         default=f"org.apache.kafka.connect.mirror.{DEFAULT_POLICY}",
         validator=Check(_policy_fault),
     ),
-    _key(SEPARATOR, "The separator between alias and topic.", default="."),
+    _key(
+        SEPARATOR,
+        "The separator between alias and topic.",
+        default=".",
+        validator=Check(_separator_fault),
+    ),
     _key(
         KEEP_PARTITIONS,
         "Whether records stay in their partitions; otherwise their keys select the partition.",
