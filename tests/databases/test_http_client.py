@@ -228,7 +228,8 @@ def write(
 ) -> list[dict[str, Any]]:
     waited: Callable[[float], None] = ([] if pauses is None else pauses).append
     writer = HttpWriter("sink", replace(PLAIN, **more), layout, waited, output_ids)
-    return [row for batch in writer(batches) for row in batch.to_pylist()]
+    rows = (row for batch in writer(batches) for row in batch.to_pylist())
+    return [row for row in rows if row["reason"] is not None]
 
 
 def layout(api: Api, path: str = "/in/${topic}", **more: Any) -> RequestLayout:

@@ -104,7 +104,7 @@ def write_coming(
     ids = {TopicPartition(name, 0): output_id for name in names}
     writer = TableWriter(address, "sink", claim, write_settings(**changes), output_ids=ids)
     (answer,) = writer(iter(batches))
-    first = answer.to_pylist()[0]
-    if first["reason"] is not None:
-        raise RefusedError("record {topic}-{partition}@{offset}: {reason}".format_map(first))
-    return int(first["rows"])
+    written, *refused = answer.to_pylist()
+    if refused:
+        raise RefusedError("record {topic}-{partition}@{offset}: {reason}".format_map(refused[0]))
+    return int(written["rows"])
