@@ -61,7 +61,7 @@ def run(config: Mapping[str, str], *more: str) -> str | None:
         # another connector's name: records that were written are skipped
         writer = TableWriter(address, f"c{next(_users)}", Term(1, 1), settings)
         (answer,) = writer([batch])
-        return next((row["reason"] for row in answer.to_pylist()), None)
+        return next(filter(None, answer.column("reason").to_pylist()), None)
     except (DatabaseError, RetriableError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - make_ledger's errors are not translated here

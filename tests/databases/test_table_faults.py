@@ -206,11 +206,10 @@ def test_a_table_that_is_dropped(database: Database, address: DatabaseAddress) -
 
 
 def test_tables_with_dots_quotes_and_capitals(database: Database, address: DatabaseAddress) -> None:
-    name = 'It"s a `Table` %s'
-    write(address, records(item(1, "a"), item(2, "b"), topic=name))
-    write(address, records(item(1, "c"), item(2, None), start=2, topic=name))
-    quoted = name.replace('"', '""')
-    assert database.rows(f'SELECT id, name FROM "{quoted}"') == [(1, "c")]
+    quoted = '"It""s a. `Table` %s"'
+    write(address, records(item(1, "a"), item(2, "b")), table_format=quoted)
+    write(address, records(item(1, "c"), item(2, None), start=2), table_format=quoted)
+    assert database.rows(f"SELECT id, name FROM {quoted}") == [(1, "c")]
 
 
 def test_records_of_several_topics_and_schemas(
