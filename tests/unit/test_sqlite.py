@@ -28,7 +28,7 @@ FORMATS = {
     "coordinators.db": lease_file.FORMAT,
 }
 #: The application id and the version of files in the field.
-STORED = {"log": (0x44524F56, 3), "data.db": (0x44525644, 3), "coordinators.db": (0x44524F4C, 2)}
+STORED = {"log": (0x44524F56, 3), "data.db": (0x44525644, 4), "coordinators.db": (0x44524F4C, 2)}
 
 only_linux_lists_locks = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux lists locks"

@@ -148,7 +148,8 @@ def test_a_failure_tells_its_cause(world: World) -> None:
 
 def test_a_start_that_fails_with_the_jvm_is_the_engines_fault(world: World) -> None:
     runner, refused = world.source(), ConnectionRefusedError("[Errno 111] Connection refused")
-    assert runner.cause_of_failed_start(refused) is FailureCause.PLUGIN
+    assert runner.cause_of_failed_start(refused) is FailureCause.OUTAGE
+    assert runner.cause_of_failed_start(ValueError("no")) is FailureCause.PLUGIN
     assert runner.cause_of_failed_start(PassLostError("lost")) is FailureCause.ENGINE
     world.is_spark_running = False
     assert runner.cause_of_failed_start(refused) is FailureCause.ENGINE

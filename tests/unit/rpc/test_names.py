@@ -15,11 +15,14 @@ PASTED = " \u00a0orders dead\t\n"
 #: Texts that are no names: they are used as they are.
 OTHER_TEXTS = {
     "key_converter",
+    "key_separator",
     "metadata",
+    "null_marker",
     "offset_json",
     "page_token",
     "partition_json",
     "plan_hash",
+    "reason",
     "request_id",
     "value_converter",
 }
