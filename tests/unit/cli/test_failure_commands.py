@@ -13,7 +13,9 @@ from tests.support.fake_cluster import FakeCluster, Run
 from tests.unit.cli.test_commands import STATUS, WORKER
 
 
-def failed(*, restart_in_s: int = 0, reason: str = "") -> pb.ConnectorStatus:
+def failed(
+    *, restart_in_s: int = 0, reason: str = "", cause: FailureCause = FailureCause.PLUGIN
+) -> pb.ConnectorStatus:
     status = pb.ConnectorStatus()
     status.CopyFrom(STATUS)
     now_ms = SystemClock().now_ms()
@@ -21,7 +23,7 @@ def failed(*, restart_in_s: int = 0, reason: str = "") -> pb.ConnectorStatus:
         3,
         (
             Failure(now_ms - 3_000_000, FailureCause.ENGINE, WORKER, "killed by signal 9"),
-            Failure(now_ms - 30_500, FailureCause.PLUGIN, WORKER, "OSError: no space"),
+            Failure(now_ms - 30_500, cause, WORKER, "OSError: no space"),
         ),
         2,
         now_ms + 1_000 * restart_in_s + 500 if restart_in_s else 0,
@@ -49,6 +51,21 @@ def test_a_status_says_how_often_a_task_failed_and_when_it_is_tried_again(
     (note,) = [line for line in out.splitlines() if "times" in line]
     assert re.match(r"task 1 failed 2 times, last \d+ (s|min) ago; ", note)
     assert then in note
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (FailureCause.OUTAGE, "its system does not answer or is busy"),
+        (FailureCause.CREDENTIALS, "its system rejects the credentials"),
+    ],
+)
+def test_a_status_shows_that_the_system_is_the_cause(
+    cause: FailureCause, text: str, cluster: FakeCluster, drover: Run
+) -> None:
+    status = failed(restart_in_s=60, cause=cause)
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    assert f"task 1 failed 2 times ({text}), last " in drover("connector", "status", "flights")[1]
 
 
 def test_describe_and_json_have_every_failure_that_is_known(

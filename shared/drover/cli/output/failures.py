@@ -6,6 +6,13 @@ from typing import Any
 from drover.api.common.v1 import failures_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.failures import decode_failures
+from drover.model.failures import FailureCause
+
+#: Causes that do not count towards restart.attempts.max, as text for people.
+_SYSTEM_CAUSES = {
+    FailureCause.OUTAGE: "its system does not answer or is busy",
+    FailureCause.CREDENTIALS: "its system rejects the credentials",
+}
 
 
 def failures_document(failures: failures_pb2.FailureHistory) -> dict[str, Any]:
@@ -64,6 +71,8 @@ def _named_states(
 def _failure_note(state: pb.ConnectorState | pb.TaskState, now_ms: int) -> str:
     history = decode_failures(state.failures)
     often = "once" if history.count == 1 else f"{history.count} times"
+    if history.last and history.last.cause in _SYSTEM_CAUSES:
+        often += f" ({_SYSTEM_CAUSES[history.last.cause]})"
     ago = f", last {_span(now_ms - history.last.failed_ms)} ago" if history.last else ""
     if history.no_restart_reason:
         restart = f"no automatic restart ({history.no_restart_reason})"
