@@ -10,8 +10,9 @@ import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli import cluster_choice
+from drover.cli.commands import cluster as cluster_commands
 from drover.local.found_clusters import register, registered_clusters
-from drover.local.state import ClusterState, ProcessState, write_state
+from drover.local.state import ClusterState, DirectoryLock, ProcessState, write_state
 from tests.support.fake_cluster import FakeCluster, Run
 
 Place = Callable[..., Path]
@@ -66,6 +67,26 @@ def test_of_several_clusters_none_is_chosen(place: Place, drover: Run, tmp_path:
     assert (code, err) == (
         1, "drover: several clusters run in this folder: name one with --dir (c1, c2)\n"
     )  # fmt: skip
+
+
+def test_down_finds_the_cluster_that_other_commands_use(
+    place: Place, drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[Path] = []
+
+    async def stop(directory: Path) -> bool:
+        stopped.append(directory)
+        return True
+
+    monkeypatch.setattr(cluster_commands, "_stop", stop)
+    DirectoryLock(place(tmp_path / "c1")).close()
+    code, out, _ = drover("down")
+    assert (code, stopped) == (0, [Path("c1")])
+    assert "the data stays in c1: " in out
+    place(tmp_path / "c2")
+    code, _, err = drover("down")
+    assert (code, len(stopped)) == (1, 1)
+    assert "name one with --dir (c1, c2)" in err
 
 
 def test_the_cluster_of_another_folder_is_not_the_default(

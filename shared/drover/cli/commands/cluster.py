@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.cluster_choice import worker_addresses
+from drover.cli.cluster_choice import cluster_of_command, worker_addresses
 from drover.cli.commands.worker import state_of, worker_document
 from drover.cli.console import (
     EXIT_USAGE,
@@ -258,8 +258,8 @@ def down(
         raise CliError("--delete-data and --keep-data contradict each other", EXIT_USAGE)
     directories = [directory]
     if directory == DEFAULT_DIRECTORY:
-        if not is_cluster_directory(directory) and is_cluster_directory(Path()):
-            directories = [Path()]  # called in the cluster's own directory
+        if not is_cluster_directory(directory):
+            directories = _clusters_here() or directories
         directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
     known = [path for path in directories if is_cluster_directory(path)]
     stopped, removed = [], []
@@ -286,6 +286,18 @@ def down(
     elif not delete_data:
         kept = ", ".join(map(str, known))
         say(f"the data stays in {kept}: `drover down --delete-data` deletes it")
+
+
+def _clusters_here() -> list[Path]:
+    """The directory of the cluster that other commands in this folder use.
+
+    Raises:
+        CliError: There are several.
+    """
+    found = cluster_of_command()
+    if found is not None:
+        return [Path(os.path.relpath(found.directory))]
+    return [Path()] if is_cluster_directory(Path()) else []
 
 
 def _content(directory: Path) -> str:
