@@ -64,8 +64,8 @@ def cluster_in(directory: Path) -> FoundCluster | None:
 
 
 def register(directory: Path) -> None:
-    """Record that a cluster of this user runs in ``directory``, an absolute path; if the user's
-    folder for such files cannot be written, nothing is recorded.
+    """Record that a cluster of this user runs in ``directory``, an absolute path, with its state
+    file; if the user's folder for such records cannot be written, there is none.
     """
     with contextlib.suppress(OSError, SharedDirectoryError):
         private_directory(_registry())
@@ -79,12 +79,15 @@ def unregister(directory: Path) -> None:
 
 
 def registered_clusters() -> list[FoundCluster]:
-    """All recorded clusters of this user that run."""
+    """All recorded clusters of this user that run; the records of others are removed."""
     found = []
     with contextlib.suppress(OSError, ValueError):
         for entry in sorted(_registry().iterdir())[:_ENTRIES_MAX]:
             cluster = cluster_in(Path(json.loads(entry.read_text(encoding="utf-8"))))
-            found += [cluster] if cluster and cluster.is_running else []
+            if cluster and cluster.is_running:
+                found.append(cluster)
+            else:
+                entry.unlink(missing_ok=True)
     return found
 
 

@@ -102,6 +102,9 @@ def test_the_cluster_of_another_folder_is_not_the_default(
     code, _, err = drover("connector", "list")
     assert code == 1
     assert f"name one with --dir ({elsewhere})" in err
+    (elsewhere / "cluster.json").unlink()
+    assert registered_clusters() == []
+    assert [*(tmp_path / "state" / "drover" / "clusters").iterdir()] == []
 
 
 def test_documents_on_stderr_stay_documents(

@@ -163,7 +163,6 @@ def up(
         on_event=partial(_print_event, output),
         certificates=options.certificates,
     )
-    register(directory.absolute())
     try:
         asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
     finally:
@@ -176,6 +175,7 @@ def up(
 
 
 def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
+    register(options.directory.absolute())
     address = supervisor.addresses("worker")[0]
     if output is not Output.TABLE:
         print_event({"process": "cluster", "event": "up", "address": address}, output)
