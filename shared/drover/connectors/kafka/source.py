@@ -32,9 +32,7 @@ from drover.connectors.kafka.cluster import (
     ReservedError,
     client_faults,
     client_settings,
-    fault_of,
     known_own_cluster,
-    needed_rights,
     noting,
     refuse,
     topics_of,
@@ -72,9 +70,9 @@ from drover.connectors.kafka.settings import (
 )
 from drover.connectors.kafka.source_checks import copying_faults
 from drover.connectors.kafka.topic_ids import (
-    GONE,
     CopiedOffset,
     TopicGoneError,
+    check_message,
     is_another,
     refuse_wrong_ids,
     topic_ids,
@@ -94,6 +92,8 @@ _RECORD_BYTES = 64
 #: How often an idle task checks whether topics were created again, and how many it checks per
 #: second at most.
 _CHECK_S, _CHECKED_PER_S = 1.0, 100
+#: The most outdated errors in a row, without a poll between them that succeeds.
+_OUTDATED_MAX = 10
 
 #: The client looks up the coordinator of its group, which it does not use.
 _OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
@@ -137,7 +137,7 @@ class KafkaSourceTask(SourceTask):
         self._client = client_settings(config, PREFIX, CONSUMER_PREFIX)
         self._admin = AdminClient({**self._client, "log_level": 0})
         self._topic_ids = topic_ids(self._admin, names, self._alias)
-        self._recreated_count = 0
+        self._recreated_count = self._outdated_count = 0
         self._checked_s = time.monotonic()
         others = {
             (topic, partition)
@@ -175,11 +175,15 @@ class KafkaSourceTask(SourceTask):
                 gone = error
             if self._restarts_recreated(consumer, messages, gone.topic if gone else ""):
                 return None
-            if gone is not None:
+            if gone is not None and not self._is_outdated(consumer, gone):
                 raise gone
+            if gone is not None:
+                self._assign(consumer)
+                return None
         except Exception:
             self._assign(consumer)  # the records are read again
             raise
+        self._outdated_count = 0
         if not messages and not self._adopted:
             self._report_lag(consumer)
             return None
@@ -196,6 +200,15 @@ class KafkaSourceTask(SourceTask):
             for (topic, partition), offset in sorted((adopted | moved).items())
         ]
         return SourceBatch(self._table(messages), offsets, originals=self._originals)
+
+    def _is_outdated(self, consumer: "Consumer", gone: TopicGoneError) -> bool:
+        """Whether the client reported a position from before the last assignment: the present ones
+        are within the topic.
+        """
+        self._outdated_count += 1
+        own = [(place, at) for place, at in self._next.items() if place[0] == gone.topic]
+        marks = [(*self._watermarks(consumer, place), at) for place, at in own]
+        return self._outdated_count <= _OUTDATED_MAX and all(a <= at <= b for a, b, at in marks)
 
     def _restarts_recreated(
         self, consumer: "Consumer", messages: "Sequence[Message]", topic: str = ""
@@ -273,7 +286,7 @@ class KafkaSourceTask(SourceTask):
                 error = each.error()
                 if error is not None and error.name() == _OF_GROUP:
                     continue
-                self._check(each)
+                check_message(each, self._alias, self._client)
                 messages.append(each)
                 size += len(each) + _RECORD_BYTES
         return messages
@@ -342,19 +355,6 @@ class KafkaSourceTask(SourceTask):
         from confluent_kafka import TopicPartition
 
         consumer.assign([TopicPartition(*place, at) for place, at in self._next.items()])
-
-    def _check(self, message: "Message") -> None:
-        error = message.error()
-        if error is None:
-            return
-        where = f"cluster {self._alias}, {message.topic()}-{message.partition()}"
-        topic = str(message.topic())
-        if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-            raise TopicGoneError(f"{where}: retention removed unread records", topic)
-        if error.name() in GONE:
-            raise TopicGoneError(str(fault_of(error, where)), topic)
-        needs = needed_rights(self._client, topic=f"Read and Describe on the topic {topic}")
-        raise fault_of(error, where, needs)
 
 
 class KafkaSource(SourceConnector):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import OffsetChange
-from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, fault_of
+from drover.connectors.kafka.cluster import TIMEOUT_S, ClusterError, fault_of, needed_rights
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
 TOPIC_ID = "topic_id"
@@ -33,6 +34,32 @@ class TopicGoneError(ClusterError):
     def __init__(self, message: str, topic: str) -> None:
         super().__init__(message)
         self.topic = topic
+
+
+def check_message(message: "Message", alias: str, client: Mapping[str, str]) -> None:
+    """Raise the error that a consumer returned instead of a record, if it did.
+
+    Args:
+        message: Of the consumer.
+        alias: The cluster's alias, for the error.
+        client: The settings of the client, for the remedy.
+
+    Raises:
+        TopicGoneError: The next record of the topic no longer exists.
+        ClusterError: Any other lasting error.
+        RetriableError: A retry may help.
+    """
+    error = message.error()
+    if error is None:
+        return
+    where = f"cluster {alias}, {message.topic()}-{message.partition()}"
+    topic = str(message.topic())
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        raise TopicGoneError(f"{where}: retention removed unread records", topic)
+    if error.name() in GONE:
+        raise TopicGoneError(str(fault_of(error, where)), topic)
+    needs = needed_rights(client, topic=f"Read and Describe on the topic {topic}")
+    raise fault_of(error, where, needs)
 
 
 @dataclass(frozen=True, slots=True)
