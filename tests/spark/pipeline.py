@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -31,7 +30,11 @@ from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
-from drover_worker.engine.tasks.record_path import RecordPath, dead_letter_destination
+from drover_worker.engine.tasks.record_path import (
+    RecordPath,
+    dead_letter_destination,
+    possible_rules,
+)
 
 
 class RunningSource:
@@ -55,14 +58,6 @@ class RunningSource:
         self._plane = pipeline.plane
         self._writer = pipeline.plane.writer(task, claim, abandoned=lambda: False)
 
-    def _possible(self, rules: Mapping[str, TopicRule]) -> dict[str, TopicRule]:
-        """The rules without settings that the storage does not have, as in an engine."""
-        faults = self._plane.setting_fault
-        return {
-            topic: replace(rule, config={n: v for n, v in rule.config.items() if not faults(n, v)})
-            for topic, rule in rules.items()
-        }
-
     def step(self) -> Receipt | None:
         """Move one batch; None when idle."""
         batch = self.source.poll()
@@ -70,7 +65,9 @@ class RunningSource:
             return None
         creation = TopicCreation(TopicRule(self.partition_count))
         if batch.originals:
-            creation = creation.for_copies(self._possible(batch.originals), counts_set=False)
+            creation = creation.for_copies(
+                possible_rules(batch.originals, self._plane), counts_set=False
+            )
         destination = Destination(
             topic=batch.topic,
             creation=creation,

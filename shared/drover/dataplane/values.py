@@ -1,7 +1,7 @@
 """The data plane's values: topics, staged blobs, ranges to read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -102,6 +102,16 @@ class ReadPlan:
     def size_bytes(self) -> int:
         """The approximate size of the ranges in bytes."""
         return sum(each.size_bytes for each in self.ranges)
+
+    def until(self, ends: Mapping[tuple[str, int], int]) -> "ReadPlan":
+        """The plan without the offsets from ``ends`` on, which has each of its topic partitions."""
+        ranges = [
+            replace(each, end_offset=min(each.end_offset, ends[each.topic, each.partition]))
+            for each in self.ranges
+            if each.start_offset < ends[each.topic, each.partition]
+        ]
+        nexts = {key: min(at, ends[key]) for key, at in self.next_offsets.items()}
+        return ReadPlan(tuple(ranges), nexts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class OverwriteKey:
         per_topic: Whether records of different topics overwrite different data.
         ignores_case: Whether the target may take texts as equal that differ only in upper case,
             lower case and blanks at the end.
-        keyless_appends: Whether a record without this part overwrites nothing; otherwise it is
-            unknown what it overwrites.
+        keyless_appends: Whether a record without this part overwrites nothing; otherwise the
+            record may overwrite any data.
     """
 
     part: Literal["key", "value"] = "key"

@@ -1,7 +1,14 @@
-"""The brokers' names of users, from settings of Kafka's clients. Standard library only."""
+"""The brokers' users: their names, from settings of Kafka's clients, and super users. Standard
+library only.
+"""
 
 from collections.abc import Mapping
 
+#: The operations on a cluster: a user with all of them is a super user, or the brokers have no
+#: authorizer.
+ALL_OF_CLUSTER = frozenset(
+    {"CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+)
 _CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 
 

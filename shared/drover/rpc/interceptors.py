@@ -209,7 +209,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 response_serializer=handler.response_serializer,
             )
         if handler.request_streaming:
-            wrapped = self._wrap_client_stream(handler.stream_unary, decode, method)
+            wrapped = self._wrap_unary(handler.stream_unary, decode, method, many=True)
         else:
             wrap_unary = self._wrap_foreign_unary if foreign else self._wrap_unary
             wrapped = wrap_unary(handler.unary_unary, decode, method)
@@ -218,8 +218,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
 
     def _wrap_unary(
-        self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
+        self,
+        behavior: Callable[..., Awaitable[Any]],
+        decode: Decode,
+        method: str,
+        *,
+        many: bool = False,
     ) -> Any:
+        """``many``: the handler takes a stream of requests. The caller is authorized, and the call
+        is audited, with the first one.
+        """
         figures = self.figures.of(method, streams=False)
 
         async def handle(_requests: Any, context: Context) -> Any:
@@ -235,27 +243,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 with self._guard.audited(method, context, request):
                     if self.check is not None:
                         self.check(method, data, context)
-                    return await self._in_time(behavior, request, method, context)
-
-            return await _guarded(call, method, context, figures)
-
-        return handle
-
-    def _wrap_client_stream(
-        self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
-    ) -> Any:
-        """The caller is authorized, and the call is audited, with the first message."""
-        figures = self.figures.of(method, streams=False)
-
-        async def handle(_requests: Any, context: Context) -> Any:
-            async def call() -> Any:
-                await self._guard.identify(method, context)
-                with self._place(context):
-                    data = await self._receive(method, context)
-                    first = self._guard.admit(method, context, lambda: decode(data))
-                    with self._guard.audited(method, context, first):
-                        requests = self._messages(first, decode, method, context)
-                        return await self._in_time(behavior, requests, method, context)
+                    taken = self._messages(request, decode, method, context) if many else request
+                    return await self._in_time(behavior, taken, method, context)
 
             return await _guarded(call, method, context, figures)
 

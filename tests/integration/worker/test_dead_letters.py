@@ -211,7 +211,7 @@ async def test_discarded_letters_are_kept_with_author_and_reason_and_not_replaye
     assert change.HasField("change_time")
     assert await replay(client) == [(0, 0, 1), (0, 3, 6)]
     assert await setting(client) == "0:0-1,0:3-6"
-    # letters that are being replayed or were discarded stay so
+    # dead letters that are being replayed or were discarded stay so
     assert await discard(client, reason="all") == []
 
 

@@ -243,7 +243,7 @@ def restart(
 
 
 async def _names_to_restart(client: ConnectClient, *, only_failed: bool) -> list[str]:
-    """The names of all connectors, or only of FAILED ones and of those with a FAILED task."""
+    """The names of all connectors, or only of connectors that failed or have a FAILED task."""
     entries = await client.list_connectors(include_status=only_failed)
     failed = pb.RUN_STATE_FAILED
     return [

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from drover.client import ConnectClient
 from drover.model.dead_letters import DEAD_LETTER_TOPIC, ReplayRange
 from drover.model.letter_states import (
     LetterState,
+    Offsets,
     StatesNow,
     count_of,
     offsets_of_ranges,
@@ -43,9 +44,18 @@ _PREFIX = "__connect.errors."
 _POLL_S = 0.5
 _MESSAGE_MAX_LENGTH = 100
 
+_Range = pb.ReplayDeadLettersResponse.Range
+
 PartitionOption = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable."),
+]
+StartOption = Annotated[
+    int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition.")
+]
+EndOption = Annotated[
+    int | None,
+    typer.Option("--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."),
 ]
 CauseOption = Annotated[
     str,
@@ -163,16 +173,8 @@ def show(
 @commands.command()
 def replay(
     name: NameArgument,
-    start: Annotated[
-        int,
-        typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
-    ] = 0,
-    end: Annotated[
-        int | None,
-        typer.Option(
-            "--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."
-        ),
-    ] = None,
+    start: StartOption = 0,
+    end: EndOption = None,
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
@@ -206,13 +208,13 @@ def replay(
 
     async def ask(client: ConnectClient) -> tuple[pb.ReplayDeadLettersResponse, int]:
         found = await client.replay_dead_letters(request)
-        left = sum(each.end_offset - each.start_offset for each in found.ranges)
+        left = _count(found.ranges)
         if wait_s and left and not dry_run:
             left = await _wait(client, name, found, wait_s)
         return found, left
 
     found, left = call_worker(address, ask)
-    ranges = [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in found.ranges]
+    ranges = _range_texts(found.ranges)
     if output is not Output.TABLE:
         document: dict[str, Any] = {"name": name, "topic": found.topic, "ranges": ranges}
         document |= {"left": left, "notes": list(found.notes)}
@@ -263,16 +265,8 @@ def _say_replay(
 def discard(
     name: NameArgument,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the connector's history.")],
-    start: Annotated[
-        int,
-        typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
-    ] = 0,
-    end: Annotated[
-        int | None,
-        typer.Option(
-            "--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."
-        ),
-    ] = None,
+    start: StartOption = 0,
+    end: EndOption = None,
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
@@ -296,8 +290,8 @@ def discard(
         dry_run=dry_run,
     )
     found = call_worker(address, lambda client: client.discard_dead_letters(request))
-    ranges = [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in found.ranges]
-    count = sum(each.end_offset - each.start_offset for each in found.ranges)
+    ranges = _range_texts(found.ranges)
+    count = _count(found.ranges)
     if output is not Output.TABLE:
         document = {"name": name, "topic": found.topic, "ranges": ranges, "count": count}
         print_document(document | {"notes": list(found.notes)}, output)
@@ -307,6 +301,20 @@ def discard(
     if ranges:
         where_text = plain(f"{found.topic} ({', '.join(ranges)})")
         say(f"{'would discard' if dry_run else 'discarded'} {count} dead letters of {where_text}")
+
+
+def _range_texts(ranges: Iterable[_Range]) -> list[str]:
+    return [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in ranges]
+
+
+def _count(ranges: Iterable[_Range]) -> int:
+    return sum(each.end_offset - each.start_offset for each in ranges)
+
+
+def _offsets(ranges: Iterable[_Range]) -> Offsets:
+    return offsets_of_ranges(
+        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
+    )
 
 
 def _skipped(each: pb.SkippedDeadLetter) -> dict[str, str]:
@@ -338,9 +346,7 @@ async def _states(client: ConnectClient, name: str) -> StatesNow:
     found = await client.dead_letter_states(name)
     return StatesNow(
         *(
-            offsets_of_ranges(
-                ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
-            )
+            _offsets(ranges)
             for ranges in (found.replayed_ranges, found.discarded_ranges, found.replaying_ranges)
         )
     )
@@ -368,9 +374,7 @@ async def _wait(
     """Wait for the replay; returns the number of dead letters left to replay."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    wanted = offsets_of_ranges(
-        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in found.ranges
-    )
+    wanted = _offsets(found.ranges)
     while True:
         left = count_of(within(wanted, (await _states(client, name)).replaying))
         if not left or loop.time() >= deadline_s:

@@ -344,7 +344,7 @@ def _counts(kind: "sa.types.TypeEngine[Any]") -> bool:
 
 
 def _tells_time(kind: "sa.types.TypeEngine[Any]") -> bool:
-    """Whether a column of a type may have times; SQLite has no types of its own for them."""
+    """Whether a column of a type may have times; SQLite has no types for times."""
     while isinstance(kind, postgresql.DOMAIN):
         kind = kind.data_type
     return isinstance(kind, sa.DateTime | sa.types.NullType)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drover.connectors.jdbc.database import reason_of
+from drover.connectors.jdbc.database import reason_of, run_verbatim
+from drover.connectors.jdbc.grants import LOCK_WAIT_S, is_denied, mysql_grant
 from drover.connectors.jdbc.write_settings import split_name
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-_LOCK_WAIT_S = 3
 #: The bits of PostgreSQL's pg_relation_is_updatable.
 _EVENTS = {"UPDATE": 1 << 2, "INSERT": 1 << 3, "DELETE": 1 << 4}
 _BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
@@ -21,7 +21,7 @@ _READ_ONLY = 1290
 
 
 class Rights:
-    """The user's rights. Each lacking one is told with the statement that grants it."""
+    """The user's rights. A text about a missing right has the statement that grants it."""
 
     def __init__(self, connection: "sa.Connection") -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class Rights:
         try:
             return inspector.has_table(own, schema) or own in inspector.get_view_names(schema)
         except sa.exc.DBAPIError as error:
-            if not _is_denied(error):
+            if not is_denied(error):
                 raise
             return None
 
@@ -172,7 +172,7 @@ class PostgresRights(Rights):
         )
         try:
             with self._connection.begin_nested():
-                self._connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+                run_verbatim(self._connection, statement)
         except sa.exc.DBAPIError as error:
             return f"a view that cannot be upserted by {columns} ({reason_of(error)})"
         return None
@@ -285,7 +285,7 @@ class MysqlRights(Rights):
 
     def __init__(self, connection: "sa.Connection") -> None:
         super().__init__(connection)
-        connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
+        connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
 
     def is_there(self, inspector: "sa.Inspector", table: str) -> bool | None:
         """See Rights."""
@@ -393,11 +393,9 @@ class MysqlRights(Rights):
         ]
 
     def _grant(self, listed: str, table: str) -> str:
-        user, _, host = self._first("SELECT current_user()")[0].rpartition("@")
+        is_qualified = split_name(table)[0] is not None
         name = self.sql_name(table)
-        if split_name(table)[0] is None:
-            name = f"{self._quoted(self._first('SELECT database()')[0])}.{name}"
-        return f"GRANT {listed} ON {name} TO '{user}'@'{host}'"
+        return mysql_grant(self._connection, listed, name, is_qualified=is_qualified)
 
     def _is_denied_to(self, statement: str) -> bool:
         return self._tried(statement) is True
@@ -407,10 +405,10 @@ class MysqlRights(Rights):
         import sqlalchemy as sa
 
         try:
-            self._connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+            run_verbatim(self._connection, statement)
         except sa.exc.DBAPIError as error:
             number = getattr(error.orig, "args", (0,))[0]
-            return _is_denied(error) or (number if isinstance(number, int) else 0)
+            return is_denied(error) or (number if isinstance(number, int) else 0)
         return 0
 
 
@@ -454,7 +452,3 @@ def rights_of(connection: "sa.Connection", path: Path) -> Rights:
             return MysqlRights(connection)
         case _:
             return SqliteRights(connection, path)
-
-
-def _is_denied(error: "sa.exc.DBAPIError") -> bool:
-    return " denied " in reason_of(error)

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from drover.connector import Violation
 from drover.connectors.jdbc.database import USER, reason_of, run_verbatim, sqlstate_of
 from drover.connectors.jdbc.exact_values import MYSQL
+from drover.connectors.jdbc.grants import LOCK_WAIT_S, is_denied, mysql_grant
 from drover.connectors.jdbc.source_settings import QUERY
 
-_LOCK_WAIT_S = 3
 #: The columns without the right to SELECT, and whether the schema can be used.
 _UNREADABLE = """
 SELECT coalesce(string_agg(quote_ident(attname), ', ' ORDER BY attnum), ''),
@@ -45,7 +45,7 @@ def lacking_to_read(connection: "sa.Connection", name: str, schema: str | None) 
             if columns:
                 return f"may not read table {name!r}: GRANT SELECT ON {shown} TO {user}"
         case each if each in MYSQL:
-            run_verbatim(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
+            run_verbatim(connection, f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
             for right, statement in (
                 ("SELECT", f"SELECT * FROM {shown} WHERE false"),
                 ("SELECT, SHOW VIEW", f"SHOW CREATE TABLE {shown}"),
@@ -53,8 +53,8 @@ def lacking_to_read(connection: "sa.Connection", name: str, schema: str | None) 
                 try:
                     run_verbatim(connection, statement)
                 except sa.exc.DBAPIError as error:
-                    if "denied" in reason_of(error):
-                        grant = _mysql_grant(connection, right, shown, qualified=bool(schema))
+                    if is_denied(error):
+                        grant = mysql_grant(connection, right, shown, is_qualified=bool(schema))
                         return f"may not read table {name!r}: {grant}"
     return None
 
@@ -81,11 +81,9 @@ def lacking_to_describe(connection: "sa.Connection") -> Violation | None:
         try:
             run_verbatim(connection, "CREATE TEMPORARY TABLE drover_query (a INT, a INT)")
         except sa.exc.DBAPIError as error:
-            if "denied" not in reason_of(error).lower():
+            if not is_denied(error):
                 return None  # the column that is named twice
-        right = "CREATE TEMPORARY TABLES"
-        name = _quoted_database(connection)
-        told = f"GRANT {right} ON {name}.* TO {_mysql_user(connection)}"
+        told = mysql_grant(connection, "CREATE TEMPORARY TABLES", "*", is_qualified=False)
         return Violation(USER, f"may not create the temporary table that shows its types: {told}")
     if connection.dialect.name != "postgresql":
         return None
@@ -104,19 +102,3 @@ def lacking_to_describe(connection: "sa.Connection") -> Violation | None:
         return None
     told = f"GRANT TEMPORARY ON DATABASE {database} TO {user}"
     return Violation(USER, f"may not create the temporary view that shows its types: {told}")
-
-
-def _mysql_grant(connection: "sa.Connection", right: str, shown: str, *, qualified: bool) -> str:
-    target = shown if qualified else f"{_quoted_database(connection)}.{shown}"
-    return f"GRANT {right} ON {target} TO {_mysql_user(connection)}"
-
-
-def _quoted_database(connection: "sa.Connection") -> str:
-    name = str(connection.exec_driver_sql("SELECT database()").scalar_one())
-    return connection.dialect.identifier_preparer.quote(name)
-
-
-def _mysql_user(connection: "sa.Connection") -> str:
-    user = str(connection.exec_driver_sql("SELECT current_user()").scalar_one())
-    name, _, host = user.rpartition("@")
-    return f"'{name}'@'{host}'"

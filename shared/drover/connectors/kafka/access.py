@@ -5,12 +5,8 @@ from typing import Any
 
 from drover.connector import Caution, SkippedCheck, Violation
 from drover.connectors.kafka.cluster import TIMEOUT_S
-from drover.policy.kafka_users import principal_of
+from drover.policy.kafka_users import ALL_OF_CLUSTER, principal_of
 
-#: A user with all of them is a super user, or the brokers have no authorizer.
-_ALL_OF_CLUSTER = frozenset(
-    {"CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
-)
 _FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 #: While brokers look up the coordinator of a group.
 _PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
@@ -34,7 +30,7 @@ class ClusterAccess:
         ).result(TIMEOUT_S)
         self.broker_count = len(described.nodes)
         found = {each.name for each in described.authorized_operations or ()}
-        self.is_super_user = found >= _ALL_OF_CLUSTER
+        self.is_super_user = found >= ALL_OF_CLUSTER
 
     def topics(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """The operations on each existing topic; empty where the user may not see the topic."""

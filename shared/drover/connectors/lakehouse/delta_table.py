@@ -169,7 +169,7 @@ class DeltaWriter:
         self, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[str, str, RefusedRecord | None]]:
         """For each table: its topic, its URI, and None; then the records that it would refuse,
-        except those that a constraint of the table rejects.
+        except records that a constraint of the table rejects.
 
         Raises:
             TableError: A run would fail, whatever the records are.

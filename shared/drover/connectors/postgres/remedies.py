@@ -46,7 +46,7 @@ def identifier(*names: str) -> str:
 
 
 #: The server's message about a user or password that it rejects.
-LOGIN_REJECTED = re.compile(r"(password|\w+) authentication failed for user|no password supplied")
+LOGIN_REJECTED = re.compile(r"\w+ authentication failed for user|no password supplied")
 
 
 def session_remedy(message: str, user: str, database: str) -> str | None:

@@ -22,11 +22,8 @@ from drover.log.kafka.topics import OF_STORAGE, missing_part, own_offset_topic
 from drover.log.storage import CLEANUP_POLICY, COMPACT, REPLICATION_FACTOR, KafkaStorage
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.ids import TaskId, producer_id
+from drover.policy.kafka_users import ALL_OF_CLUSTER
 
-#: A user with all operations is a super user, or the brokers have no authorizer.
-_ALL_OF_CLUSTER = frozenset(
-    {"CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
-)
 _ALL_OF_TOPIC = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE"})
 _MIN_REPLICAS = "min.insync.replicas"
 #: A valid name that no topic has: for rules of topics whose names are not known yet.
@@ -84,7 +81,7 @@ class _UseChecks:
         names = {offsets, use.offsets_topic, *(each.name for each in use.topics)} - {""}
         self._topics = client.topic_operations_now(names)
         of_offsets = self._topics.get(offsets)
-        self._is_super_user = operations >= _ALL_OF_CLUSTER and (
+        self._is_super_user = operations >= ALL_OF_CLUSTER and (
             of_offsets is None or of_offsets >= _ALL_OF_TOPIC
         )
 

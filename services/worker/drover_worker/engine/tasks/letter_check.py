@@ -6,7 +6,7 @@ that the sink overwrites by. Previews, requests and tasks decide with the same f
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -298,13 +298,9 @@ class LetterCheck:
                 moved = plan.next_offsets.get(key, at)
                 is_stuck = moved <= at and not plan.record_count
                 positions[key] = ends[key] if is_stuck else min(moved, ends[key])
-            ranges = tuple(
-                replace(each, end_offset=min(each.end_offset, ends[each.topic, each.partition]))
-                for each in plan.ranges
-                if each.start_offset < ends[each.topic, each.partition]
-            )
-            if ranges:
-                return ReadPlan(ranges, plan.next_offsets)
+            cut = plan.until(ends)
+            if cut.ranges:
+                return cut
         return None
 
     def run(self, plan: ReadPlan, function: ArrowFunction) -> Iterator[dict[str, Any]]:
@@ -500,23 +496,6 @@ class LetterDecisions:
             f"its record {place} is no longer in the topic (retention or compaction), so newer "
             "ones may be gone too"
         )
-
-
-def refused_letters(
-    check: LetterCheck, queue: str, plan: ReadPlan, *, search_s: float = TASK_SEARCH_S
-) -> dict[tuple[int, int], str]:
-    """The dead letters of a plan that a task does not write, with the reason."""
-    within: dict[int, list[tuple[int, int]]] = {}
-    for each in plan.ranges:
-        within.setdefault(each.partition, []).append((each.start_offset, each.end_offset))
-    wanted = {partition: OffsetSet.of(each) for partition, each in within.items()}
-    found = check.begin(queue, wanted, search_s=search_s).now()
-    return {place: refusal_text(each) for place, each in found.refused.items()}
-
-
-def refusal_text(refusal: Refusal) -> str:
-    """The reason as the cause of a new dead letter."""
-    return f"the dead letter was not replayed: {refusal.message}"
 
 
 def _letter(row: Mapping[str, Any], default_topic: str | None) -> Letter:

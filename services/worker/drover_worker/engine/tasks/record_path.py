@@ -41,7 +41,7 @@ from drover.dataplane.arrow_rows import (
 )
 from drover.dataplane.payload import READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS, DataPlane, DeadLetterWriter, Destination
-from drover.dataplane.topic_creation import TopicCreation
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId
@@ -424,14 +424,16 @@ def copies_creation(
     if not batch.originals:
         return creation
     counts_set = config[TOPIC_PARTITIONS] is not None or topic_creation_of(config) is not None
-    originals = {
-        topic: replace(
-            rule,
-            config={n: v for n, v in rule.config.items() if not plane.setting_fault(n, v)},
-        )
-        for topic, rule in batch.originals.items()
+    return creation.for_copies(possible_rules(batch.originals, plane), counts_set=counts_set)
+
+
+def possible_rules(rules: Mapping[str, TopicRule], plane: DataPlane) -> dict[str, TopicRule]:
+    """Rules by topic, without settings that the storage does not have."""
+    fault = plane.setting_fault
+    return {
+        topic: replace(rule, config={n: v for n, v in rule.config.items() if not fault(n, v)})
+        for topic, rule in rules.items()
     }
-    return creation.for_copies(originals, counts_set=counts_set)
 
 
 def check_creation(creation: TopicCreation, plane: DataPlane) -> None:

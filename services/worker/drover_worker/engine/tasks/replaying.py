@@ -1,7 +1,6 @@
 """Tracks a task's progress through the dead letters that it replays."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import structlog
 
@@ -84,7 +83,7 @@ class Replaying:
         while parts := self._next_parts():
             starts = {key: start for key, (start, _) in parts.items()}
             found = plane.plan_read(starts, max_records=max_records, max_bytes=max_bytes)
-            plan = _cut(found, {key: end for key, (_, end) in parts.items()})
+            plan = found.until({key: end for key, (_, end) in parts.items()})
             if plan.record_count:
                 return plan
             # the range is empty, or retention removed its records
@@ -106,13 +105,3 @@ class Replaying:
             if part is not None:
                 parts[key] = part
         return parts
-
-
-def _cut(plan: ReadPlan, ends: Mapping[PartitionKey, int]) -> ReadPlan:
-    ranges = [
-        replace(each, end_offset=min(each.end_offset, ends[each.topic, each.partition]))
-        for each in plan.ranges
-        if each.start_offset < ends[each.topic, each.partition]
-    ]
-    nexts = {key: min(at, ends[key]) for key, at in plan.next_offsets.items()}
-    return ReadPlan(tuple(ranges), nexts)

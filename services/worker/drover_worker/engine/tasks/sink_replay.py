@@ -8,16 +8,11 @@ from drover.connector.replay_settings import Replay
 from drover.connector.settings import BATCH_MAX_BYTES
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
-from drover.model.letter_states import OffsetSet, offsets_of_ranges, replay_progress
+from drover.model.letter_states import replay_progress
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import SinkOutput
-from drover_worker.engine.tasks.letter_check import (
-    TASK_SEARCH_S,
-    LetterCheck,
-    LetterDecisions,
-    refusal_text,
-)
 from drover_worker.engine.tasks.record_path import RecordPath
+from drover_worker.engine.tasks.replay_check import ReplayCheck
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.task_runner import TaskSpec, TaskTools
 
@@ -31,19 +26,15 @@ class SinkReplay:
         replaying: Replaying,
         config: Mapping[str, Any],
         tools: TaskTools,
-        path: RecordPath,
-        check: LetterCheck | None,
+        check: ReplayCheck | None,
     ) -> None:
         """``check`` is None for a replay that writes all dead letters."""
         self.topic = replay.topic
-        self._wanted = offsets_of_ranges(replay.ranges)
-        self._replaying: Replaying | None = replaying
-        self._positions = replaying
+        self._replaying = replaying
+        self._is_over = False
         self._config = config
         self._tools = tools
-        self._path = path
         self._check = check
-        self._decisions: LetterDecisions | None = None
         #: The offsets up to which dead letters were replayed in this run.
         self.given: dict[PartitionKey, int] = {}
 
@@ -70,11 +61,8 @@ class SinkReplay:
         )
         if replaying is None:
             return None
-        check = None
-        if replay.skips_newer:
-            kind, name = spec.connector_class, spec.task.connector
-            check = LetterCheck(kind, config, name, path, tools.plane, tools.spark)
-        return cls(replay, replaying, config, tools, path, check)
+        check = ReplayCheck.begun(replay, spec, config, tools, path)
+        return cls(replay, replaying, config, tools, check)
 
     def take_over(
         self,
@@ -85,7 +73,7 @@ class SinkReplay:
         """Drop the offsets of other replays, and set the ids of this one's outputs."""
         for topic, partition in self.positions:
             key = TopicPartition(topic, partition)
-            if (topic, partition) not in self._positions.begun:
+            if (topic, partition) not in self._replaying.begun:
                 committed.pop(key, None)
                 committed_offsets.pop(key, None)
             if self.output.output_id:
@@ -94,40 +82,29 @@ class SinkReplay:
     @property
     def positions(self) -> Mapping[PartitionKey, int]:
         """The next dead letter of each partition."""
-        return self._positions.positions
+        return self._replaying.positions
 
     @property
     def output(self) -> SinkOutput:
         """The output of the dead letters."""
-        return self._positions.output
+        return self._replaying.output
 
     def plan(self, max_records: int) -> ReadPlan | None:
         """The next read; None when all dead letters have been replayed."""
-        if self._replaying is None:
+        if self._is_over:
             return None
         plan = self._replaying.plan(
             self._tools.plane, max_records=max_records, max_bytes=self._config[BATCH_MAX_BYTES]
         )
-        if plan is None:
-            self._replaying = None
+        self._is_over = plan is None
         return plan
 
     def check(self, plan: ReadPlan) -> None:
         """Decide which dead letters of the plan are written, directly before the write."""
-        if self._check is None:
-            return
-        if self._decisions is None:
-            self._path.refused_letters = {}
-            self._decisions = self._check.begin(self.topic, self._wanted, search_s=TASK_SEARCH_S)
-        within: dict[int, list[tuple[int, int]]] = {}
-        for each in plan.ranges:
-            within.setdefault(each.partition, []).append((each.start_offset, each.end_offset))
-        found = self._decisions.now({n: OffsetSet.of(each) for n, each in within.items()})
-        self._path.refused_letters = {
-            place: refusal_text(each) for place, each in found.refused.items()
-        }
+        if self._check is not None:
+            self._check.refuse(plan)
 
     def move(self, plan: ReadPlan) -> None:
         """Advance past a plan's dead letters, which are committed."""
-        self._positions.move(plan)
+        self._replaying.move(plan)
         self.given.update(plan.next_offsets)

@@ -43,7 +43,6 @@ from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
 from drover_worker.engine.tasks.batch_size import BatchSize
 from drover_worker.engine.tasks.idle_pauses import IdlePauses
-from drover_worker.engine.tasks.letter_check import LetterCheck, refused_letters
 from drover_worker.engine.tasks.publisher import (
     GatheredBatch,
     Publisher,
@@ -51,6 +50,7 @@ from drover_worker.engine.tasks.publisher import (
     StagedBatch,
 )
 from drover_worker.engine.tasks.record_path import check_creation, copies_creation
+from drover_worker.engine.tasks.replay_check import ReplayCheck
 from drover_worker.engine.tasks.replaying import Replaying, split_replay_offsets
 from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.tasks.task_times import timed
@@ -83,8 +83,7 @@ class SourceRunner(TaskRunner):
         self._unnotified: deque[SourceOffsets] = deque()
         #: Dead letters to replay before polling.
         self._replaying: Replaying | None = None
-        #: Finds the dead letters that would overwrite newer data.
-        self._check: LetterCheck | None = None
+        self._replay_check: ReplayCheck | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
         self._idle = IdlePauses(first_s, max(first_s, tools.limits.idle_poll_ms / 1000))
         kind = spec.connector_class
@@ -152,12 +151,9 @@ class SourceRunner(TaskRunner):
             self._replaying = Replaying.in_topic(
                 replay, self._tools.plane, progress, task=0, task_count=1
             )
-            self._check = None
-            if replay.skips_newer:
-                kind, name = self.spec.connector_class, self.spec.task.connector
-                self._check = LetterCheck(
-                    kind, self._config, name, self._path, self._tools.plane, self._tools.spark
-                )
+            self._replay_check = ReplayCheck.begun(
+                replay, self.spec, self._config, self._tools, self._path
+            )
         return own
 
     def _stage_dead_letters(self, started_s: float) -> StagedBatch | None:
@@ -173,10 +169,9 @@ class SourceRunner(TaskRunner):
         if plan is None:
             self._replaying = None
             return None
-        self._path.refused_letters = {}
-        if self._check is not None:
+        if self._replay_check is not None:
             with self._spark_jobs():
-                self._path.refused_letters = refused_letters(self._check, replaying.topic, plan)
+                self._replay_check.refuse(plan)
         rows, pipeline = self._path.replayed_source_batch(self._tools.plane, plan)
         keys = sorted({(each.topic, each.partition) for each in plan.ranges})
         progress = SinkMetadata(output=replaying.output).text

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -246,8 +247,8 @@ def _refuse(name: str) -> NoReturn:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise _LineError(f"has the field {twice[:80]!r} twice in one object")
     if TAG in found:
         raise _LineError(f"must not have the field {TAG!r}")
@@ -351,7 +352,7 @@ class _Side:
     def encoded(
         self, values: Sequence[Any], lines: Sequence[int], faults: dict[int, str]
     ) -> list[bytes | None]:
-        """The bytes of each value; those of a line with a fault are null."""
+        """The bytes of each value; null for a line with a fault."""
         ready: list[Any] = [None] * len(values)
         rows: list[int] = []
         for row, value in enumerate(values):

@@ -37,7 +37,7 @@ _PLAN_RECORDS, _PLAN_BYTES = 5_000, 4 * 1024 * 1024
 _LAST_SCANNED_MAX = 100_000
 _LAST_ROUNDS_MAX = 16
 _LAST_BYTES_MAX = 16 * 1024 * 1024
-#: How often one answer of a count goes on behind records that retention removed during the read.
+#: How often one answer of a count continues behind records that retention removed.
 _LOST_RANGES_MAX = 10
 
 #: The largest Duration; topics on Kafka may have more.
@@ -181,7 +181,7 @@ class _Reading:
                     answer.record_count += records.num_rows
                 break
             except OutOfRangeError:
-                # retention removed records during the read: go on behind them
+                # retention removed records during the read: continue behind them
                 lost_count += 1
                 if lost_count == _LOST_RANGES_MAX:
                     raise
