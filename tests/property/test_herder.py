@@ -18,6 +18,7 @@ from drover.model.group import Joined, JoinedMember, RebalanceInProgress, RetryJ
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusKey, StatusSnapshot
 from drover_worker.core import events, instructions, requests
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import (
     AssignmentError,
@@ -45,7 +46,10 @@ class World:
         self.rng = rng
         self.driver = HerderDriver()
         self.engine: dict[str, int] = {}
-        self.engine_up = False
+        #: The engine of each key of ``engine``.
+        self.places: dict[str, EngineSlot] = {}
+        self.engines = {SHARED}
+        self.up: set[EngineSlot] = set()
         self.stops_asked: set[int] = set()
         self.generation = 0
         self.asked: set[str] = set()
@@ -63,15 +67,25 @@ class World:
         """Check an instruction: a correct herder never sends some of them to the engine."""
         herder = self.driver.herder
         match instruction:
+            case instructions.StartEngine(engine):
+                assert engine not in self.engines
+                self.engines.add(engine)
+            case instructions.StopEngine(engine):
+                running = [key for key, at in self.places.items() if at == engine]
+                assert not running, f"{engine} ends while {running} run in it"
+                self.engines.remove(engine)
+                self.up.discard(engine)
             case instructions.StartTask(task, run_id):
-                assert self.engine_up
+                assert instruction.engine in self.up
+                self.places[str(task)] = instruction.engine
                 assert str(task) not in self.engine, f"two runs of {task}"
                 assert herder.membership.settled
                 assert herder.membership.assignment is not None
                 assert task in herder.membership.assignment.tasks
                 self.engine[str(task)] = run_id
             case instructions.StartConnector(name, run_id):
-                assert self.engine_up
+                assert instruction.engine in self.up
+                self.places[f"connector {name}"] = instruction.engine
                 assert f"connector {name}" not in self.engine, f"two runs of {name}"
                 assert herder.membership.settled
                 self.engine[f"connector {name}"] = run_id
@@ -92,6 +106,7 @@ class World:
             self.rng.choice(
                 [
                     self._toggle_engine,
+                    self._move,
                     self._change_configs,
                     self._pass_time,
                     self._push,
@@ -102,13 +117,27 @@ class World:
             )()
 
     def _toggle_engine(self) -> None:
-        if self.engine_up and self.rng.random() < 0.3:
-            self.engine_up = False
-            self.engine.clear()
-            self.step(events.EngineLost("killed", self._starved()))
-        elif not self.engine_up:
-            self.engine_up = True
-            self.step(events.EngineReady())
+        engine = self.rng.choice(sorted(self.engines, key=str))
+        if engine in self.up and self.rng.random() < 0.3:
+            self.up.discard(engine)
+            for key in [key for key, at in self.places.items() if at == engine]:
+                del self.places[key]
+                self.engine.pop(key, None)
+            self.step(events.EngineLost("killed", self._starved(), engine))
+        elif engine not in self.up:
+            self.up.add(engine)
+            self.step(events.EngineReady(engine))
+
+    def _move(self) -> None:
+        """Another engine is chosen for a connector."""
+        name, herder = self.rng.choice(NAMES), self.driver.herder
+        slot = self.rng.choice([SHARED, EngineSlot("suspects/1"), EngineSlot("suspects/2")])
+        if slot == SHARED:
+            herder.context.engines.release(name)
+        else:
+            herder.context.engines.isolate(name, slot)
+        herder.work.touch_connector(name)
+        self.step(events.PulseDue())
 
     def _starved(self) -> list[StatusKey] | None:
         """Some of the worker's connectors and tasks, or None."""
@@ -233,6 +262,11 @@ class World:
     def _engine_outcome(self, instruction: HerderInstruction) -> list[events.HerderEvent]:
         fails = self.rng.random() < 0.2
         match instruction:
+            case instructions.StartEngine(engine):
+                if engine not in self.engines or engine in self.up:
+                    return []
+                self.up.add(engine)
+                return [events.EngineReady(engine)]
             case instructions.StartTask(task, run_id):
                 if self.engine.get(str(task)) != run_id:
                     return []  # its engine ended, or it was stopped before
@@ -248,11 +282,11 @@ class World:
                 return [events.ConnectorStarted(name, run_id)]
             case instructions.StopTask(task, run_id):
                 if self.engine.get(str(task)) == run_id:
-                    del self.engine[str(task)]
+                    del self.engine[str(task)], self.places[str(task)]
                 return [events.TaskStopped(task, run_id)]
             case instructions.StopConnector(name, run_id):
                 if self.engine.get(f"connector {name}") == run_id:
-                    del self.engine[f"connector {name}"]
+                    del self.engine[f"connector {name}"], self.places[f"connector {name}"]
                 return [events.ConnectorStopped(name, run_id)]
             case instructions.SetTaskPaused(task, run_id, paused):
                 return [events.TaskPauseSet(task, run_id, paused)]
@@ -316,8 +350,9 @@ class World:
 def calm_down(world: World) -> None:
     """All faults end; the herder must become idle."""
     driver = world.driver
-    world.engine_up = True
-    world.step(events.EngineReady())
+    for engine in sorted(world.engines, key=str):
+        world.up.add(engine)
+        world.step(events.EngineReady(engine))
     for turn in range(150):  # longer than the longest back-off
         if turn == 20:
             world.spoiled.update(driver.herder.context.view.connectors)

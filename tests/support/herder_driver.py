@@ -401,6 +401,10 @@ class HerderDriver:
         self, instruction: HerderInstruction, task_counts: Mapping[str, int]
     ) -> events.HerderEvent | None:
         match instruction:
+            case instructions.StartEngine(engine):
+                return events.EngineReady(engine)
+            case instructions.StopEngine():
+                return events.PulseDue()
             case instructions.StartConnector(name, run_id):
                 return events.ConnectorStarted(name, run_id)
             case instructions.StopConnector(name, run_id):

@@ -130,7 +130,8 @@ async def _serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
     asyncio.get_running_loop().add_signal_handler(
         LOOP_STALLS, threading.Event().wait, LOOP_STALLS_S
     )
-    await Worker(settings, make_engine=_NotingEngine).run(stopping)
+    worker = Worker(settings, make_engine=lambda s, _, *handlers: _NotingEngine(s, *handlers))
+    await worker.run(stopping)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from drover_coordinator.settings import CoordinatorSettings
 from drover_status_store.__main__ import serve as serve_status_store
 from drover_status_store.settings import StatusStoreSettings
 from drover_worker.adapters.signed_calls import SignedCalls
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.herder_loop import HerderLoop
@@ -64,12 +65,14 @@ class RunningWorker:
     """A worker with its engine and a client of its admin API."""
 
     def __init__(self, settings: WorkerSettings, connect: Connect = plaintext) -> None:
-        self._engine: FakeEngine | None = None
+        self.engines: dict[EngineSlot, FakeEngine] = {}
         self._connect = connect
 
-        def make_engine(s: WorkerSettings, on_report: Any, on_exit: Any) -> FakeEngine:
-            self._engine = FakeEngine(s, on_report, on_exit)
-            return self._engine
+        def make_engine(
+            s: WorkerSettings, slot: EngineSlot, on_report: Any, on_exit: Any
+        ) -> FakeEngine:
+            self.engines[slot] = FakeEngine(s, on_report, on_exit)
+            return self.engines[slot]
 
         self.worker = Worker(settings, make_engine=make_engine)
         self.service = Service(self.worker.run)
@@ -85,9 +88,8 @@ class RunningWorker:
 
     @property
     def engine(self) -> FakeEngine:
-        """The present one."""
-        assert self._engine is not None
-        return self._engine
+        """The present shared one."""
+        return self.engines[SHARED]
 
     @property
     def loop(self) -> HerderLoop:
@@ -110,7 +112,7 @@ class RunningWorker:
 
     @property
     def tasks(self) -> set[TaskId]:
-        return set(self._engine.running_tasks) if self._engine else set()
+        return {task for each in self.engines.values() for task in each.running_tasks}
 
     @property
     def stub(self) -> "ConnectServiceAsyncStub":

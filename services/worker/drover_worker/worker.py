@@ -26,11 +26,14 @@ from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.adapters.worker_channels import WorkerChannels
 from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
+from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
-from drover_worker.shell.engine_link import Engine, EngineLink
+from drover_worker.shell.engine_group import EngineGroup
+from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.engine_supervisor import EngineSupervisor, ExitHandler, ReportHandler
+from drover_worker.shell.engines import Engine
 from drover_worker.shell.failure_log import FailureLog
 from drover_worker.shell.health_reporter import HealthReporter
 from drover_worker.shell.herder_loop import HerderLoop
@@ -39,7 +42,6 @@ from drover_worker.shell.loggers import Loggers
 from drover_worker.shell.metrics import WorkerMetrics
 from drover_worker.shell.offset_committer import OffsetCommitter
 from drover_worker.shell.offset_fetcher import OffsetFetcher
-from drover_worker.shell.replaceable_engine import ReplaceableEngine
 from drover_worker.shell.status_writer import StatusWriter
 
 #: How long a worker that did not hand over its work waits until its tasks end and it has left
@@ -53,14 +55,14 @@ _PROCESS_POLLS = 500
 
 _log = structlog.get_logger("drover.worker")
 
-#: Creates the engine; tests run it in this process.
-MakeEngine = Callable[[WorkerSettings, ReportHandler, ExitHandler], Engine]
+#: Creates the engine for a slot; tests run it in this process.
+MakeEngine = Callable[[WorkerSettings, EngineSlot, ReportHandler, ExitHandler], Engine]
 
 
 def supervised_engine(
-    settings: WorkerSettings, on_report: ReportHandler, on_exit: ExitHandler
+    settings: WorkerSettings, slot: EngineSlot, on_report: ReportHandler, on_exit: ExitHandler
 ) -> Engine:
-    """The real engine: a child process with Spark."""
+    """A real engine: a child process with Spark."""
     return EngineSupervisor(settings.engine_settings(), on_report=on_report, on_exit=on_exit)
 
 
@@ -106,18 +108,18 @@ class Worker:
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
             limits = settings.engine_settings().limits
-            engine = ReplaceableEngine(
+            engines = EngineGroup(
                 partial(self._make_engine, settings),
                 link.on_report,
                 link.on_exit,
                 # the batch in flight and stop(), then start(), and calls to the coordinator
                 move_limit_s=(2 * limits.stop_ms + limits.start_ms) / 1000 + _MOVE_MARGIN_S,
             )
-            link.attach(engine)
-            stack.push_async_callback(engine.close)
+            link.attach(engines)
+            stack.push_async_callback(engines.close)
             # the first engine is forked before gRPC has threads
-            await engine.start()
-            await _wait_for_process(engine)
+            await engines.start()
+            await _wait_for_process(engines)
             servers = WorkerServers(
                 listen=settings.worker_listen,
                 internal_listen=settings.worker_internal_listen,
@@ -130,7 +132,7 @@ class Worker:
             self.address = settings.worker_advertised or listening
             self.internal_address = settings.worker_internal_advertised or internal_listening
             connect = connect_by(security.certificate)
-            parts = await self._wire(servers, link, engine, stack, connect)
+            parts = await self._wire(servers, link, engines, stack, connect)
             await servers.start()
             stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
@@ -144,7 +146,7 @@ class Worker:
         self,
         servers: WorkerServers,
         link: EngineLink,
-        engine: ReplaceableEngine,
+        engines: EngineGroup,
         stack: AsyncExitStack,
         connect: Connect,
     ) -> _Parts:
@@ -165,12 +167,12 @@ class Worker:
         stack.push_async_callback(workers.close)
         loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
         stack.callback(loop.close)
-        loop.attach_engine(lambda: engine.stall)
+        loop.attach_engine(lambda: engines.stall)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
-        link.attach_commits(committer.commit, committer.forget)
+        link.attach_commits(committer.commit, partial(committer.forget, engines.awaits))
         fetcher = OffsetFetcher(coordinator, settings.group_id, link.answer_fetch)
         stack.push_async_callback(fetcher.close)
-        link.attach_fetches(fetcher.fetch, fetcher.forget)
+        link.attach_fetches(fetcher.fetch, partial(fetcher.forget, engines.awaits))
         statuses = StatusWriter(status_store)
         runner = InstructionRunner(
             settings=settings,
@@ -206,7 +208,7 @@ class Worker:
             status_store=status_store,
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
-            replace_engine=partial(engine.replace, loop.renew, link.plugins.engine_ended),
+            replace_engine=partial(engines.replace, loop.renew, link.plugins.engine_ended),
         )
         servers.add_services(Admin(backends), loop, SystemClock(), signed_calls.check)
         background = [
@@ -235,8 +237,8 @@ class Worker:
             self.loop.post(event)
 
 
-async def _wait_for_process(engine: Engine) -> None:
-    """Wait until the engine's process exists or failed to start."""
+async def _wait_for_process(engine: EngineGroup) -> None:
+    """Wait until the shared engine's process exists or failed to start."""
     for _ in range(_PROCESS_POLLS):
         if engine.process_id is not None:
             return

@@ -251,7 +251,14 @@ CONFIG_OFFSET = Metric(
 # --- engines ---------------------------------------------------------------------------------
 
 ENGINE_UP = Metric(
-    "drover_engine_up", GAUGE, (), _WORKER, "1 while its engine runs and Spark is up."
+    "drover_engine_up", GAUGE, (), _WORKER, "1 while its shared engine runs and Spark is up."
+)
+ENGINES = Metric(
+    "drover_engines",
+    GAUGE,
+    (),
+    _WORKER,
+    "Engines that run and whose Spark is up. The figures of Spark are sums over them.",
 )
 ENGINE_STARTS = Metric(
     "drover_engine_starts_total", COUNTER, (), _WORKER, "Engine starts in which Spark came up."

@@ -11,6 +11,7 @@ from drover.codec.common import encode_task_id
 from drover.metrics.figures import Tally
 from drover.model.ids import TaskId
 from drover_worker.core import events
+from drover_worker.core.engine_slots import SHARED
 from drover_worker.shell.metrics import WorkerMetrics
 from tests.support.herder_driver import HerderDriver, entry
 
@@ -39,7 +40,7 @@ class Observed:
     def progress(self, **fields: Any) -> None:
         fields.setdefault("run_id", self.run_of(C0))
         one = pb.TaskProgress.Entry(task=encode_task_id(C0), **fields)
-        self.metrics.progressed(pb.TaskProgress(entries=[one]))
+        self.metrics.progressed(SHARED, pb.TaskProgress(entries=[one]))
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ async def test_the_commits_of_an_engine_that_ended_are_not_answered(
     committer.commit(1, offsets(0))
     await wait_until_async(lambda: coordinator.calls)
     committer.commit(2, offsets(1))
-    committer.forget()
+    committer.forget(lambda _: False)
     committer.commit(1, offsets(2))
     coordinator.gate.set()
     await wait_until_async(lambda: engine.answers)

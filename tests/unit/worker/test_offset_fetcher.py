@@ -96,7 +96,7 @@ async def test_an_engine_that_ended_gets_no_answers(
     fetcher.fetch(1, "c")
     await wait_until_async(lambda: coordinator.calls)
     fetcher.fetch(2, "c")
-    fetcher.forget()
+    fetcher.forget(lambda _: False)
     coordinator.gate.set()
     fetcher.fetch(3, "d")
     await wait_until_async(lambda: 3 in engine.answers)

@@ -8,6 +8,7 @@ from drover.model.failures import FailureHistory
 from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.view import ConfigView
+from drover_worker.core.engine_slots import SHARED, EngineSlots
 from drover_worker.core.events import HerderEvent
 from drover_worker.core.instructions import HerderInstruction, WriteStatus
 
@@ -89,12 +90,17 @@ class Context:
         self.out: list[HerderInstruction] = []
         self.view = ConfigView()
         self.statuses: dict[StatusKey, Status] = {}
-        self.engine_up = False
+        self.engines = EngineSlots()
         self.member_id = ""
         self.generation = -1
         self.status_generation = -1
         self.claim_generation = -1
         self._last_id = 0
+
+    @property
+    def engine_up(self) -> bool:
+        """Whether the shared engine is up."""
+        return SHARED in self.engines.up
 
     def emit(self, instruction: HerderInstruction) -> None:
         """Append an instruction."""

@@ -14,27 +14,32 @@ from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts, StatusChange, StatusKey, StatusSnapshot
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.requests.messages import Request
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
-    """The engine can run plugins on Spark."""
+    """An engine can run plugins on Spark."""
+
+    engine: EngineSlot = SHARED
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLost:
-    """The engine and all its connectors and tasks ended; a new engine is being started.
+    """An engine and all its connectors and tasks ended; it is being started again.
 
     Attributes:
         reason: Why, for operators.
         starved: If the engine ran out of memory: the connectors and tasks that were active, one of
             which may be the cause. None if the engine ended for another reason, or the active ones
             are unknown.
+        engine: Which engine; connectors and tasks in other engines continue.
     """
 
     reason: str
     starved: Sequence[StatusKey] | None = None
+    engine: EngineSlot = SHARED
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.config.reconfigurer import Reconfigurer
 from drover_worker.core.config.session_keys import SessionKeys
 from drover_worker.core.context import Context, HerderSettings
+from drover_worker.core.engine_slots import SHARED
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
@@ -198,7 +199,7 @@ class Herder:
                 item = self.work.connectors.get(connector.name)
                 if item is not None:
                     item.renew()
-                    self.work.touch(connector.name)
+                self.work.touch_connector(connector.name)  # it may have to move
             case ConnectorConfigRemoved(name):
                 self._restarts.pop(name, None)
                 self.work.revoke_connector(name)
@@ -258,15 +259,23 @@ class Herder:
     # Engine
 
     def _engine_ready(self, event: events.EngineReady) -> None:
-        self.context.engine_up = True
-        self.work.regain_engine()
-        self.membership.ready_changed()
+        if self.work.has_engine(event.engine):
+            self.context.engines.up.add(event.engine)
+            self.work.regain_engine(event.engine)
+            self.membership.ready_changed()
 
     def _engine_lost(self, event: events.EngineLost) -> None:
-        self.context.engine_up = False
-        self.membership.engine_lost(event.reason)
+        if not self.work.has_engine(event.engine):
+            return
+        self.context.engines.up.discard(event.engine)
+        which = "the worker's engine"
+        if event.engine == SHARED:
+            self.membership.engine_lost(event.reason)
+        else:
+            which = f"the engine {event.engine}"
         self.work.lose_engine(
-            f"the worker's engine ended: {event.reason}; it restarts, and then restarts its work",
+            event.engine,
+            f"{which} ended: {event.reason}; it restarts, and then restarts its work",
             faults=self.memory_deaths.faults(event, self.context.now_ms),
         )
 

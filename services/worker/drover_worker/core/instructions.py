@@ -9,6 +9,7 @@ from drover.model.group import OfferedProtocol
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset, OffsetsChange
 from drover.model.status import StatusWrite
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +214,29 @@ class DeleteTopicStatuses:
 
 
 @dataclass(frozen=True, slots=True)
+class StartEngine:
+    """Start an engine besides the shared one, and start it again whenever it ends: EngineReady and
+    EngineLost, any number.
+    """
+
+    engine: EngineSlot
+
+
+@dataclass(frozen=True, slots=True)
+class StopEngine:
+    """Stop an engine that StartEngine started; no event of it follows."""
+
+    engine: EngineSlot
+
+
+@dataclass(frozen=True, slots=True)
 class StartConnector:
-    """Start a connector object: ConnectorStarted or ConnectorFailed."""
+    """Start a connector object in an engine: ConnectorStarted or ConnectorFailed."""
 
     name: str
     run_id: int
     config: ConfigMap
+    engine: EngineSlot = SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +284,7 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start a task in the engine: TaskStarted or TaskFailed."""
+    """Start a task in an engine: TaskStarted or TaskFailed."""
 
     task: TaskId
     run_id: int
@@ -275,6 +293,7 @@ class StartTask:
     claim: Term
     offsets: Sequence[CommittedOffset]
     paused: bool
+    engine: EngineSlot = SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +339,8 @@ HerderInstruction = (
     | WriteStatus
     | PutTopicStatuses
     | DeleteTopicStatuses
+    | StartEngine
+    | StopEngine
     | StartConnector
     | StopConnector
     | GenerateTaskConfigs

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -26,10 +26,12 @@ from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
 from drover_worker.core import events, instructions
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
 from drover_worker.shell.engine_violations import violations_of, violations_on_all
+from drover_worker.shell.engines import Engines
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 from drover_worker.shell.topic_commands import TopicCommands
@@ -50,39 +52,17 @@ _log = structlog.get_logger("drover.worker")
 
 #: See ``OffsetFetcher.fetch``.
 Fetch = Callable[[int, str, str | None], None]
+#: Receives each progress report, with its engine.
+ProgressHandler = Callable[[EngineSlot, pb.TaskProgress], None]
 #: Faults, cautions and skipped checks of the classes that a config names, on all workers.
 ClusterFaults = Callable[[Mapping[str, str]], Awaitable[list[Violation]]]
-
-
-class Engine(Protocol):
-    """The interface of an engine; EngineSupervisor implements it."""
-
-    @property
-    def process_id(self) -> int | None:
-        """The engine's process; None while there is none."""
-
-    @property
-    def stall(self) -> str:
-        """What is wrong with an engine that does not answer; empty while it answers."""
-
-    async def start(self) -> None:
-        """Start an engine, and restart it whenever it ends."""
-
-    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
-        """Send a command and wait for its answer."""
-
-    async def send(self, command: pb.EngineCommand) -> None:
-        """Send a command without an answer."""
-
-    async def close(self) -> None:
-        """Stop the engine gracefully."""
 
 
 class EngineLink(TopicCommands):
     """Turns instructions into commands and reports into events.
 
     Attributes:
-        spark_version: Empty while Spark does not run.
+        spark_version: Of the shared engine; empty while Spark does not run.
         plugins: Known connector classes.
         fatal: Set to the reason when no engine can run here until an operator acts.
     """
@@ -100,9 +80,9 @@ class EngineLink(TopicCommands):
         self._fetch: Fetch | None = None
         self._forget_fetches: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
-        self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
+        self._on_progressed: ProgressHandler | None = None
         self._cluster_faults: ClusterFaults | None = None
-        self._engine: Engine | None = None
+        self._engine: Engines | None = None
         self.spark_version = ""
         self.plugins = KnownPlugins()
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -111,9 +91,9 @@ class EngineLink(TopicCommands):
         self._validations = CallSlots(per_caller=_VALIDATIONS_OF_CALLER_MAX, total=_VALIDATIONS_MAX)
         self._previews = asyncio.Semaphore(_PREVIEWS_MAX)
 
-    def attach(self, engine: Engine) -> None:
-        """Use this engine; call it first."""
-        self._engine = engine
+    def attach(self, engines: Engines) -> None:
+        """Use these engines; call it first."""
+        self._engine = engines
 
     def attach_commits(
         self, commit: Callable[[int, TaskOffsets], None], forget: Callable[[], None]
@@ -131,7 +111,7 @@ class EngineLink(TopicCommands):
         """Call ``on_started`` for each engine that starts to take commands."""
         self._on_started = on_started
 
-    def attach_progress(self, on_progressed: Callable[[pb.TaskProgress], None]) -> None:
+    def attach_progress(self, on_progressed: ProgressHandler) -> None:
         """Call ``on_progressed`` with each progress report of an engine."""
         self._on_progressed = on_progressed
 
@@ -141,18 +121,24 @@ class EngineLink(TopicCommands):
 
     # Reports
 
-    def on_report(self, report: pb.EngineReport) -> None:
-        """Handle a report that answers no command."""
+    def on_report(self, engine: EngineSlot, report: pb.EngineReport) -> None:
+        """Handle a report of an engine that answers no command."""
         match report.WhichOneof("report"):
             case "started":
-                self.plugins.loaded_ms = SystemClock().now_ms()
+                if engine == SHARED:
+                    self.plugins.loaded_ms = SystemClock().now_ms()
                 if self._on_started is not None:
                     self._on_started()
             case "ready":
-                self._was_ready = True
-                self.spark_version = report.ready.spark_version
-                _log.info("the engine is ready", spark_master=report.ready.spark_master)
-                self._post(events.EngineReady())
+                if engine == SHARED:
+                    self._was_ready = True
+                    self.spark_version = report.ready.spark_version
+                _log.info(
+                    "the engine is ready",
+                    engine=str(engine),
+                    spark_master=report.ready.spark_master,
+                )
+                self._post(events.EngineReady(engine))
             case "connector_failed":
                 failed = report.connector_failed
                 cause = decode_cause(failed.cause)
@@ -178,7 +164,7 @@ class EngineLink(TopicCommands):
                 for entry in report.task_progress.entries:
                     self._on_progress(entry)
                 if self._on_progressed is not None:
-                    self._on_progressed(report.task_progress)
+                    self._on_progressed(engine, report.task_progress)
             case "commit_offsets" if self._commit is not None:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "fetch_offsets" if self._fetch is not None:
@@ -187,7 +173,9 @@ class EngineLink(TopicCommands):
                 self._fetch(report.call_id, fetch.connector, group)
             case "replacement_requested":
                 _log.warning(
-                    "the engine requests its replacement", reason=report.replacement_requested
+                    "the engine requests its replacement",
+                    engine=str(engine),
+                    reason=report.replacement_requested,
                 )
             case _:
                 pass
@@ -200,16 +188,18 @@ class EngineLink(TopicCommands):
             counts, figures = decode_counts(entry.counts), decode_figures(entry.figures)
             self._post(events.TaskCounted(task, run_id, counts, figures))
 
-    def on_exit(self, ended: EngineExit) -> None:
+    def on_exit(self, engine: EngineSlot, ended: EngineExit) -> None:
         """Handle the end of an engine; the supervisor starts the next one."""
-        self.spark_version = ""
-        self.plugins.engine_ended()
+        if engine == SHARED:
+            self.spark_version = ""
+            self.plugins.engine_ended()
         if self._forget_commits is not None:
             self._forget_commits()
         if self._forget_fetches is not None:
             self._forget_fetches()
-        self._post(events.EngineLost(ended.message, ended.starved))
-        if ended.lasting and not self._was_ready and not self.fatal.done():
+        self._post(events.EngineLost(ended.message, ended.starved, engine))
+        is_fatal = engine == SHARED and ended.lasting and not self._was_ready
+        if is_fatal and not self.fatal.done():
             self.fatal.set_result(ended.message)
 
     async def answer_commit(self, call_id: int, result: CommitResult) -> None:
@@ -235,7 +225,7 @@ class EngineLink(TopicCommands):
     # Loggers, as EngineLoggers
 
     async def list_loggers(self) -> list[LoggerState]:
-        """The loggers of the engine's process, by name.
+        """The loggers of the engines' processes, by name; the shared engine's if several have one.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
@@ -255,17 +245,18 @@ class EngineLink(TopicCommands):
         return [state.name for state in await self._loggers(command)]
 
     async def _loggers(self, command: pb.EngineCommand) -> list[LoggerState]:
-        report = await self._running().call(command, _LOGGERS_TIMEOUT_S)
-        return [
-            LoggerState(
-                each.name,
-                each.level,
-                each.last_change_time.ToMilliseconds()
-                if each.HasField("last_change_time")
-                else None,
-            )
-            for each in report.loggers.loggers
-        ]
+        """The loggers in the answers of all engines that run."""
+        reports = [await self._running().call(command, _LOGGERS_TIMEOUT_S)]
+        for slot in self._running().ready_slots():
+            if slot != SHARED:
+                with suppress(UnavailableError, DeadlineExceededError):
+                    reports.append(await self._running().call_in(slot, command, _LOGGERS_TIMEOUT_S))
+        found: dict[str, LoggerState] = {}
+        for each in [logger for report in reports for logger in report.loggers.loggers]:
+            changed = each.HasField("last_change_time")
+            changed_ms = each.last_change_time.ToMilliseconds() if changed else None
+            found.setdefault(each.name, LoggerState(each.name, each.level, changed_ms))
+        return list(found.values())
 
     # Plugins
 
@@ -413,6 +404,14 @@ class EngineLink(TopicCommands):
 
     # Instructions
 
+    def start_engine(self, slot: EngineSlot) -> None:
+        """Carry out StartEngine."""
+        self._running().start_engine(slot)
+
+    def stop_engine(self, slot: EngineSlot) -> None:
+        """Carry out StopEngine."""
+        self._running().stop_engine(slot)
+
     async def validate_config(
         self, instruction: instructions.ValidateConfig
     ) -> events.HerderEvent | None:
@@ -436,7 +435,7 @@ class EngineLink(TopicCommands):
             )
         )
         name, run_id = instruction.name, instruction.run_id
-        failure = await self._try(command, self._limits.start_ms)
+        failure = await self._try(command, self._limits.start_ms, instruction.engine)
         if failure is not None:
             return events.ConnectorFailed(name, run_id, failure.trace, failure.cause)
         return events.ConnectorStarted(name, run_id)
@@ -481,7 +480,7 @@ class EngineLink(TopicCommands):
                 run_id=instruction.run_id,
             )
         )
-        failure = await self._try(command, self._limits.start_ms)
+        failure = await self._try(command, self._limits.start_ms, instruction.engine)
         if failure is not None:
             return events.TaskFailed(
                 instruction.task, instruction.run_id, failure.trace, failure.cause
@@ -522,20 +521,30 @@ class EngineLink(TopicCommands):
                 "a stop failed; the work is abandoned", what=what, why=report.failure.message
             )
 
-    async def _try(self, command: pb.EngineCommand, limit_ms: int) -> "_Failed | None":
-        """Why a command failed; None if it succeeded. Raises if the engine ended."""
+    async def _try(
+        self, command: pb.EngineCommand, limit_ms: int, engine: EngineSlot | None = None
+    ) -> "_Failed | None":
+        """Why a command failed; None if it succeeded. Raises if the engine ended.
+
+        It is sent to ``engine``, or as ``Engines.call`` does.
+        """
         try:
-            report = await self._call(command, limit_ms)
+            report = await self._call(command, limit_ms, engine)
         except DeadlineExceededError as error:
             return _Failed(error.message, FailureCause.PLUGIN)
         if report.WhichOneof("report") == "failure":
             return _Failed(_trace(report.failure), decode_cause(report.failure.cause))
         return None
 
-    async def _call(self, command: pb.EngineCommand, limit_ms: int) -> pb.EngineReport:
-        return await self._running().call(command, limit_ms / 1000 + _MARGIN_S)
+    async def _call(
+        self, command: pb.EngineCommand, limit_ms: int, engine: EngineSlot | None = None
+    ) -> pb.EngineReport:
+        timeout_s = limit_ms / 1000 + _MARGIN_S
+        if engine is not None:
+            return await self._running().call_in(engine, command, timeout_s)
+        return await self._running().call(command, timeout_s)
 
-    def _running(self) -> Engine:
+    def _running(self) -> Engines:
         if self._engine is None:
             raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not started yet")
         return self._engine

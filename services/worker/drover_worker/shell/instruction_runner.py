@@ -113,6 +113,11 @@ class InstructionRunner:
                 self._statuses.write(write)
             case instructions.WatchGroup(member_id):
                 self._watch_group(member_id)
+            # at once, so that reports of an engine that has to stop are no longer passed on
+            case instructions.StartEngine(engine):
+                self._engine.start_engine(engine)
+            case instructions.StopEngine(engine):
+                self._engine.stop_engine(engine)
             case _:
                 self._spawn(self._run_to_event(instruction), type(instruction).__name__)
 

@@ -17,6 +17,7 @@ from drover.model.failures import Failure, FailureCause
 from drover.model.ids import TaskId
 from drover.model.status import RunState
 from drover_worker.core import events
+from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.task import TaskLifecycle
@@ -47,6 +48,13 @@ _COUNTS = (
     ("filtered_count", table.TASK_FILTERED),
     ("dead_lettered_count", table.TASK_DEAD_LETTERED),
     ("skipped_count", table.TASK_SKIPPED),
+)
+_ENGINE_FIGURES = (
+    ("abandoned_thread_count", table.ABANDONED_THREADS),
+    ("job_count", table.SPARK_JOBS),
+    ("active_job_count", table.SPARK_ACTIVE_JOBS),
+    ("heap_used_bytes", table.HEAP_USED),
+    ("heap_max_bytes", table.HEAP_MAX),
 )
 _COUNT_NAMES = frozenset(name for name, _ in _COUNTS)
 
@@ -106,7 +114,8 @@ class WorkerMetrics:
         self._last_rebalance_ms = 0
         self._engine_starts = 0
         self._engine_exits = 0
-        self._engine = pb.EngineFigures()
+        #: The last figures of each engine that runs.
+        self._engines: dict[EngineSlot, pb.EngineFigures] = {}
 
     # Updates
 
@@ -121,15 +130,15 @@ class WorkerMetrics:
             self._engine_starts += 1
         elif isinstance(event, events.EngineLost):
             self._engine_exits += 1
-            self._engine = pb.EngineFigures()
+            self._engines.pop(event.engine, None)
             for item in self._herder.work.all():
                 self._observe_lifecycle(item)
         self._observe_membership()
 
-    def progressed(self, progress: pb.TaskProgress) -> None:
-        """Handle a progress report of the engine."""
+    def progressed(self, engine: EngineSlot, progress: pb.TaskProgress) -> None:
+        """Handle a progress report of an engine."""
         if progress.HasField("engine"):
-            self._engine = progress.engine
+            self._engines[engine] = progress.engine
         for entry in progress.entries:
             task = TaskId(entry.task.connector, entry.task.task)
             item = self._herder.work.tasks.get(task)
@@ -187,15 +196,14 @@ class WorkerMetrics:
         yield table.CONFIG_OFFSET.at(context.view.offset)
 
     def _of_the_engine(self) -> Iterator[Sample]:
-        figures = self._engine
+        up = self._herder.context.engines.up
+        self._engines = {slot: each for slot, each in self._engines.items() if slot in up}
         yield table.ENGINE_UP.at(self._herder.context.engine_up)
+        yield table.ENGINES.at(len(up))
         yield table.ENGINE_STARTS.at(self._engine_starts)
         yield table.ENGINE_EXITS.at(self._engine_exits)
-        yield table.ABANDONED_THREADS.at(figures.abandoned_thread_count)
-        yield table.SPARK_JOBS.at(figures.job_count)
-        yield table.SPARK_ACTIVE_JOBS.at(figures.active_job_count)
-        yield table.HEAP_USED.at(figures.heap_used_bytes)
-        yield table.HEAP_MAX.at(figures.heap_max_bytes)
+        for name, metric in _ENGINE_FIGURES:
+            yield metric.at(sum(getattr(each, name) for each in self._engines.values()))
 
     def _of_a_connector(self, name: str, item: Lifecycle) -> Iterator[Sample]:
         config = self._herder.context.view.config(name) or {}

@@ -48,7 +48,8 @@ class OffsetCommitter:
         #: Bounded by the number of tasks; entries must not be dropped, because tasks wait for them.
         self._waiting: deque[tuple[int, TaskOffsets]] = deque()
         self._wake = asyncio.Event()
-        self._engine_life = 0
+        #: The calls of the batch in progress whose engine has not ended.
+        self._under_way: Sequence[tuple[int, TaskOffsets]] = ()
         self._numbers = itertools.count(1)
 
     def commit(self, call_id: int, offsets: TaskOffsets) -> None:
@@ -69,10 +70,12 @@ class OffsetCommitter:
         if len(kept) < len(self._waiting):
             self._waiting = deque(kept)
 
-    def forget(self) -> None:
-        """The engine ended: drop the queue; its tasks resume from the committed offsets."""
-        self._waiting.clear()
-        self._engine_life += 1
+    def forget(self, awaits: Callable[[int], bool]) -> None:
+        """An engine ended: drop the calls for which ``awaits`` is false; its tasks resume from the
+        committed offsets.
+        """
+        self._waiting = deque(each for each in self._waiting if awaits(each[0]))
+        self._under_way = [each for each in self._under_way if awaits(each[0])]
 
     async def run(self) -> None:
         """Commit until cancelled."""
@@ -96,9 +99,9 @@ class OffsetCommitter:
         return batch
 
     async def _commit_batch(self, batch: Sequence[tuple[int, TaskOffsets]]) -> None:
-        life = self._engine_life
+        self._under_way = batch
         backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
-        while life == self._engine_life:
+        while batch := self._under_way:
             try:
                 results = await self._coordinator.commit_offsets(
                     group_id=self._group_id,
@@ -119,7 +122,7 @@ class OffsetCommitter:
                     CommitResult(offsets.task, CommitOutcome.INVALID, error.message)
                     for _, offsets in batch
                 ]
-            if life == self._engine_life:
-                for (call_id, _), result in zip(batch, results, strict=True):
-                    await self._answer(call_id, result)
+            for call, result in zip(batch, results, strict=True):
+                if batch is self._under_way or call in self._under_way:
+                    await self._answer(call[0], result)
             return

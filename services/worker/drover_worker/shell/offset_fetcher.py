@@ -58,13 +58,14 @@ class OffsetFetcher:
             name = f"offsets of {connector}"
             self._fetching[wanted] = asyncio.create_task(self._run(wanted), name=name)
 
-    def forget(self) -> None:
-        """The engine ended: drop its calls."""
-        self._waiting.clear()
+    def forget(self, awaits: Callable[[int], bool]) -> None:
+        """An engine ended: drop the calls for which ``awaits`` is false."""
+        for calls in self._waiting.values():
+            calls[:] = [each for each in calls if awaits(each)]
 
     async def close(self) -> None:
         """Cancel all fetches."""
-        self.forget()
+        self._waiting.clear()
         tasks = list(self._fetching.values())
         for task in tasks:
             task.cancel()

@@ -8,7 +8,7 @@ it.
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,8 +17,8 @@ from drover.api.engine.v1 import engine_pb2 as pb
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
-from drover_worker.shell.engine_link import Engine
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.shell.engines import Engine
 
 #: How long a new engine may take until Spark is ready.
 _READY_TIMEOUT_S = 300.0
@@ -59,6 +59,7 @@ class ReplaceableEngine:
         on_report: Receives the current engine's reports, and those of work in the old engine.
         on_exit: Called when the current engine ended.
         move_limit_s: How long to wait for the restart of one connector or task.
+        call_numbers: The call ids of commits and fetches, shared with other engines.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ReplaceableEngine:
         on_exit: ExitHandler,
         *,
         move_limit_s: float,
+        call_numbers: Iterator[int] | None = None,
     ) -> None:
         self._make = make
         self._on_report = on_report
@@ -79,7 +81,7 @@ class ReplaceableEngine:
         self._starting: set[StatusKey] = set()
         #: Commits and fetches in flight: the engine that waits, and its own call id.
         self._calls: dict[int, tuple[_Place, int]] = {}
-        self._call_numbers = itertools.count(1)
+        self._call_numbers = itertools.count(1) if call_numbers is None else call_numbers
         self._changed = asyncio.Event()
         self._replacement: asyncio.Task[int] | None = None
         self._closing = False
@@ -101,7 +103,7 @@ class ReplaceableEngine:
 
     async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
         """See Engine."""
-        kind, key = command.WhichOneof("command"), _key_of(command)
+        kind, key = command.WhichOneof("command"), key_of(command)
         if key is None:
             return await self._present.get().call(command, timeout_s)
         if kind in ("start_connector", "start_task"):
@@ -121,10 +123,20 @@ class ReplaceableEngine:
                 self._changed.set()
 
     async def send(self, command: pb.EngineCommand) -> None:
-        """See Engine: the answer goes to the engine that made the call."""
-        place, number = self._calls.pop(command.call_id, (self._present, command.call_id))
-        command.call_id = number
+        """See Engine: the answer goes to the engine that made the call.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, that engine has ended.
+        """
+        call = self._calls.pop(command.call_id, None)
+        if call is None:
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine that asked has ended")
+        place, command.call_id = call
         await place.get().send(command)
+
+    def awaits(self, call_id: int) -> bool:
+        """Whether an engine waits for the answer to this commit or fetch."""
+        return call_id in self._calls
 
     async def close(self) -> None:
         """See Engine; cancels a replacement."""
@@ -259,7 +271,7 @@ class ReplaceableEngine:
         self._calls = {n: each for n, each in self._calls.items() if each[0] is not place}
 
 
-def _key_of(command: pb.EngineCommand) -> StatusKey | None:
+def key_of(command: pb.EngineCommand) -> StatusKey | None:
     """The connector or task of a command; None for other commands."""
     match command.WhichOneof("command"):
         case "start_connector":

@@ -50,7 +50,7 @@ class ConnectorLifecycle(Lifecycle):
         self.phase = Phase.STARTING
         self.generated = None
         self.config = context.view.config(self.name) or {}
-        context.emit(StartConnector(self.name, self.run_id, self.config))
+        context.emit(StartConnector(self.name, self.run_id, self.config, self.engine))
 
     def _adjust(self, context: Context) -> None:
         return

@@ -19,6 +19,7 @@ from drover.model.failures import (
 )
 from drover.model.status import RecordCounts, RunState, Status, StatusKey
 from drover_worker.core.context import Context
+from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.events import RestartDue
 
 
@@ -74,6 +75,8 @@ class Lifecycle(ABC):
         self.key = key
         self.phase = Phase.IDLE
         self.run_id = 0
+        #: The engine of the present run, or of the last one.
+        self.engine = SHARED
         self.version = 1
         self.finished_version = 0
         self.failure: str | None = None
@@ -90,6 +93,11 @@ class Lifecycle(ABC):
         self._progress = NO_PROGRESS
         self._reported: tuple[RunState, str] | None = None
         self._reported_progress = NO_PROGRESS
+
+    @property
+    def connector(self) -> str:
+        """The name of the connector, or of the task's connector."""
+        return self.key if isinstance(self.key, str) else self.key.connector
 
     @property
     def removable(self) -> bool:
@@ -212,10 +220,17 @@ class Lifecycle(ABC):
         """Emit the next step towards the desired state, if one is due."""
         if self.phase is Phase.STOPPING:
             return
+        if self.failure is not None and self._failed_by_engine and self._is_misplaced(context):
+            self._restart_is_due = True  # it need not wait for the engine that ended
         if self._restart_is_due and self.settled_failure and self._restarts_now(context):
             self._restarting = True
             self.renew()
-        stale = self.revoked or not self._may_run(context) or self._run_version != self.version
+        stale = (
+            self.revoked
+            or not self._may_run(context)
+            or self._run_version != self.version
+            or self._is_misplaced(context)
+        )
         if self.phase is not Phase.IDLE and stale:
             self._end_run(context)
         elif self.phase is Phase.RUNNING and self.failure is None:
@@ -281,6 +296,21 @@ class Lifecycle(ABC):
             cause = FailureCause.ENGINE if fault is None else FailureCause.PLUGIN
             self._fail(context, fault or reason, cause)
 
+    def engine_not_started(self, context: Context, reason: str) -> None:
+        """Fail while it waits for an engine that ended; it starts when that engine is up."""
+        if self.failure is None and self.needed_engine(context) is not None:
+            self._run_version = self.finished_version = self.version
+            self._fail(context, reason, FailureCause.ENGINE)
+
+    def needed_engine(self, context: Context) -> EngineSlot | None:
+        """The engine that it is in or waits for; None if it needs none."""
+        if self.phase is not Phase.IDLE:
+            return self.engine
+        restarts = self._restart_is_due or self._failed_by_engine
+        if self.revoked or not self._may_run(context) or (self.settled_failure and not restarts):
+            return None
+        return context.engines.slot_of(self.connector)
+
     def regain_engine(self) -> None:
         """Allow a restart in the new engine if the old engine's end caused the failure."""
         if self.failure is not None and self._failed_by_engine:
@@ -301,7 +331,7 @@ class Lifecycle(ABC):
             history = FailureHistory(config_offset)
         self.failures = history.with_failure(
             Failure(context.now_ms, cause, context.settings.worker_id, summary_of(trace)),
-            RestartPolicy.of(context.view.config(self._connector) or {}),
+            RestartPolicy.of(context.view.config(self.connector) or {}),
             str(self.key),
         )
         self._set_restart_timer(context)
@@ -317,17 +347,18 @@ class Lifecycle(ABC):
                 RestartDue(self.key, history.count),
             )
 
+    def _is_misplaced(self, context: Context) -> bool:
+        """Whether its engine is not the one where its connector has to run."""
+        return self.engine != context.engines.slot_of(self.connector)
+
     def _restarts_now(self, context: Context) -> bool:
         """Whether a due restart may happen now; paused and stopped connectors delay it."""
-        return context.engine_up and (self._failed_by_engine or self._is_started(context))
+        is_up = context.engines.is_up(self.connector)
+        return is_up and (self._failed_by_engine or self._is_started(context))
 
     def _is_started(self, context: Context) -> bool:
-        entry = context.view.connectors.get(self._connector)
+        entry = context.view.connectors.get(self.connector)
         return entry is not None and entry.target_state is TargetState.STARTED
-
-    @property
-    def _connector(self) -> str:
-        return self.key if isinstance(self.key, str) else self.key.connector
 
     def _end_run(self, context: Context) -> None:
         if self.phase in IN_ENGINE:
@@ -352,7 +383,7 @@ class Lifecycle(ABC):
                 self._report(context, RunState.FAILED, trace=self.failure, safe=True)
         else:
             self._correct_status(context)
-            if context.engine_up:
+            if context.engines.is_up(self.connector):
                 self._start_run(context)
 
     def _correct_status(self, context: Context) -> None:
@@ -368,6 +399,7 @@ class Lifecycle(ABC):
         if self._restarting and self._reported is not None:
             self._report(context, RunState.RESTARTING)
         self.run_id = context.next_id()
+        self.engine = context.engines.slot_of(self.connector)
         self._run_version = self.version
         self.failure = None
         self._failure_adopted = False

@@ -65,6 +65,7 @@ class TaskLifecycle(Lifecycle):
                 claim=self.claim,
                 offsets=offsets,
                 paused=self._paused,
+                engine=self.engine,
             )
         )
 

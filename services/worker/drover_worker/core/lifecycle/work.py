@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core.context import Context
+from drover_worker.core.engine_slots import SHARED, EngineSlot
+from drover_worker.core.instructions import StartEngine, StopEngine
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
-from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle
+from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle, Phase
 from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
 from drover_worker.core.lifecycle.task import TaskLifecycle
 
@@ -21,6 +23,9 @@ class Work:
         self._tasks_by_connector: dict[str, dict[TaskId, TaskLifecycle]] = {}
         #: Keys to advance, in the order in which they changed.
         self._touched: dict[StatusKey, None] = {}
+        #: What needs an engine besides the shared one, and these engines.
+        self._needed: dict[StatusKey, EngineSlot] = {}
+        self._engines: set[EngineSlot] = set()
 
     @property
     def idle(self) -> bool:
@@ -126,17 +131,28 @@ class Work:
             item.revoke()
             self.touch(item.key)
 
-    def lose_engine(self, reason: str, *, faults: Mapping[StatusKey, str]) -> None:
+    def has_engine(self, engine: EngineSlot) -> bool:
+        """Whether the engine is needed on this worker."""
+        return engine == SHARED or engine in self._engines
+
+    def lose_engine(
+        self, engine: EngineSlot, reason: str, *, faults: Mapping[StatusKey, str]
+    ) -> None:
         """Fail everything in the engine that ended; ``faults`` has the traces of its causes."""
         for item in self.all():
-            item.lose_engine(self._context, reason, fault=faults.get(item.key))
-            self.touch(item.key)
+            if item.phase is not Phase.IDLE and item.engine == engine:
+                item.lose_engine(self._context, reason, fault=faults.get(item.key))
+                self.touch(item.key)
+            elif engine != SHARED and item.needed_engine(self._context) == engine:
+                item.engine_not_started(self._context, reason)
+                self.touch(item.key)
 
-    def regain_engine(self) -> None:
+    def regain_engine(self, engine: EngineSlot) -> None:
         """Start everything that failed with the old engine or waited for the new one."""
         for item in self.all():
-            item.regain_engine()
-            self.touch(item.key)
+            if self._context.engines.slot_of(item.connector) == engine:
+                item.regain_engine()
+                self.touch(item.key)
 
     def touch(self, key: StatusKey) -> None:
         """Mark a connector or task for ``advance``."""
@@ -158,7 +174,9 @@ class Work:
             item.advance(self._context)
             if item.removable:
                 self._remove(key)
+            self._note_engine(item)
             on_change(item)
+        self._change_engines()
 
     def plan_restart(self, request: RestartRequest) -> RestartPlan:
         """Plan which connector and tasks of this worker a restart request restarts."""
@@ -189,7 +207,27 @@ class Work:
             assert not item.removable, f"{item.key} has stopped but was not removed"
             if item.phase in IN_ENGINE:
                 assert item.run_id > 0, f"{item.key} is in the engine without a run"
-                assert self._context.engine_up, f"{item.key} is in the engine, which is down"
+                up = self._context.engines.up
+                assert item.engine in up, f"{item.key} is in the engine {item.engine}, not in {up}"
+
+    def _note_engine(self, item: Lifecycle) -> None:
+        """Record which engine a changed item needs."""
+        here = self.find(item.key) is item
+        engine = item.needed_engine(self._context) if here else None
+        if engine is None or engine == SHARED:
+            self._needed.pop(item.key, None)
+        else:
+            self._needed[item.key] = engine
+
+    def _change_engines(self) -> None:
+        """Start engines that are needed now, and stop the ones that nothing needs."""
+        needed = set(self._needed.values()) if self._needed else set()
+        for engine in sorted(self._engines - needed, key=str):
+            self._context.engines.up.discard(engine)
+            self._context.emit(StopEngine(engine))
+        for engine in sorted(needed - self._engines, key=str):
+            self._context.emit(StartEngine(engine))
+        self._engines = needed
 
     def _remove(self, key: StatusKey) -> None:
         if isinstance(key, TaskId):
