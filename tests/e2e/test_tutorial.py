@@ -29,7 +29,7 @@ def test_the_page_has_its_steps() -> None:
     names = [command for command, _ in commands()]
     assert names.count("python -m pytest") == 3
     assert [each for each in names if each.startswith("drover connector create")] != []
-    assert len(re.findall("<!-- (?:added|the file)", PAGE.read_text())) == 10
+    assert len(re.findall("<!-- (?:added|the file)", PAGE.read_text())) == 12
 
 
 async def test_the_tests_of_the_package_pass_as_they_are_and_with_what_the_page_adds(
@@ -38,7 +38,7 @@ async def test_the_tests_of_the_package_pass_as_they_are_and_with_what_the_page_
     folder = write_package(tmp_path)
     program = f"cd {folder} && {PYTHON} -m pytest -q -p no:cacheprovider"
     printed = await run("bash", "-c", program)
-    assert "5 passed" in printed
+    assert "6 passed" in printed
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -24,7 +24,7 @@ from drover.connector import (
     sink,
     source,
 )
-from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN, records_of
 
 PATH = ConfigKey("path", ConfigType.STRING)
 MODE = ConfigKey("mode", ConfigType.STRING, default="")
@@ -91,6 +91,29 @@ def lines(context: SinkTaskContext, batch: SinkBatch) -> str:
         for row in batch.arrow().run(iter):
             file.write(f"{row['n']}\n")
     return "done"
+
+
+@sink("Records", ConfigDef(PATH))
+def records(context: SinkTaskContext, batch: SinkBatch) -> None:
+    """Appends the parts of each record, deletions included."""
+    with Path(context.config["path"]).open("a") as file:
+        for each in batch.records():
+            deleted = "deleted" if each.is_tombstone else "set"
+            file.write(f"{each.place} {each.key!r} {deleted} {each.value!r} {each.headers!r}\n")
+
+
+@sink("Bytes", ConfigDef(PATH), structured=False)
+def bytes_records(context: SinkTaskContext, batch: SinkBatch) -> None:
+    """Appends keys and values as they are in the topic, read on executors."""
+    rows = batch.run_in_arrow(shown_on_executors)
+    Path(context.config["path"]).write_text("".join(f"{row['shown']}\n" for row in rows))
+
+
+def shown_on_executors(batches: Iterator[Any]) -> Iterator[Any]:
+    """The keys and values of records as text; runs on executors."""
+    for batch in batches:
+        shown = [f"{each.key!r} {each.value!r}" for each in records_of(batch)]
+        yield pa.RecordBatch.from_pydict({"shown": shown})
 
 
 @sink("Latest", ConfigDef(PATH))

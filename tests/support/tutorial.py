@@ -32,13 +32,16 @@ def write_package(into: Path) -> Path:
             path.write_text(f"{found}\n\n{text}")
     (imports,) = re.findall(r"<!-- imported by my_weather.py -->\n```\w+\n(.*?)```", page, re.S)
     module = folder / "my_weather.py"
-    module.write_text(
-        module.read_text().replace("import json\n", f"import json\nimport os\n{imports}", 1)
-    )
+    own = "import json\nimport os\nimport sqlite3\nfrom contextlib import closing\n"
+    module.write_text(module.read_text().replace("import json\n", own + imports, 1))
     for name, text in re.findall(r"<!-- the file (\S+) -->\n```\w+\n(.*?)```", page, re.S):
         (folder / name).write_text(text)
     tests = folder / "test_my_weather.py"
     tests.write_text(
-        tests.read_text().replace("import json\n", "import json\n\nimport my_weather\n")
+        tests.read_text().replace(
+            "import json\n",
+            "import json\nimport sqlite3\nfrom contextlib import closing\n\nimport my_weather\n",
+            1,
+        )
     )
     return folder

@@ -53,6 +53,7 @@ from drover.connector.sink import (
     SinkTaskContext,
 )
 from drover.connector.sink_control import PredictedWrite, Written
+from drover.connector.sink_records import SinkRecord
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import StaleClaimError, TaskContext
 from drover.connector.value_forms import fieldless_converter, is_schemaless_json
@@ -108,6 +109,7 @@ __all__ = [
     "SinkBatch",
     "SinkConnector",
     "SinkOffset",
+    "SinkRecord",
     "SinkTask",
     "SinkTaskContext",
     "SkippedCheck",

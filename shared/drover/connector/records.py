@@ -5,9 +5,11 @@ structured sink all keys of a batch have one schema, and all values. A column of
 schema is text and ``is_schemaless``: one JSON text for each value, which ``loads`` parses.
 
 ``json_texts`` and ``value_text`` write records as JSON: timestamps, dates and times are ISO 8601
-texts, bytes are base64, and numbers that are not finite are null.
+texts, bytes are base64, and numbers that are not finite are null. ``records_of`` creates a Python
+object for each record.
 """
 
+from drover.connector.sink_records import records_of
 from drover.record.arrow import (
     WHOLE_MAX,
     has_decimal,
@@ -74,6 +76,7 @@ __all__ = [
     "json_texts",
     "loads",
     "original_topics",
+    "records_of",
     "value_text",
     "with_column",
     "with_identity",

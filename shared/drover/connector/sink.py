@@ -30,13 +30,14 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset
 from drover.connector.sink_control import ControlledContext, PredictedWrite, Written
+from drover.connector.sink_records import SinkRecord, UnreadableRecord, packed, unpacked
 from drover.connector.sink_rows import ValueRows, latest_rows
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
 from drover.dataplane.plane import ALL_COLUMNS
@@ -82,15 +83,15 @@ class SinkTaskContext(ControlledContext):
 class SinkBatch:
     """A batch of records from topics.
 
-    ``records``, ``cut`` and ``on_reject`` are for the engine. Connectors use ``ranges``, ``frame``,
-    ``map_in_arrow``, ``run_in_arrow``, ``parts`` and ``reject``.
+    ``rows``, ``cut`` and ``on_reject`` are for the engine. Connectors use ``ranges``, ``records``,
+    ``frame``, ``map_in_arrow``, ``run_in_arrow``, ``parts`` and ``reject``.
 
     Attributes:
         ranges: The offsets of the batch, one range for each topic partition, in the order of the
             records. Never empty, but transforms may have dropped any of the records.
     """
 
-    records: "DataFrame | ArrowRows"
+    rows: "DataFrame | ArrowRows"
     ranges: Sequence[OffsetRange]
     cut: "Callable[[str], Sequence[SinkBatch]] | None" = None
     on_reject: Callable[[str, int, int, str | Exception], None] | None = None
@@ -109,7 +110,36 @@ class SinkBatch:
         Raises:
             MixedSchemasError: The records do not all have the same columns.
         """
-        return self.records.frame() if isinstance(self.records, ArrowRows) else self.records
+        return self.rows.frame() if isinstance(self.rows, ArrowRows) else self.rows
+
+    def records(self) -> Iterator[SinkRecord]:
+        """The records with keys, values, headers and deletions, one by one, on the driver.
+
+        In the order of ``frame``::
+
+            for record in batch.records():
+                if record.is_tombstone:
+                    store.delete(record.key)
+                else:
+                    store.set(record.key, json.dumps(record.value))
+
+        Executors read and convert the records, and send them to the driver as Arrow data, which is
+        held until it has been iterated: ``batch.max.bytes`` bounds it. At most 1,000 records exist
+        as Python objects at a time. One thread handles all records of the task; for more than some
+        10,000 records a second, use ``drover.connector.records.records_of`` in ``run_in_arrow``,
+        which runs on executors.
+
+        A record with a key or value for which Python has no object, such as a date after the year
+        9999, is rejected (see ``reject``).
+
+        Raises:
+            RecordFailedError: A record was rejected, and the task fails. Do not catch it.
+        """
+        for each in unpacked(self.run_in_arrow(packed)):
+            if isinstance(each, UnreadableRecord):
+                self.reject(each.original_topic, each.partition, each.offset, each.reason)
+            else:
+                yield each
 
     def parts(self, by: Literal["topic", "partition"]) -> "Sequence[SinkBatch]":
         """This batch divided by topic or by topic partition, in order. Each part reads only its own
@@ -133,14 +163,14 @@ class SinkBatch:
 
         ``batch.arrow().run(function)`` passes them to a function as Arrow batches, each with its
         own schema, and returns the rows that the function yields, which should be few.
-        ``run(iter)`` returns all rows, as dicts.
+        ``run(iter)`` returns all rows, as dicts; ``records`` returns keys and deletions too.
 
         Raises:
             TypeError: The batch was created from a frame, as in tests.
         """
-        if not isinstance(self.records, ArrowRows):
+        if not isinstance(self.rows, ArrowRows):
             raise TypeError("the batch was created from a frame and has no Arrow rows: use frame")
-        return replace(self.records.through(ValueRows()), ddl=None)
+        return replace(self.rows.through(ValueRows()), ddl=None)
 
     def latest_by_key(self) -> "SinkBatch":
         """This batch with only the last record of each key in each topic partition: all that an
@@ -151,7 +181,7 @@ class SinkBatch:
         Raises:
             TypeError: The batch was created from a frame, as in tests.
         """
-        parts = [each.records for each in self.parts("partition")]
+        parts = [each.rows for each in self.parts("partition")]
         rows = [each for each in parts if isinstance(each, ArrowRows)]
         if len(rows) < len(parts):
             raise TypeError("the batch was created from a frame: latest_by_key needs Arrow rows")
@@ -161,7 +191,7 @@ class SinkBatch:
             assert parts_of is not None
             return [each.latest_by_key() for each in parts_of(by)]
 
-        return replace(self, records=latest_rows(rows), cut=cut if parts_of else None)
+        return replace(self, rows=latest_rows(rows), cut=cut if parts_of else None)
 
     def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
         """Reject a record of this batch that cannot be written (KIP-610); call it before ``write``
@@ -186,9 +216,9 @@ class SinkBatch:
         In a structured sink each Arrow batch has its own schema (see drover.connector.records), so
         one call may receive records of several topics and schemas.
         """
-        if isinstance(self.records, ArrowRows):
-            return self.records.map_in_arrow(function, ddl)
-        return self.records.mapInArrow(function, ddl)
+        if isinstance(self.rows, ArrowRows):
+            return self.rows.map_in_arrow(function, ddl)
+        return self.rows.mapInArrow(function, ddl)
 
     def run_in_arrow(
         self, function: ArrowFunction, *, at_once: bool = False
@@ -207,7 +237,7 @@ class SinkBatch:
             Exception: The exception that ``function`` raised on an executor, unchanged. So it may
                 raise RetriableError.
         """
-        return run_in_arrow(self.records, function, at_once=at_once)
+        return run_in_arrow(self.rows, function, at_once=at_once)
 
 
 class SinkTask(ABC):

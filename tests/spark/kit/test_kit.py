@@ -1,5 +1,6 @@
 """Connectors in the test kit: what authors can write, run by the engine's own code."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,43 @@ def test_of_each_key_the_last_row_is_left(sink_kit: MakeSink, path: Path) -> Non
     kit.run()
     each = "[(1, 3), (None, 8), (None, 9)]"
     assert path.read_text() == f"0: {each}\n1: {each}\n"
+
+
+def test_a_sink_receives_keys_values_headers_and_deletions(sink_kit: MakeSink, path: Path) -> None:
+    kit = sink_kit(connectors.records, path=path)
+    kit.feed([{"n": 1}, None], keys=["a", "b"], headers=[("trace", b"7")])
+    kit.feed([{"n": 2.5}])
+    kit.run()
+    assert path.read_text().splitlines() == [
+        "records-0@0 'a' set {'n': 1} (('trace', b'7'),)",
+        "records-0@1 'b' deleted None (('trace', b'7'),)",
+        "records-0@2 None set {'n': 2.5} ()",
+    ]
+    assert kit.committed == {FIRST: 3}
+
+
+def test_a_sink_without_converters_receives_records_as_bytes(
+    sink_kit: MakeSink, path: Path
+) -> None:
+    kit = sink_kit(connectors.bytes_records, path=path)
+    kit.feed([b"{not json", None], keys=[b"a", b"b"])
+    kit.run()
+    assert path.read_text().splitlines() == ["b'a' b'{not json'", "b'b' None"]
+
+
+def test_a_record_without_a_python_object_becomes_a_dead_letter(
+    sink_kit: MakeSink, path: Path
+) -> None:
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+    kit = sink_kit(connectors.records, letters, path=path)
+    date = {"type": "int32", "name": "org.apache.kafka.connect.data.Date", "version": 1}
+    schema = {"type": "struct", "fields": [{"field": "day", **date}]}
+    values = [{"schema": schema, "payload": {"day": day}} for day in (1, 3_000_000)]
+    kit.feed([json.dumps(each).encode() for each in values])
+    kit.run()
+    assert path.read_text() == "records-0@0 None set {'day': datetime.date(1970, 1, 2)} ()\n"
+    assert kit.committed == {FIRST: 2}
+    assert len(kit.records("bad")) == 1
 
 
 def test_a_generator_is_a_sink_that_is_closed_at_its_end(sink_kit: MakeSink, path: Path) -> None:
