@@ -47,6 +47,9 @@ class Page(Protocol):
 
 PageT = TypeVar("PageT", bound=Page)
 
+#: Metadata that is sent with a call, such as a caller's credential.
+Metadata = tuple[tuple[str, str], ...]
+
 #: The default limit of a call between services.
 CALL_TIMEOUT_S = 10.0
 RETRY_FIRST_S = 0.1
@@ -101,6 +104,7 @@ async def unary(
     timeout_s: float,
     retry: bool,
     author: str = "",
+    extra: Metadata = (),
 ) -> ResponseT:
     """Call ``method`` once, or with ``retry`` until the server responds.
 
@@ -110,12 +114,13 @@ async def unary(
         timeout_s: The time limit for all attempts and the pauses between them.
         retry: Whether to retry while the server is unavailable.
         author: The author of a change, in ASCII; if empty, the server uses the caller's address.
+        extra: Metadata to send in addition.
 
     Raises:
         DroverError: The error in the server's response. UnavailableError if the server could not be
             reached in time, DeadlineExceededError if it did not respond in time.
     """
-    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
+    metadata = _metadata(author, extra)
     if not retry:
         return await _attempt(method, request, timeout_s, metadata)
     return await _retry_unavailable(
@@ -130,13 +135,14 @@ async def client_stream(
     timeout_s: float,
     retry: bool,
     author: str = "",
+    extra: Metadata = (),
 ) -> ResponseT:
     """As ``unary``, for a stream of requests: each attempt sends a new iterator of them.
 
     Raises:
         DroverError: As ``unary``.
     """
-    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
+    metadata = _metadata(author, extra)
 
     async def attempt(left_s: float) -> ResponseT:
         try:
@@ -152,13 +158,17 @@ async def client_stream(
 def server_stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
+    *,
+    extra: Metadata = (),
 ) -> AsyncGenerator[ResponseT, None]:
     """Yield the messages of a stream without a deadline. Closing the iterator ends the call.
+
+    ``extra`` is metadata to send in addition.
 
     Raises:
         DroverError: The error that ended the stream.
     """
-    return _stream(method, request, None, _metadata())
+    return _stream(method, request, None, _metadata(extra=extra))
 
 
 async def snapshot(
@@ -215,7 +225,7 @@ async def _attempt(
     method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
     request: RequestT,
     timeout_s: float,
-    metadata: tuple[tuple[str, str], ...],
+    metadata: Metadata,
 ) -> ResponseT:
     try:
         return _decoded(await method(request, timeout=timeout_s, metadata=metadata))
@@ -227,7 +237,7 @@ async def _stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
     timeout_s: float | None,
-    metadata: tuple[tuple[str, str], ...],
+    metadata: Metadata,
 ) -> AsyncGenerator[ResponseT, None]:
     call = method(request, timeout=timeout_s, metadata=metadata)
     try:
@@ -281,9 +291,9 @@ async def _retry_unavailable(timeout_s: float, call: Callable[[float], Awaitable
     raise AssertionError("unreachable: the last attempt raises")
 
 
-def _metadata() -> tuple[tuple[str, str], ...]:
+def _metadata(author: str = "", extra: Metadata = ()) -> Metadata:
     """The metadata of a call: it propagates the request id of the current call."""
     current = current_request_id()
-    return (
-        (REQUEST_ID_KEY, current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()),
-    )
+    request_id = current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()
+    of_author = ((AUTHOR_KEY, author),) if author else ()
+    return ((REQUEST_ID_KEY, request_id), *of_author, *extra)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
 
 import grpc.aio
 
@@ -15,6 +16,7 @@ from drover.api.common.v1.topics_pb2 import (
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.calls import (
+    Metadata,
     RequestT,
     ResponseT,
     client_stream,
@@ -49,8 +51,19 @@ class ConnectClient:
     def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True, author: str = "") -> None:
         self._stub = pb_grpc.ConnectServiceStub(channel)
         self._retry = retry
-        # metadata is ASCII
-        self._author = author.encode("ascii", "backslashreplace").decode()
+        self._author = _ascii(author)
+        self._extra: Metadata = ()
+
+    def for_caller(self, metadata: Metadata, *, author: str = "") -> "ConnectClient":
+        """A client over the same channel that sends a caller's metadata with each call.
+
+        Args:
+            metadata: The metadata, such as the caller's credential.
+            author: As of the class.
+        """
+        client = copy(self)
+        client._author, client._extra = _ascii(author), metadata
+        return client
 
     async def get_cluster_info(
         self, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -98,6 +111,13 @@ class ConnectClient:
         request = pb.GetConnectorRequest(name=name)
         response = await self._call(self._stub.GetConnector, request, timeout_s=timeout_s)
         return response.connector
+
+    async def get_connector_secrets(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetConnectorSecretsResponse:
+        """The settings of a connector that other calls mask."""
+        request = pb.GetConnectorSecretsRequest(name=name)
+        return await self._call(self._stub.GetConnectorSecrets, request, timeout_s=timeout_s)
 
     async def list_connectors(
         self,
@@ -302,11 +322,13 @@ class ConnectClient:
 
     def watch_statuses(self, name: str = "") -> AsyncGenerator[pb.WatchStatusesResponse, None]:
         """Yield the current statuses, then each change, until the stream breaks."""
-        return server_stream(self._stub.WatchStatuses, pb.WatchStatusesRequest(name=name))
+        request = pb.WatchStatusesRequest(name=name)
+        return server_stream(self._stub.WatchStatuses, request, extra=self._extra)
 
     def watch_connectors(self) -> AsyncGenerator[pb.WatchConnectorsResponse, None]:
         """Yield the current connectors, then each change, until the stream breaks."""
-        return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
+        request = pb.WatchConnectorsRequest()
+        return server_stream(self._stub.WatchConnectors, request, extra=self._extra)
 
     async def replay_dead_letters(
         self, request: pb.ReplayDeadLettersRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -365,7 +387,8 @@ class ConnectClient:
         resumed.CopyFrom(request)
         while True:
             progress = False
-            async with aclosing(server_stream(self._stub.WatchTopic, resumed)) as stream:
+            records = server_stream(self._stub.WatchTopic, resumed, extra=self._extra)
+            async with aclosing(records) as stream:
                 async for response in stream:
                     progress = True
                     if response.positions:
@@ -433,6 +456,7 @@ class ConnectClient:
             timeout_s=timeout_s,
             retry=self._retry,
             author=self._author,
+            extra=self._extra,
         )
 
     async def get_connector_offsets(
@@ -518,7 +542,12 @@ class ConnectClient:
     ) -> ResponseT:
         """Call an idempotent method."""
         return await unary(
-            method, request, timeout_s=timeout_s, retry=self._retry, author=self._author
+            method,
+            request,
+            timeout_s=timeout_s,
+            retry=self._retry,
+            author=self._author,
+            extra=self._extra,
         )
 
     async def _call_once(
@@ -529,4 +558,16 @@ class ConnectClient:
         timeout_s: float,
     ) -> ResponseT:
         """Call a method that is not idempotent, without retries."""
-        return await unary(method, request, timeout_s=timeout_s, retry=False, author=self._author)
+        return await unary(
+            method,
+            request,
+            timeout_s=timeout_s,
+            retry=False,
+            author=self._author,
+            extra=self._extra,
+        )
+
+
+def _ascii(author: str) -> str:
+    """An author as metadata, which is ASCII."""
+    return author.encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,173 @@
+"""The REST API as an ASGI application.
+
+The checks are made in the order of Kafka Connect's JAX-RS: path, method, Content-Type, Accept, who
+calls, body.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from drover.errors import DroverError
+from drover.rpc.logs import current_request_id
+from drover_gateway.rest.call import ClientGoneError, Receive, Response, RestCall
+from drover_gateway.rest.cors import Cors, Headers, with_rules
+from drover_gateway.rest.errors import RestError, error_body, method_not_allowed, not_found
+from drover_gateway.rest.handlers import HANDLERS
+from drover_gateway.rest.negotiate import check_accept, check_content_type
+from drover_gateway.rest.path import split_path
+from drover_gateway.rest.ports import Backend, RestSettings
+from drover_gateway.rest.table import Match, Router
+
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+_JSON = "application/json"
+_TEXT = "text/plain"
+_INTERNAL_TEXT = "Internal request missing required signature"
+
+_log = structlog.get_logger("drover.gateway.rest")
+
+
+class RestApplication:
+    """Kafka Connect's REST API over Drover's workers.
+
+    Args:
+        backend: The workers.
+        settings: The settings.
+    """
+
+    def __init__(self, backend: Backend, settings: RestSettings) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._router = Router(admin=settings.admin)
+        self._cors = Cors(settings.allow_origins, settings.allow_methods)
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a request; ``scope`` is of type http."""
+        headers = _decoded(scope["headers"])
+        try:
+            response = await self._respond(scope, headers, receive)
+        except ClientGoneError:
+            return
+        except RestError as error:
+            response = _error_response(error, scope["method"])
+        await self._send(scope, headers, response, send)
+
+    async def _respond(
+        self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive
+    ) -> Response:
+        method = scope["method"]
+        match = self._match(scope)
+        resource = match.resource
+        if method not in resource.methods:
+            raise method_not_allowed()
+        operation = resource.by_method.get("GET" if method == "HEAD" else method)
+        if operation is not None:
+            check_content_type(headers.get("content-type"), has_body=_has_body(headers))
+            check_accept(headers.get("accept"))
+        if operation is not None and operation.internal:
+            raise RestError(400, _INTERNAL_TEXT)
+        call = RestCall(
+            scope=scope,
+            match=match,
+            operation=operation,
+            headers=headers,
+            receive=receive,
+            backend=self._backend,
+            settings=self._settings,
+            deadline_s=asyncio.get_running_loop().time() + self._settings.request_timeout_s,
+        )
+        try:
+            if operation is None:
+                return await self._options(call)
+            return await HANDLERS[operation.name](call)
+        except DroverError as error:
+            raise self._error_of(call, error) from None
+        except RestError as error:
+            if resource.needs_caller and error.status != 401:
+                await call.identify()
+            raise
+
+    def _match(self, scope: Mapping[str, Any]) -> Match:
+        path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+        match = self._router.find(split_path(path))
+        if match is None:
+            raise not_found()
+        return match
+
+    async def _options(self, call: RestCall) -> Response:
+        """The methods of a resource, as text and as a header."""
+        if call.match.resource.needs_caller and not self._is_preflight(call.headers):
+            await call.identify()
+        methods = call.match.resource.methods
+        return Response(
+            body=", ".join(methods).encode(),
+            content_type=_TEXT,
+            headers=(("allow", ",".join(methods)),),
+        )
+
+    def _is_preflight(self, headers: Mapping[str, str]) -> bool:
+        """Whether a browser asks for a web site that may read answers; it sends no credential."""
+        asks = "access-control-request-method" in headers
+        return asks and self._cors.allows(headers.get("origin"))
+
+    def _error_of(self, call: RestCall, error: DroverError) -> RestError:
+        found = call.error_of(error, current_request_id())
+        if found.status == 500:
+            _log.error(
+                "a request failed",
+                path=call.match.resource.path,
+                method=call.scope["method"],
+                reason=error.reason.value,
+                why=error.message,
+            )
+        return found
+
+    async def _send(
+        self,
+        scope: Mapping[str, Any],
+        request_headers: Mapping[str, str],
+        response: Response,
+        send: Send,
+    ) -> None:
+        headers: Headers = [*response.headers]
+        if response.body or response.status not in (202, 204):
+            headers.append(("content-type", response.content_type))
+        if response.status != 204:
+            headers.append(("content-length", str(len(response.body))))
+        is_preflight = scope["method"] == "OPTIONS" and (
+            "access-control-request-method" in request_headers
+        )
+        headers += self._cors.headers(request_headers.get("origin"), is_preflight=is_preflight)
+        headers = with_rules(headers, self._settings.response_headers)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": [
+                    (name.encode("latin-1"), text.encode("latin-1")) for name, text in headers
+                ],
+            }
+        )
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
+
+
+def _decoded(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers by name; values of a repeated header are joined."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, text = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]},{text}" if name in found else text
+    return found
+
+
+def _has_body(headers: Mapping[str, str]) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
+def _error_response(error: RestError, method: str) -> Response:
+    content_type = _TEXT if method == "OPTIONS" and error.status == 401 else _JSON
+    return Response(error.status, error_body(error), content_type, error.headers)
