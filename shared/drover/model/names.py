@@ -19,7 +19,6 @@ BROKER_TOPICS = frozenset(
     ("__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state")
 )
 
-_FORBIDDEN = frozenset("/\\")
 #: Control characters, format characters, surrogates, line and paragraph separators.
 _CONTROL_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -44,8 +43,8 @@ def existing_name_violations(name: str, field: str = "name") -> list[Violation]:
 def connector_name_violations(name: str, field: str = "name") -> list[Violation]:
     """All violations of the rules for a connector's name; empty for a valid name.
 
-    A name is not empty, has at most 255 characters, no control characters, no slashes or
-    backslashes, and neither starts nor ends with white space. Dashes and dots are allowed.
+    A name is not empty, has at most 255 characters, no control characters, and neither starts nor
+    ends with white space. All other characters are allowed, as in Kafka Connect.
     """
     if not name.strip():
         return [Violation(field, "must not be empty")]
@@ -57,8 +56,6 @@ def connector_name_violations(name: str, field: str = "name") -> list[Violation]
     start = name[:CONNECTOR_NAME_MAX_CHARS]  # a request may bring megabytes
     if any(unicodedata.category(char) in _CONTROL_CATEGORIES for char in start):
         faults.append("must not contain control characters")
-    if not _FORBIDDEN.isdisjoint(start):
-        faults.append("must not contain slashes or backslashes")
     if name != name.strip():
         faults.append("must not start or end with white space")
     return [Violation(field, fault) for fault in faults]

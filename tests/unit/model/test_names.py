@@ -6,7 +6,12 @@ from drover.model.names import CONNECTOR_NAME_MAX_CHARS, connector_name_violatio
 
 
 @pytest.mark.parametrize(
-    "name", ["flights", "a-b.c_d", "task-1", "Äpfel", "with space", "x" * CONNECTOR_NAME_MAX_CHARS]
+    "name",
+    [
+        *("flights", "a-b.c_d", "task-1", "Äpfel", "with space", "x" * CONNECTOR_NAME_MAX_CHARS),
+        *(f"a{chr(code)}b" for code in range(ord(" "), ord("~") + 1)),
+        *("..", "a/../b", "%2F", "a%00"),
+    ],
 )
 def test_good_names(name: str) -> None:
     assert connector_name_violations(name) == []
@@ -17,8 +22,6 @@ def test_good_names(name: str) -> None:
     [
         ("", "empty"),
         ("   ", "empty"),
-        ("a/b", "slashes"),
-        ("a\\b", "slashes"),
         ("a\tb", "control"),
         ("a\x7fb", "control"),
         ("a\x85b", "control"),
@@ -37,4 +40,4 @@ def test_bad_names(name: str, fault: str) -> None:
 
 
 def test_all_faults_are_told_at_once() -> None:
-    assert len(connector_name_violations(" a/\n" + "x" * 300)) == 4
+    assert len(connector_name_violations(" a\n" + "x" * 300)) == 3
