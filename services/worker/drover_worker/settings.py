@@ -108,6 +108,9 @@ class WorkerSettings(ServiceSettings):
         converters: Default converters for connectors that set none, with their settings, as a JSON
             object in the form of a connector's config: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
+        gateway_secrets: Who receives the values of secrets from GetConnectorSecrets: no caller
+            (``masked``), or callers with the role admin for the connector (``admin``). Gateways
+            have the same setting: both must allow it.
         config_providers: The config providers that placeholders may name, with their settings, as a
             JSON object: ``{"file": {"allowed.paths": "/run/secrets"}, "env": {"allowlist.pattern":
             "DB_.*"}}``. None by default.
@@ -146,6 +149,7 @@ class WorkerSettings(ServiceSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     converters: JsonTexts = Field(default_factory=dict)
+    gateway_secrets: Literal["masked", "admin"] = "masked"
     config_providers: JsonObjects = Field(default_factory=dict)
 
     @model_validator(mode="after")

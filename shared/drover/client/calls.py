@@ -47,9 +47,6 @@ class Page(Protocol):
 
 PageT = TypeVar("PageT", bound=Page)
 
-#: Metadata that is sent with a call, such as a caller's credential.
-Metadata = tuple[tuple[str, str], ...]
-
 #: The default limit of a call between services.
 CALL_TIMEOUT_S = 10.0
 RETRY_FIRST_S = 0.1
@@ -104,7 +101,6 @@ async def unary(
     timeout_s: float,
     retry: bool,
     author: str = "",
-    extra: Metadata = (),
 ) -> ResponseT:
     """Call ``method`` once, or with ``retry`` until the server responds.
 
@@ -114,13 +110,12 @@ async def unary(
         timeout_s: The time limit for all attempts and the pauses between them.
         retry: Whether to retry while the server is unavailable.
         author: The author of a change, in ASCII; if empty, the server uses the caller's address.
-        extra: Metadata to send in addition.
 
     Raises:
         DroverError: The error in the server's response. UnavailableError if the server could not be
             reached in time, DeadlineExceededError if it did not respond in time.
     """
-    metadata = _metadata(author, extra)
+    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
     if not retry:
         return await _attempt(method, request, timeout_s, metadata)
     return await _retry_unavailable(
@@ -135,14 +130,13 @@ async def client_stream(
     timeout_s: float,
     retry: bool,
     author: str = "",
-    extra: Metadata = (),
 ) -> ResponseT:
     """As ``unary``, for a stream of requests: each attempt sends a new iterator of them.
 
     Raises:
         DroverError: As ``unary``.
     """
-    metadata = _metadata(author, extra)
+    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
 
     async def attempt(left_s: float) -> ResponseT:
         try:
@@ -158,17 +152,13 @@ async def client_stream(
 def server_stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
-    *,
-    extra: Metadata = (),
 ) -> AsyncGenerator[ResponseT, None]:
     """Yield the messages of a stream without a deadline. Closing the iterator ends the call.
-
-    ``extra`` is metadata to send in addition.
 
     Raises:
         DroverError: The error that ended the stream.
     """
-    return _stream(method, request, None, _metadata(extra=extra))
+    return _stream(method, request, None, _metadata())
 
 
 async def snapshot(
@@ -225,7 +215,7 @@ async def _attempt(
     method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
     request: RequestT,
     timeout_s: float,
-    metadata: Metadata,
+    metadata: tuple[tuple[str, str], ...],
 ) -> ResponseT:
     try:
         return _decoded(await method(request, timeout=timeout_s, metadata=metadata))
@@ -237,7 +227,7 @@ async def _stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
     timeout_s: float | None,
-    metadata: Metadata,
+    metadata: tuple[tuple[str, str], ...],
 ) -> AsyncGenerator[ResponseT, None]:
     call = method(request, timeout=timeout_s, metadata=metadata)
     try:
@@ -291,9 +281,9 @@ async def _retry_unavailable(timeout_s: float, call: Callable[[float], Awaitable
     raise AssertionError("unreachable: the last attempt raises")
 
 
-def _metadata(author: str = "", extra: Metadata = ()) -> Metadata:
+def _metadata() -> tuple[tuple[str, str], ...]:
     """The metadata of a call: it propagates the request id of the current call."""
     current = current_request_id()
-    request_id = current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()
-    of_author = ((AUTHOR_KEY, author),) if author else ()
-    return ((REQUEST_ID_KEY, request_id), *of_author, *extra)
+    return (
+        (REQUEST_ID_KEY, current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()),
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from copy import copy
 
 import grpc.aio
 
@@ -16,7 +15,6 @@ from drover.api.common.v1.topics_pb2 import (
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.calls import (
-    Metadata,
     RequestT,
     ResponseT,
     client_stream,
@@ -51,19 +49,8 @@ class ConnectClient:
     def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True, author: str = "") -> None:
         self._stub = pb_grpc.ConnectServiceStub(channel)
         self._retry = retry
-        self._author = _ascii(author)
-        self._extra: Metadata = ()
-
-    def for_caller(self, metadata: Metadata, *, author: str = "") -> "ConnectClient":
-        """A client over the same channel that sends a caller's metadata with each call.
-
-        Args:
-            metadata: The metadata, such as the caller's credential.
-            author: As of the class.
-        """
-        client = copy(self)
-        client._author, client._extra = _ascii(author), metadata
-        return client
+        # metadata is ASCII
+        self._author = author.encode("ascii", "backslashreplace").decode()
 
     async def get_cluster_info(
         self, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -322,13 +309,11 @@ class ConnectClient:
 
     def watch_statuses(self, name: str = "") -> AsyncGenerator[pb.WatchStatusesResponse, None]:
         """Yield the current statuses, then each change, until the stream breaks."""
-        request = pb.WatchStatusesRequest(name=name)
-        return server_stream(self._stub.WatchStatuses, request, extra=self._extra)
+        return server_stream(self._stub.WatchStatuses, pb.WatchStatusesRequest(name=name))
 
     def watch_connectors(self) -> AsyncGenerator[pb.WatchConnectorsResponse, None]:
         """Yield the current connectors, then each change, until the stream breaks."""
-        request = pb.WatchConnectorsRequest()
-        return server_stream(self._stub.WatchConnectors, request, extra=self._extra)
+        return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
 
     async def replay_dead_letters(
         self, request: pb.ReplayDeadLettersRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -387,8 +372,7 @@ class ConnectClient:
         resumed.CopyFrom(request)
         while True:
             progress = False
-            records = server_stream(self._stub.WatchTopic, resumed, extra=self._extra)
-            async with aclosing(records) as stream:
+            async with aclosing(server_stream(self._stub.WatchTopic, resumed)) as stream:
                 async for response in stream:
                     progress = True
                     if response.positions:
@@ -456,7 +440,6 @@ class ConnectClient:
             timeout_s=timeout_s,
             retry=self._retry,
             author=self._author,
-            extra=self._extra,
         )
 
     async def get_connector_offsets(
@@ -542,12 +525,7 @@ class ConnectClient:
     ) -> ResponseT:
         """Call an idempotent method."""
         return await unary(
-            method,
-            request,
-            timeout_s=timeout_s,
-            retry=self._retry,
-            author=self._author,
-            extra=self._extra,
+            method, request, timeout_s=timeout_s, retry=self._retry, author=self._author
         )
 
     async def _call_once(
@@ -558,16 +536,4 @@ class ConnectClient:
         timeout_s: float,
     ) -> ResponseT:
         """Call a method that is not idempotent, without retries."""
-        return await unary(
-            method,
-            request,
-            timeout_s=timeout_s,
-            retry=False,
-            author=self._author,
-            extra=self._extra,
-        )
-
-
-def _ascii(author: str) -> str:
-    """An author as metadata, which is ASCII."""
-    return author.encode("ascii", "backslashreplace").decode()
+        return await unary(method, request, timeout_s=timeout_s, retry=False, author=self._author)

@@ -79,6 +79,7 @@ _READ_CONNECTOR = Access(Role.VIEWER, Scope.CONNECTOR)
 _TRY = Access(Role.OPERATOR, Scope.CONNECTOR, Effect.READS)
 _OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, effect=Effect.CHANGES)
 _ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, effect=Effect.CHANGES)
+_READ_SECRETS = Access(Role.ADMIN, Scope.CONNECTOR, Effect.READS)
 _READ_RECORDS = Access(Role.OPERATOR, effect=Effect.READS)
 _OPERATE_CLUSTER = Access(Role.OPERATOR, effect=Effect.CHANGES)
 _ADMINISTER_CLUSTER = Access(Role.ADMIN, effect=Effect.CHANGES)
@@ -99,6 +100,7 @@ ACCESS: dict[str, dict[str, Access]] = {
         "WatchTopic": _READ_RECORDS,
         "GetTopicRecordCount": _READ_RECORDS,
         "GetConnector": _READ_CONNECTOR,
+        "GetConnectorSecrets": _READ_SECRETS,
         "GetConnectorHistory": _READ_CONNECTOR,
         "GetConnectorStatus": _READ_CONNECTOR,
         "ListTasks": _READ_CONNECTOR,

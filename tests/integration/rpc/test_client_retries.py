@@ -170,6 +170,7 @@ CALLS: dict[str, Call] = {
     "ConnectService.GetClusterInfo": _connect(lambda c: c.get_cluster_info()),
     "ConnectService.CreateConnector": _connect(lambda c: c.create_connector("flights", {})),
     "ConnectService.GetConnector": _connect(lambda c: c.get_connector("flights")),
+    "ConnectService.GetConnectorSecrets": _connect(lambda c: c.get_connector_secrets("flights")),
     "ConnectService.ListConnectors": _connect(lambda c: c.list_connectors()),
     "ConnectService.PutConnectorConfig": _connect(lambda c: c.put_connector_config("flights", {})),
     "ConnectService.PatchConnectorConfig": _connect(

@@ -49,6 +49,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Return a connector."""
         return await self._admin.connectors.get(request, _call(context))
 
+    async def GetConnectorSecrets(
+        self, request: pb.GetConnectorSecretsRequest, context: Context
+    ) -> pb.GetConnectorSecretsResponse:
+        """Return a connector's secrets, if the worker's settings allow it."""
+        return await self._admin.connectors.secrets(request, _call(context))
+
     async def ListConnectors(
         self, request: pb.ListConnectorsRequest, context: Context
     ) -> pb.ListConnectorsResponse:

@@ -72,6 +72,7 @@ class Admin:
             hub=hub,
             engine=engine,
             config_store=backends.config_store,
+            returns_secrets=backends.settings.gateway_secrets == "admin",
         )
         plugins = ClusterPlugins(
             worker_id=backends.worker_id, loop=loop, engine=engine, forwarder=forwarder

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.config_store import ConfigStoreClient
+from drover.errors import PermissionDeniedError, Reason
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
@@ -30,6 +31,7 @@ class ConnectorReads:
         hub: WatchHub,
         engine: EngineLink,
         config_store: ConfigStoreClient,
+        returns_secrets: bool,
     ) -> None:
         self._view = view
         self._views = views
@@ -37,6 +39,7 @@ class ConnectorReads:
         self._hub = hub
         self._engine = engine
         self._config_store = config_store
+        self._returns_secrets = returns_secrets
 
     async def get(
         self, request: pb.GetConnectorRequest, call: AdminCall
@@ -44,6 +47,26 @@ class ConnectorReads:
         """Return a connector."""
         name = await self._reads.existing(request.name, call.deadline)
         return pb.GetConnectorResponse(connector=self._shown(name, call))
+
+    async def secrets(
+        self, request: pb.GetConnectorSecretsRequest, call: AdminCall
+    ) -> pb.GetConnectorSecretsResponse:
+        """Return the settings of a connector that are masked elsewhere.
+
+        Raises:
+            PermissionDeniedError: SECRETS_MASKED, unless the worker's settings allow it.
+            NotFoundError: CONNECTOR_NOT_FOUND.
+        """
+        if not self._returns_secrets:
+            raise PermissionDeniedError(
+                Reason.SECRETS_MASKED,
+                "secrets are masked for every caller: an administrator of the cluster can set"
+                " DROVER_GATEWAY_SECRETS=admin for the workers",
+            )
+        name = await self._reads.existing(request.name, call.deadline)
+        return pb.GetConnectorSecretsResponse(
+            secrets=self._views.secrets(name), revision=self._view.connectors[name].config_revision
+        )
 
     async def list_page(
         self, request: pb.ListConnectorsRequest, call: AdminCall

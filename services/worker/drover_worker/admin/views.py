@@ -46,6 +46,12 @@ class ConnectorViews:
             revision=entry.config_revision,
         )
 
+    def secrets(self, name: str) -> dict[str, str]:
+        """The settings of an existing connector that ``connector`` masks for every caller."""
+        config = self._context.view.config(name) or {}
+        masked = self.masked(config, config, show_undefined=True)
+        return {key: value for key, value in config.items() if masked[key] != value}
+
     def find_connector(self, name: str) -> pb.Connector | None:
         """The message of a connector for a caller who changed it; None if it does not exist."""
         if name not in self._context.view.connectors:
