@@ -12,7 +12,13 @@ import structlog
 
 from drover.errors import DroverError
 from drover.rpc.logs import current_request_id
-from drover_gateway.rest.call import ClientGoneError, Receive, Response, RestCall
+from drover_gateway.rest.call import (
+    REQUEST_TIMEOUT_S,
+    ClientGoneError,
+    Receive,
+    Response,
+    RestCall,
+)
 from drover_gateway.rest.cors import Cors, Headers, with_rules
 from drover_gateway.rest.errors import RestError, error_body, method_not_allowed, not_found
 from drover_gateway.rest.handlers import HANDLERS
@@ -77,7 +83,7 @@ class RestApplication:
             receive=receive,
             backend=self._backend,
             settings=self._settings,
-            deadline_s=asyncio.get_running_loop().time() + self._settings.request_timeout_s,
+            deadline_s=asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S,
         )
         try:
             if operation is None:

@@ -24,6 +24,10 @@ from drover_gateway.rest.table import Match, Operation
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
+#: The time of a request, as in Kafka Connect.
+REQUEST_TIMEOUT_S = 90.0
+#: How long a call is retried while the workers cannot execute it.
+UNAVAILABLE_TIMEOUT_S = 30.0
 #: How much of a body above the limit is read, so that the sender reads the response.
 _DISCARDED_MAX_BYTES = 16 * 1024 * 1024
 _QUERY_FIELDS_MAX = 100
@@ -218,7 +222,7 @@ class RestCall:
         """
         client = self.backend.client(self.caller)
         loop = asyncio.get_running_loop()
-        end_s = min(loop.time() + self.settings.unavailable_timeout_s, self.deadline_s)
+        end_s = min(loop.time() + UNAVAILABLE_TIMEOUT_S, self.deadline_s)
         pause_s = _RETRY_FIRST_S
         while True:
             try:

@@ -1,6 +1,6 @@
 """Paths of requests: split before decoding, so that names may contain any character.
 
-The rules are the rules of Kafka Connect's Jersey and Jetty, except that an encoded slash and an encoded
+As in Kafka Connect (Jersey and Jetty), except that an encoded slash and an encoded
 percent sign are valid here; Kafka Connect rejects both, so connectors with such names are out of
 its reach.
 """

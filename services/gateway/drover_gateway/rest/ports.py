@@ -84,8 +84,6 @@ class RestSettings:
         allow_origins: The origins of other web sites that may read answers; "*" for all.
         allow_methods: The methods that the answer to a preflight lists; empty for the usual ones.
         response_headers: The rules for headers of all responses.
-        request_timeout_s: The time of a request, as in Kafka Connect.
-        unavailable_timeout_s: How long a request is retried while workers cannot execute it.
     """
 
     version: str = "4.4.0"
@@ -97,5 +95,3 @@ class RestSettings:
     allow_origins: tuple[str, ...] = ()
     allow_methods: tuple[str, ...] = ()
     response_headers: tuple[HeaderRule, ...] = ()
-    request_timeout_s: float = 90.0
-    unavailable_timeout_s: float = 30.0
