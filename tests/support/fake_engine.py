@@ -174,6 +174,7 @@ class FakeEngine:
                         class_name=name,
                         aliases=[name.rpartition(".")[2]],
                         version=self.versions.get(name, "1"),
+                        config_keys=[pb.ConfigKey(name="field", type="STRING")],
                     )
                     for kind, name in RECORD_PLUGINS
                     if name not in self.lacking
@@ -264,6 +265,11 @@ class FakeEngine:
         self.started[task] = start
         self.paused[task] = start.paused
         return pb.EngineReport(done=pb.Done())
+
+    def find_own_cluster(self, cluster_id: str) -> None:
+        """Report the id of the Kafka cluster with Drover's topics."""
+        found = pb.OwnClusterFound(cluster_id=cluster_id)
+        self._on_report(pb.EngineReport(own_cluster_found=found))
 
     # Reports of plugins
 

@@ -20,7 +20,8 @@ from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
 from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.model.config import ConfigEvent, ConfigSnapshot
-from drover.model.status import StatusChange, StatusSnapshot
+from drover.model.ids import TaskId
+from drover.model.status import StatusChange, StatusKey, StatusSnapshot
 from drover.rpc.settings import split_addresses
 from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.adapters.worker_channels import WorkerChannels
@@ -173,7 +174,13 @@ class Worker:
         fetcher = OffsetFetcher(coordinator, settings.group_id, link.answer_fetch)
         stack.push_async_callback(fetcher.close)
         link.attach_fetches(fetcher.fetch, partial(fetcher.forget, engines.awaits))
-        statuses = StatusWriter(status_store)
+        view = herder.context.view
+
+        def version_of(key: StatusKey) -> str:
+            config = view.config(key.connector if isinstance(key, TaskId) else key) or {}
+            return link.plugins.version_of(config.get("connector.class", ""))
+
+        statuses = StatusWriter(status_store, version_of)
         runner = InstructionRunner(
             settings=settings,
             worker_id=self.address,

@@ -62,6 +62,7 @@ def encode_connector_status(
         status.connector.state = encode_run_state(connector.state)
         status.connector.worker_id = connector.worker_id
         status.connector.trace = connector.trace
+        status.connector.plugin_version = connector.version
         if connector.failures is not None:
             status.connector.failures.CopyFrom(encode_failures(connector.failures))
     total: RecordCounts | None = None
@@ -72,6 +73,7 @@ def encode_connector_status(
             entry.state = encode_run_state(task.state)
             entry.worker_id = task.worker_id
             entry.trace = task.trace
+            entry.plugin_version = task.version
             entry.figures.extend(encode_figures(task.figures))
             if task.failures is not None:
                 entry.failures.CopyFrom(encode_failures(task.failures))

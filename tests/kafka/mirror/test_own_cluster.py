@@ -61,11 +61,13 @@ def test_an_engine_announces_its_cluster(
 ) -> None:
     monkeypatch.delenv(OWN_CLUSTER_VARIABLE)
     storage = KafkaStorage(bootstrap_servers=kafka.bootstrap, group_id="workers")
-    announce_own_cluster(storage, threading.Event())
+    found: list[str] = []
+    announce_own_cluster(storage, threading.Event(), found.append)
     first = OwnCluster.of_worker()
     assert first is not None
     assert first.topics == storage.topics.names
     wait_until(lambda: OwnCluster.of_worker() == replace(first, cluster_id=own.cluster_id))
+    wait_until(lambda: found == [own.cluster_id])
 
 
 def test_a_source_does_not_read_internal_topics(

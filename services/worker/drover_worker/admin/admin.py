@@ -102,7 +102,7 @@ class Admin:
             engine=engine,
         )
         self.drains = WorkerDrains(forwarder)
-        self.plugins = Plugins(engine, plugins, group_id=group_id)
+        self.plugins = Plugins(engine, plugins, reads, group_id=group_id)
         self.topics = Topics(engine, reads)
         self.topic_writes = TopicWrites(engine, reads)
         self.plugin_reload = PluginReload(

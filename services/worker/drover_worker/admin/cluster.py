@@ -129,6 +129,7 @@ class ClusterInfo:
             stage=herder.describe_stage(),
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,
+            kafka_cluster_id=self._engine.kafka_cluster_id,
         )
         info.current_time.GetCurrentTime()
         return info

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
-from drover_worker.admin.views import plugin_view
+from drover_worker.admin.views import plugin_view, record_plugin_view
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
@@ -19,6 +19,9 @@ _WORKER_TIMEOUT_S = 2.0
 _CACHED_S = 30.0
 
 CONNECTOR_CLASS = "connector.class"
+CONVERTER, HEADER_CONVERTER = "converter", "header_converter"
+CONNECTOR_KINDS = ("source", "sink")
+RECORD_KINDS = (CONVERTER, HEADER_CONVERTER, "transforms", "predicates")
 LIST = ForwardedMethod("ListPlugins", pb.ListPluginsRequest, pb.ListPluginsResponse)
 
 
@@ -101,15 +104,12 @@ class ClusterPlugins:
             shown = plugin_view(each)
             shown.load_time.FromMilliseconds(plugins.loaded_ms)
             response.plugins.append(shown)
-        response.record_plugins.extend(
-            pb.RecordPlugin(
-                kind=each.kind,
-                class_name=each.class_name,
-                aliases=each.aliases,
-                version=each.version,
-            )
-            for each in plugins.record_plugins
-        )
+        for each in plugins.record_plugins:
+            shown = record_plugin_view(each)
+            response.record_plugins.append(shown)
+            if each.kind == CONVERTER:
+                response.record_plugins.add().CopyFrom(shown)
+                response.record_plugins[-1].kind = HEADER_CONVERTER
         return response
 
     async def _list_of(
@@ -192,7 +192,7 @@ def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) ->
 def _settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The settings with classes and the kinds of these classes."""
     found = [(CONNECTOR_CLASS, "")]
-    found += [(f"{each}.converter", "converter") for each in ("key", "value", "header")]
+    found += [(f"{each}.converter", CONVERTER) for each in ("key", "value", "header")]
     for kind in ("transforms", "predicates"):
         names = (each.strip() for each in config.get(kind, "").split(","))
         found += [(f"{kind}.{name}.type", kind) for name in dict.fromkeys(names) if name]

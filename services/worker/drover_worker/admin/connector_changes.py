@@ -20,6 +20,7 @@ from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import FindFaults, check_config, check_patch, checked_name
 from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, answer_of
+from drover_worker.admin.masking import kept_values
 from drover_worker.admin.plans import ConnectorPlans
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
@@ -112,6 +113,8 @@ class ConnectorChanges:
         self, request: pb.PutConnectorConfigRequest, call: AdminCall
     ) -> pb.PutConnectorConfigResponse:
         """Create a connector or replace its config."""
+        if request.keep_masked:
+            return await self._put_with_kept_values(request, call)
         message = _copy(request)
         await self._prepare_config(message, call)
         message.request_id = request.request_id or new_request_id()
@@ -135,6 +138,27 @@ class ConnectorChanges:
                 response.changed_keys.extend(planned.changed_keys)
                 response.removed_keys.extend(planned.removed_keys)
                 return response
+
+    async def _put_with_kept_values(
+        self, request: pb.PutConnectorConfigRequest, call: AdminCall
+    ) -> pb.PutConnectorConfigResponse:
+        """Put a config with the stored values of masked settings; retry it if the config changed
+        between read and put.
+        """
+        request_id = request.request_id or new_request_id()
+        while True:
+            message = _copy(request)
+            message.keep_masked = False
+            message.request_id = request_id
+            await self._reads.prepare(call.deadline)
+            entry = self._reads.view.connectors.get(request.name)
+            kept = kept_values(dict(request.config), (entry and entry.config) or {})
+            message.config.update(kept)
+            if entry is None or not kept or request.HasField("expected_revision"):
+                return await self.put(message, call)
+            message.expected_revision = entry.config_revision
+            with _retry_on_mismatch(call):
+                return await self.put(message, call)
 
     async def _put_planned(
         self, message: pb.PutConnectorConfigRequest, call: AdminCall

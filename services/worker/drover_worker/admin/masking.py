@@ -71,6 +71,11 @@ def masked_value(value: engine_pb2.ConfigValue, *, show_undefined: bool) -> str:
     return MASK if secret and value.value else value.value
 
 
+def kept_values(config: ConfigMap, stored: ConfigMap) -> dict[str, str]:
+    """The stored values of the settings whose value in ``config`` is the mask."""
+    return {key: stored[key] for key, value in config.items() if value == MASK and key in stored}
+
+
 def mask_violations(config: ConfigMap) -> list[Violation]:
     """Violations for values that are the mask, copied from a response in place of the secret."""
     return [

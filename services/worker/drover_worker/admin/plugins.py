@@ -1,16 +1,32 @@
 """Lists plugins, and validates and previews configs with them."""
 
+from collections.abc import Sequence
+
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2 as engine_pb
+from drover.codec.connect import decode_connector_type
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.config import ConfigMap
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
-from drover_worker.admin.cluster_plugins import CONNECTOR_CLASS, ClusterPlugins
+from drover_worker.admin.cluster_plugins import (
+    CONNECTOR_CLASS,
+    CONNECTOR_KINDS,
+    RECORD_KINDS,
+    ClusterPlugins,
+)
 from drover_worker.admin.config_checks import check_config, check_config_size
-from drover_worker.admin.masking import mask_violations
-from drover_worker.admin.views import add_fault, key_view, plugin_view, validation_view
+from drover_worker.admin.masking import kept_values, mask_violations
+from drover_worker.admin.reads import Reads
+from drover_worker.admin.views import (
+    add_fault,
+    hide_values,
+    key_view,
+    plugin_view,
+    record_plugin_view,
+    validation_view,
+)
 from drover_worker.core.config.checks import config_error, sink_group_violations
 from drover_worker.shell.engine_link import EngineLink
 
@@ -35,26 +51,53 @@ def bounded(preview: Preview) -> Preview:
 class Plugins:
     """Runs plugins in the engine, which has its own time limits."""
 
-    def __init__(self, engine: EngineLink, cluster: ClusterPlugins, *, group_id: str) -> None:
+    def __init__(
+        self, engine: EngineLink, cluster: ClusterPlugins, reads: Reads, *, group_id: str
+    ) -> None:
         self._engine = engine
+        self._reads = reads
         self._cluster = cluster
         self._group_id = group_id
 
     async def list_all(
-        self, _request: pb.ListPluginsRequest, call: AdminCall
+        self, request: pb.ListPluginsRequest, call: AdminCall
     ) -> pb.ListPluginsResponse:
-        """List the plugins of all workers."""
-        return await self._cluster.list_all(call.hop_count)
+        """List the plugins of all workers.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, an unknown kind.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        known = (*CONNECTOR_KINDS, *RECORD_KINDS)
+        faults = [
+            Violation(f"kinds[{index}]", f"{kind!r} is not one of {', '.join(known)}")
+            for index, kind in enumerate(request.kinds)
+            if kind not in known
+        ]
+        if faults:
+            raise InvalidArgumentError.listing(faults)
+        listing = await self._cluster.list_all(call.hop_count)
+        return _of_kinds(listing, request.kinds) if request.kinds else listing
 
     async def get(self, request: pb.GetPluginRequest, _call: AdminCall) -> pb.GetPluginResponse:
-        """Return a plugin's settings."""
-        plugin = (await self._engine.load_plugins()).find(request.class_name)
-        if plugin is None:
-            text = f"plugin {request.class_name!r} is not installed on this worker"
-            raise NotFoundError(Reason.PLUGIN_NOT_FOUND, text)
-        return pb.GetPluginResponse(
-            plugin=plugin_view(plugin), config_keys=[key_view(k) for k in plugin.config_keys]
-        )
+        """Return a plugin's settings.
+
+        Raises:
+            NotFoundError: PLUGIN_NOT_FOUND.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        plugins = await self._engine.load_plugins()
+        plugin = plugins.find(request.class_name)
+        if plugin is not None:
+            keys = [key_view(each) for each in plugin.config_keys]
+            return pb.GetPluginResponse(plugin=plugin_view(plugin), config_keys=keys)
+        record_plugin = plugins.find_record_plugin(request.class_name)
+        if record_plugin is not None:
+            keys = [key_view(each) for each in record_plugin.config_keys]
+            shown = record_plugin_view(record_plugin)
+            return pb.GetPluginResponse(record_plugin=shown, config_keys=keys)
+        text = f"plugin {request.class_name!r} is not installed on this worker"
+        raise NotFoundError(Reason.PLUGIN_NOT_FOUND, text)
 
     async def preview(
         self, request: pb.PreviewConnectorRequest, call: AdminCall
@@ -102,14 +145,20 @@ class Plugins:
         """
         config = dict(request.config)
         check_config_size(config)
-        may_change = call.may_change(config.get("name", "").strip())
+        name = config.get("name", "").strip()
+        may_change = call.may_change(name)
+        kept: ConfigMap = {}
+        if request.keep_masked and may_change:
+            kept = kept_values(config, await self._reads.stored_config(name, call.deadline))
+            config |= kept
+            check_config_size(config)
         use_systems = may_change and not request.skip_systems
         answer = await self._engine.validate(config, call.principal.name, use_systems=use_systems)
         found = await self._cluster.faults(config) if config.get(CONNECTOR_CLASS) else []
         response = validation_view(answer, found, show_undefined=may_change)
-        name = config.get("name", "").strip()
         for fault in (*mask_violations(config), *self._sink_faults(name, config, answer)):
             add_fault(response, fault)
+        hide_values(response, kept)
         return response
 
     def _sink_faults(
@@ -117,3 +166,13 @@ class Plugins:
     ) -> list[Violation]:
         is_sink = isinstance(answer, engine_pb.ConfigValidation) and answer.connector_type == "sink"
         return sink_group_violations(name, config, self._group_id) if is_sink else []
+
+
+def _of_kinds(listing: pb.ListPluginsResponse, kinds: Sequence[str]) -> pb.ListPluginsResponse:
+    """The plugins of some kinds."""
+    return pb.ListPluginsResponse(
+        plugins=[each for each in listing.plugins if decode_connector_type(each.type) in kinds],
+        record_plugins=[each for each in listing.record_plugins if each.kind in kinds],
+        worker_ids=listing.worker_ids,
+        silent_worker_ids=listing.silent_worker_ids,
+    )

@@ -64,6 +64,12 @@ class Reads:
             raise connector_not_found(name)
         return name
 
+    async def stored_config(self, name: str, deadline: Deadline) -> ConfigMap:
+        """The config of a connector, once the views are fresh; empty if it does not exist."""
+        await self.prepare(deadline)
+        entry = self.view.connectors.get(name)
+        return (entry and entry.config) or {}
+
     async def config_of(self, name: str, deadline: Deadline) -> ConfigMap:
         """The config of a connector; empty if no connector is named.
 

@@ -9,8 +9,10 @@ from drover.codec.connect import (
     encode_connector_status,
     encode_connector_type,
 )
+from drover.config.secret_texts import SecretTexts
 from drover.errors import Caution, SkippedCheck, Violation
 from drover.model.config import ConfigMap
+from drover.model.secrets import MASK
 from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
 from drover_worker.shell.engine_violations import violations_on_all
@@ -123,6 +125,16 @@ def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
     )
 
 
+def record_plugin_view(plugin: engine_pb2.RecordPlugin) -> pb.RecordPlugin:
+    """The message of a converter, transform or predicate."""
+    return pb.RecordPlugin(
+        kind=plugin.kind,
+        class_name=plugin.class_name,
+        aliases=plugin.aliases,
+        version=plugin.version,
+    )
+
+
 def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
     """The message of a plugin's setting; a password's default is masked."""
     shown = pb.ConfigKey(
@@ -193,6 +205,23 @@ def validation_view(
         if isinstance(each, SkippedCheck)
     )
     return response
+
+
+def hide_values(response: pb.ValidateConfigResponse, values: ConfigMap) -> None:
+    """Mask values of settings, also in the texts of a validation's result."""
+    if not values:
+        return
+    secrets = SecretTexts()
+    secrets.add(dict.fromkeys(values.values(), MASK))
+    for value in response.values:
+        if value.key.name in values:
+            value.value = MASK
+        for texts in (value.errors, value.warnings, value.recommended_values):
+            texts[:] = [secrets.hidden(each) for each in texts]
+    for fault in (*response.violations, *response.warnings):
+        fault.description = secrets.hidden(fault.description)
+    for check in response.skipped_checks:
+        check.reason = secrets.hidden(check.reason)
 
 
 def add_fault(response: pb.ValidateConfigResponse, fault: Violation) -> None:

@@ -63,7 +63,9 @@ def run(
     link = HerderLink(sock)
     os.environ.pop(OWN_CLUSTER_VARIABLE, None)
     if isinstance(settings.storage, KafkaStorage):
-        announce_own_cluster(settings.storage, stop)
+        announce_own_cluster(
+            settings.storage, stop, lambda found: link.send(answers.own_cluster_found(found))
+        )
     engine = Engine(
         settings.limits,
         link.send,

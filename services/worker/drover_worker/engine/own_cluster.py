@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
@@ -13,20 +14,25 @@ from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE, OwnCluster
 _RETRY_S = 2.0
 
 
-def announce_own_cluster(storage: KafkaStorage, stop: threading.Event) -> None:
+def announce_own_cluster(
+    storage: KafkaStorage, stop: threading.Event, on_found: Callable[[str], None]
+) -> None:
     """Set the environment variable now, and again with the cluster's id when brokers answer.
 
-    Until then mirror connectors are refused and retried.
+    Until then mirror connectors are refused and retried. ``on_found`` is called with the id, in
+    another thread.
     """
     _announce(storage, "")
 
     def ask() -> None:
         while not stop.is_set():
             try:
-                _announce(storage, shared_client(storage).cluster_id_now())
+                cluster_id = shared_client(storage).cluster_id_now()
             except (DroverError, KafkaException):
                 stop.wait(_RETRY_S)
             else:
+                _announce(storage, cluster_id)
+                on_found(cluster_id)
                 return
 
     threading.Thread(target=ask, name="own-cluster", daemon=True).start()

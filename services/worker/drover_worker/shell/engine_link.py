@@ -84,6 +84,7 @@ class EngineLink(TopicCommands):
         self._cluster_faults: ClusterFaults | None = None
         self._engine: Engines | None = None
         self.spark_version = ""
+        self.kafka_cluster_id = ""
         self.plugins = KnownPlugins()
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._was_ready = False
@@ -139,6 +140,8 @@ class EngineLink(TopicCommands):
                     spark_master=report.ready.spark_master,
                 )
                 self._post(events.EngineReady(engine))
+            case "own_cluster_found":
+                self.kafka_cluster_id = report.own_cluster_found.cluster_id
             case "connector_failed":
                 failed = report.connector_failed
                 cause = decode_cause(failed.cause)

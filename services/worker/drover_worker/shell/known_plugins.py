@@ -37,6 +37,18 @@ class KnownPlugins:
         """The plugin with this class name or alias."""
         return self._installed.get(name) or self._validated.get(name)
 
+    def version_of(self, name: str) -> str:
+        """The version of the plugin with this class name or alias; empty if unknown."""
+        plugin = self.find(name)
+        return plugin.version if plugin else ""
+
+    def find_record_plugin(self, name: str) -> pb.RecordPlugin | None:
+        """The converter, transform or predicate with this class name or alias."""
+        for each in self.record_plugins:
+            if name in (each.class_name, *each.aliases):
+                return each
+        return None
+
     def installed(self) -> list[pb.Plugin]:
         """The installed plugins, sorted by class name."""
         by_class = {plugin.class_name: plugin for plugin in self._installed.values()}

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Protocol
@@ -39,8 +39,12 @@ class StatusWriter:
     number; the store ignores late copies of calls with lower numbers.
     """
 
-    def __init__(self, store: PutStatuses) -> None:
+    def __init__(
+        self, store: PutStatuses, version_of: Callable[[StatusKey], str] = lambda _: ""
+    ) -> None:
+        """``version_of`` returns the version of an item's plugin; empty if unknown."""
         self._store = store
+        self._version_of = version_of
         self._writer = uuid.uuid4().hex
         self._numbers = count(1)
         self._waiting: dict[StatusKey, StatusWrite] = {}
@@ -49,9 +53,9 @@ class StatusWriter:
         self._idle.set()
 
     def write(self, write: StatusWrite) -> None:
-        """Queue a status."""
-        trace = shortened(write.status.trace)
-        write = replace(write, status=replace(write.status, trace=trace))
+        """Queue a status, with the version of its plugin."""
+        trace, version = shortened(write.status.trace), self._version_of(write.status.key)
+        write = replace(write, status=replace(write.status, trace=trace, version=version))
         # at the end of the queue: statuses that were queued in between must be written first
         waiting = self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = _in_place_of(waiting, write)

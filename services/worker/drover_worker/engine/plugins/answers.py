@@ -21,6 +21,12 @@ def done(call_id: int) -> engine_pb2.EngineReport:
     return engine_pb2.EngineReport(call_id=call_id, done=engine_pb2.Done())
 
 
+def own_cluster_found(cluster_id: str) -> engine_pb2.EngineReport:
+    """The brokers of Drover's own cluster answered."""
+    found = engine_pb2.OwnClusterFound(cluster_id=cluster_id)
+    return engine_pb2.EngineReport(own_cluster_found=found)
+
+
 def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineReport:
     """The loggers of this process."""
     report = engine_pb2.EngineReport(call_id=call_id, loggers=engine_pb2.LoggerList())

@@ -110,7 +110,15 @@ def _record_plugins() -> Iterable[engine_pb2.RecordPlugin]:
                 class_name=_clean(class_name(each)),
                 aliases=[_clean(name) for name in dict.fromkeys((each.__name__, *each.aliases))],
                 version=_clean(str(each.version)),
+                config_keys=_record_keys(each),
             )
+
+
+def _record_keys(plugin: type[Any]) -> list[engine_pb2.ConfigKey]:
+    """The settings of a converter, transform or predicate; none if its config_def() fails."""
+    with suppress(Exception):
+        return _encode_keys(plugin.config_def())
+    return []
 
 
 def _record_settings() -> Iterable[engine_pb2.RecordSetting]:
