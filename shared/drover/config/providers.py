@@ -81,7 +81,11 @@ class FileConfigProvider(ConfigProvider):
 
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
         """See ``ConfigProvider``."""
-        found = parse_properties(_read(_within(path, self._allowed)))
+        text = _read(_within(path, self._allowed))
+        try:
+            found = parse_properties(text)
+        except ValueError as error:
+            raise ConfigProviderError(f"{path} is not a properties file: {error}") from None
         return ConfigData({key: found[key] for key in keys if key in found})
 
 

@@ -29,11 +29,23 @@ ENVIRONMENT = {"DB_USER": "ann", "DB_EMPTY": "", "HOME": "/root", "DROVER_KAFKA_
         ("a=1\na=2", {"a": "2"}),
         ("a=pass#word!", {"a": "pass#word!"}),
         ("a=end\\", {"a": "end"}),
+        ("a=\\\n# no comment\nb=1", {"a": "# no comment", "b": "1"}),
+        ("a\u00a0b=1", {"a\u00a0b": "1"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),
         ("", {}),
     ],
 )
 def test_properties_are_read_as_java_reads_them(text: str, found: dict[str, str]) -> None:
     assert parse_properties(text) == found
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u00g0", "a=\\ud83d"])
+def test_a_malformed_escape_is_an_error_without_the_value(tmp_path: Path, text: str) -> None:
+    (tmp_path / "db.properties").write_text(f"password={text}s3cret\n")
+    provider = FileConfigProvider({"allowed.paths": str(tmp_path)})
+    with pytest.raises(ConfigProviderError, match="is not a properties file: line 1: ") as caught:
+        provider.get(str(tmp_path / "db.properties"), ["password"])
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.fixture
