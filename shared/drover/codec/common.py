@@ -1,10 +1,10 @@
 """Shared codecs: ids, terms, durations, times, enums."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-import structlog
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -21,7 +21,6 @@ OtherwiseT = TypeVar("OtherwiseT")
 #: The maximum number of unknown enum values and message kinds that a process logs.
 REPORTED_MAX = 100
 
-_log = structlog.get_logger("drover.codec")
 _reported: set[str] = set()
 
 
@@ -71,7 +70,7 @@ class EnumCodec(Generic[EnumT]):
             return member
         value = f"{self._prefix}{number}"
         if _is_first(value):
-            _log.warning(
+            _warn(
                 "a server sends an enum value that this version does not know: upgrade this"
                 " process",
                 value=value,
@@ -94,12 +93,21 @@ def report_unknown_kind(message: Message) -> None:
     fields = sorted({unknown[index].field_number for index in range(len(unknown))})
     name = message.DESCRIPTOR.full_name
     if _is_first(f"{name} {fields}"):
-        _log.warning(
+        _warn(
             "a server sends a kind of message that this version does not know: the message is"
             " skipped, upgrade this process",
             message=name,
             fields=fields,
         )
+
+
+def _warn(event: str, **values: Any) -> None:
+    # imported here: a command seldom logs, and structlog is a fifth of its start
+    import structlog
+
+    if not structlog.is_configured():  # a client's standard output is for its results
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.get_logger("drover.codec").warning(event, **values)
 
 
 def _is_first(value: str) -> bool:

@@ -149,6 +149,7 @@ def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
         display_name=key.display_name,
         order=key.order,
         dependents=key.dependents,
+        common=key.common,
     )
     if key.HasField("default_value"):
         shown.default_value = masked_default(key)

@@ -327,15 +327,19 @@ class _SeenSchemas:
     def __init__(self) -> None:
         self._seen: dict[str, preview_pb2.StepSchemas] = {}
 
-    def add(self, step: str, record: pa.RecordBatch) -> None:
+    def add(self, step: str, record: pa.RecordBatch, topic: str, read_topic: str) -> None:
         seen = self._seen.setdefault(step, preview_pb2.StepSchemas(step=step))
+        found = preview_pb2.TopicSchema(topic=topic, read_topic=read_topic)
         for texts, name in ((seen.keys, KEY), (seen.values, VALUE)):
             index = record.schema.get_field_index(name)
             if index < 0 or record.column(index)[0].as_py() is None:
                 continue
             text = type_text(record.schema.field(index))
+            setattr(found, name, text)
             if text not in texts and len(texts) < _SCHEMAS_MAX:
                 texts.append(text)
+        if found not in seen.topics and len(seen.topics) < _SCHEMAS_MAX:
+            seen.topics.append(found)
 
     def in_order(self, steps: Iterable[str]) -> list[preview_pb2.StepSchemas]:
         return [self._seen[step] for step in steps if step in self._seen]
@@ -354,14 +358,16 @@ def _row(
     found = _run(row, READ, route.before, record)
     if found is None:
         return row, None
-    row.records.append(shown_record(found, route.default_topic))
-    schemas.add(READ, found)
+    read = shown_record(found, route.default_topic)
+    row.records.append(read)
+    schemas.add(READ, found, read.topic, read.topic)
     for step in route.shown:
         found = _run(row, step.name, (step,), found)
         if found is None:
             return row, None
-        row.records.append(shown_record(found, route.default_topic))
-        schemas.add(step.name, found)
+        shown = shown_record(found, route.default_topic)
+        row.records.append(shown)
+        schemas.add(step.name, found, shown.topic, read.topic)
     found = _run(row, WRITE, route.after, found)
     if found is not None:
         row.records.append(shown_record(found, route.default_topic))

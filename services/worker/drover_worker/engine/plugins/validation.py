@@ -393,10 +393,18 @@ def _encode_plugin(plugin: InstalledPlugin, not_exactly_once: str) -> engine_pb2
         type=connector_type(connector_class),
         version=_clean(str(connector_class.version)),
         description=_clean(" ".join(paragraph.split())),
-        config_keys=_encode_keys(full_config_def(connector_class)),
+        config_keys=_plugin_keys(connector_class),
         guarantee_embedded=guarantees.embedded if guarantees else "",
         guarantee_kafka=on_kafka or "",
     )
+
+
+def _plugin_keys(connector_class: type[Connector]) -> list[engine_pb2.ConfigKey]:
+    own = {key.name for key in connector_class.config_def()}
+    keys = _encode_keys(full_config_def(connector_class))
+    for key in keys:
+        key.common = key.name not in own
+    return keys
 
 
 def _encode_keys(keys: Iterable[ConfigKey]) -> list[engine_pb2.ConfigKey]:
