@@ -1,19 +1,21 @@
 """TLS files, token and addresses of a command: from its options, its context, or `drover up`."""
 
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
 from drover.client.calls import channel
-from drover.client.secure import channel_credentials
 from drover.local.found_clusters import cluster_in, clusters_of_folder
 from drover.local.state import ClusterError
-from drover.security.certificates import TlsFiles, read_certificate
-from drover.security.development_ca import files_of
+
+if TYPE_CHECKING:  # only commands over TLS load the modules of certificates
+    from drover.security.certificates import TlsFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Access:
         origin: A description of the context that is used without being named; else empty.
     """
 
-    tls: TlsFiles | None = None
+    tls: "TlsFiles | None" = None
     token: str = ""
     address: str = ""
     coordinator: str = ""
@@ -42,7 +44,24 @@ class Access:
         """
         if self.tls is None:
             return None
+        from drover.client.secure import channel_credentials
+        from drover.security.certificates import read_certificate
+
         return channel_credentials(read_certificate(self.tls, of_cluster=False), self.token)
+
+
+def contexts_file() -> Path:
+    """The path of the contexts file, by the XDG rules."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "drover" / "contexts.yaml"
+
+
+def has_contexts() -> bool:
+    """Whether there is a contexts file, or whether that cannot be determined."""
+    try:
+        return contexts_file().exists()
+    except OSError:
+        return True
 
 
 _present: ContextVar[Callable[[], Access]] = ContextVar("present_access", default=Access)
@@ -93,6 +112,8 @@ def access_to(address: str, directory: Path | None = None) -> Access:
             return access
         for each in found:
             if each and each.state.certificates and address in each.state.addresses(""):
+                from drover.security.development_ca import files_of
+
                 return Access(files_of(Path(each.state.certificates), "admin"))
     return access
 

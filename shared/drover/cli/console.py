@@ -1,26 +1,24 @@
 """Output, exit codes and connections of all commands."""
 
 import asyncio
+import codecs
+import io
 import json
+import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 import grpc
 import grpc.aio
 import typer
-import yaml
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from drover.cli.access import access_to, connect
-from drover.client import CoordinatorsClient
+from drover.cli.tables import Screen, Table, table_lines
 from drover.errors import DroverError, InvalidArgumentError
-from drover.local.tls_check import why_refused
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
 DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"
@@ -29,6 +27,9 @@ ADDRESS_VARIABLE = "DROVER_ADDRESS"
 CONNECT_TIMEOUT_S = 5.0
 #: For calls that may have to wait for a rebalance.
 CALL_TIMEOUT_S = 60.0
+#: The width of a terminal that does not report one.
+_DEFAULT_WIDTH = 80
+_ENCODING_ERRORS = "drover.replace"
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -85,6 +86,8 @@ AddressOption = Annotated[
 ]
 
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 #: The cluster that the running command chose, until it is printed.
 _chosen_cluster: ContextVar[str] = ContextVar("chosen_cluster", default="")
 
@@ -132,28 +135,25 @@ async def call(
     raise _no_answer(server, addresses)
 
 
-def run_coordinator_call(
-    addresses: Sequence[str], work: Callable[[CoordinatorsClient], Awaitable[T]]
-) -> T:
-    """Run ``work`` with a client of all coordinators; at least one must accept a connection.
+async def connects_at_all(server: str, channels: Mapping[str, grpc.aio.Channel]) -> None:
+    """Check that a server accepts a connection, and print the cluster that was chosen.
+
+    Args:
+        server: The kind of the servers, for the message.
+        channels: A channel to each server, by its address.
 
     Raises:
-        CliError: No coordinator accepts a connection.
-        DroverError: The error that a coordinator returned.
+        CliError: No server accepts a connection.
     """
-
-    async def run() -> T:
-        async with CoordinatorsClient(addresses, connect=connect) as client:
-            connected = [_connects(client.direct(address)) for address in addresses]
-            if not any(await asyncio.gather(*connected)):
-                raise _no_answer("coordinator", addresses)
-            _print_cluster()
-            return await work(client)
-
-    return asyncio.run(run())
+    if not any(await asyncio.gather(*map(_connects, channels.values()))):
+        raise _no_answer(server, list(channels))
+    _print_cluster()
 
 
 def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
+    # imported here: it loads cryptography
+    from drover.local.tls_check import why_refused
+
     for address in addresses:
         if why := why_refused(address, access_to(address).tls):
             return CliError(f"the {server} at {address} {why}")
@@ -182,7 +182,7 @@ def print_document(document: Any, output: Output) -> None:
     if output is Output.YAML:
         print(_yaml(document), end="")
     else:
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print(json.dumps(document, indent=2, ensure_ascii=not _is_unicode(sys.stdout)))
 
 
 def print_event(document: Any, output: Output) -> None:
@@ -190,36 +190,115 @@ def print_event(document: Any, output: Output) -> None:
     if output is Output.YAML:
         print(f"---\n{_yaml(document)}", end="", flush=True)
     else:
-        print(json.dumps(document, ensure_ascii=False, separators=(",", ":")), flush=True)
+        text = json.dumps(document, ensure_ascii=not _is_unicode(sys.stdout), separators=(",", ":"))
+        print(text, flush=True)
 
 
 def _yaml(document: Any) -> str:
-    return str(yaml.safe_dump(document, allow_unicode=True, sort_keys=False))
+    import yaml
+
+    allow_unicode = _is_unicode(sys.stdout)
+    return str(yaml.safe_dump(document, allow_unicode=allow_unicode, sort_keys=False))
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "nothing"
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    empty: str = "nothing",
+    stream: TextIO | None = None,
 ) -> None:
-    """Print a table on stdout; cells are plain text, never markup."""
-    console = Console(soft_wrap=False)
+    """Print a table on stdout or ``stream``; cells are plain text, never markup.
+
+    In a pipe or a file each row is one whole line, whatever the width of the terminal.
+    """
     if not rows:
-        console.print(empty, style="dim")
+        print(empty, file=stream)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    console.print(table)
+    _print_lines(Table(columns, [list(map(plain, row)) for row in rows]), stream or sys.stdout)
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Print tables on stdout with an empty line between them."""
-    console = Console(soft_wrap=False)
+    """Print tables on stdout with an empty line between them; cells may be untrusted."""
     for index, table in enumerate(tables):
         if index:
-            console.print()
-        console.print(table)
+            print()
+        rows = [list(map(plain, row)) for row in table.rows]
+        columns = list(map(plain, table.columns))
+        _print_lines(Table(columns, rows, plain(table.title)), sys.stdout)
+
+
+def _print_lines(table: Table, stream: TextIO) -> None:
+    for line in table_lines(table, screen_of(stream)):
+        print(line, file=stream)
+
+
+def screen_of(stream: TextIO) -> Screen:
+    """The terminal of a stream: its width, from COLUMNS if set, and whether it shows bold text.
+
+    NO_COLOR (https://no-color.org) and TERM=dumb exclude bold text.
+    """
+    if not stream.isatty():
+        return Screen()
+    width = 0
+    with suppress(ValueError):
+        width = int(os.environ.get("COLUMNS", ""))
+    if width < 1:
+        with suppress(OSError, ValueError):
+            width = os.get_terminal_size(stream.fileno()).columns
+    bold = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in (None, "", "dumb")
+    return Screen(width if width > 0 else _DEFAULT_WIDTH, bold=bold)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most ``length`` characters at a terminal; the whole text in a pipe or file."""
+    if len(text) <= length or not sys.stdout.isatty():
+        return text
+    return f"{text[: length - 1]}…"
+
+
+def prepare_streams() -> None:
+    """Let stdout and stderr replace characters that their encoding lacks, such as Latin-1's."""
+    codecs.register_error(_ENCODING_ERRORS, _replacement)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ENCODING_ERRORS)
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].replace("…", "...")
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+
+
+def confirm(question: str, *, yes: bool, in_scripts: bool = False) -> None:
+    """Ask before a command that destroys something, unless --yes is given.
+
+    Without a terminal, a command whose arguments name everything that it destroys proceeds
+    (``in_scripts``); others need --yes, or the answer on standard input.
+
+    Raises:
+        CliError: The answer is not yes.
+    """
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if yes or (in_scripts and not is_terminal):
+        return
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        print(file=sys.stderr)
+        hint = "" if is_terminal else "; without a terminal give --yes"
+        raise CliError(f"nothing was changed{hint}") from None
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    print(plain(f"warning: {text}"), file=sys.stderr)
 
 
 def say(text: str) -> None:
@@ -236,7 +315,7 @@ def complain(text: str, **details: Any) -> None:
         if chosen := _chosen_cluster.get():
             _chosen_cluster.set("")
             document["cluster"] = chosen
-        print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
+        print(json.dumps(document, ensure_ascii=not _is_unicode(sys.stderr)), file=sys.stderr)
 
 
 def plain(text: str) -> str:
@@ -266,9 +345,5 @@ def print_refusal(error: DroverError, *, about: str = "") -> None:
         f"{plain(about)}: {message} ({error.reason})" if about else f"{message} ({error.reason})"
     )
     if violations:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("SETTING", overflow="fold")
-        table.add_column("FAULT", overflow="fold")
-        for violation in violations:
-            table.add_row(Text(plain(violation.field)), Text(plain(violation.description)))
-        Console(stderr=True).print(table)
+        rows = [(violation.field, violation.description) for violation in violations]
+        print_table(("SETTING", "FAULT"), rows, stream=sys.stderr)

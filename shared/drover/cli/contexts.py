@@ -1,13 +1,11 @@
 """Named connections to clusters ("contexts"), stored in a file in the user's home."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from drover.cli.access import Access
+from drover.cli.access import Access, contexts_file
 from drover.local.state import ClusterError
 from drover.security.certificates import TlsFiles
 from drover.security.files import replace_file
@@ -40,12 +38,6 @@ class Contexts(BaseModel):
 
     current: str = ""
     contexts: dict[_Name, Context] = {}
-
-
-def contexts_file() -> Path:
-    """The path of the contexts file, by the XDG rules."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "drover" / "contexts.yaml"
 
 
 def read_contexts() -> Contexts:

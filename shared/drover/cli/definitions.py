@@ -1,32 +1,27 @@
-"""Connector definitions in JSON or YAML files.
+"""Connector definitions in files: JSON, YAML, and the .properties files of Kafka Connect.
 
 A definition is ``{"name": …, "config": {…}}`` as in Kafka Connect, or a flat config that includes
-"name". Values are strings; numbers and booleans keep their text.
+"name", or Strimzi's resource KafkaConnector. Values are strings; numbers and booleans keep their
+text.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import yaml
-
+from drover.cli.documents import DefinitionError as DefinitionError
+from drover.cli.documents import Document, Value, parse_json, parse_yaml
+from drover.cli.strimzi import is_resource, read_resource, resources_in
+from drover.config.properties import properties_of
 from drover.model.config import TargetState
 
 MAX_BYTES = 8 * 1024 * 1024
 _ENVELOPE_KEYS = {"name", "config", "initial_state"}
-_NULL_TAG = "tag:yaml.org,2002:null"
 _YAML = {".yaml", ".yml"}
-_SUFFIXES = {".json", *_YAML}
-_BOOL_WORDS = {"true", "false"}
-
-#: A parsed file, not yet interpreted; scalars are strings, None is null.
-_Value = str | None | list["_Value"] | dict[str, "_Value"]
-
-
-class DefinitionError(Exception):
-    """A definition cannot be read; the message is one line with the file and the position."""
+_PROPERTIES = ".properties"
+_PROBLEMS_SHOWN_MAX = 20
+_SUFFIXES = {".json", _PROPERTIES, *_YAML}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +32,18 @@ class Definition:
         name: Empty if the file gives none.
         config: Settings by name.
         initial_state: As written in the file; empty if it gives none.
+        has_state: Whether the file also gives the state of a connector that exists, as Strimzi's
+            resource does.
         place: The file, and the number of the document if it has several.
+        warnings: What in the file has no effect.
     """
 
     name: str
     config: Mapping[str, str]
     initial_state: str = ""
+    has_state: bool = field(default=False, compare=False)
     place: str = field(default="", compare=False)
+    warnings: Sequence[str] = field(default=(), compare=False)
 
 
 def read_definition(file: str) -> Definition:
@@ -86,9 +86,10 @@ def parse_definitions(text: str, label: str) -> list[Definition]:
     if len(documents) == 1:
         places = [label]
     return [
-        replace(_definition(document, place), place=place)
+        definition
         for document, place in zip(documents, places, strict=True)
-        if document is not None or len(documents) == 1
+        if document.value is not None or len(documents) == 1
+        for definition in _definitions(document, place)
     ]
 
 
@@ -96,26 +97,55 @@ def parse_definition(text: str, label: str) -> Definition:
     """Read a definition from text.
 
     Args:
-        text: JSON or YAML.
+        text: JSON, YAML or properties.
         label: The file's name for messages; its suffix selects the format.
 
     Raises:
-        DefinitionError: The text is malformed or holds no definition.
+        DefinitionError: The text is malformed or holds no definition, or several.
     """
     documents = _documents(text, label)
     if len(documents) > 1:
-        raise DefinitionError(f"{label} holds {len(documents)} documents; only apply takes several")
-    return replace(_definition(documents[0], label), place=label)
+        filled = [each for each in documents if each.value is not None]
+        if len(filled) != 1:
+            raise DefinitionError(
+                f"{label} holds {len(documents)} documents; only apply takes several"
+            )
+        documents = filled
+    found = _definitions(documents[0], label)
+    if len(found) != 1:
+        raise DefinitionError(f"{label} holds {len(found)} connectors; only apply takes several")
+    return found[0]
 
 
-def _documents(text: str, label: str) -> list[_Value]:
-    """The documents of a file, at least one; None for an empty document."""
+def _documents(text: str, label: str) -> list[Document]:
+    """The documents of a file, at least one."""
     suffix = Path(label).suffix.lower()
-    is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in "{[")
+    if suffix == _PROPERTIES:
+        return [_parse_properties(text, label)]
+    if suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in "{["):
+        return [parse_json(text, label)]
+    return parse_yaml(text, label) or [Document(None, None)]
+
+
+def _parse_properties(text: str, label: str) -> Document:
+    """A flat config in a file of Kafka Connect's standalone mode.
+
+    Raises:
+        DefinitionError: A key is repeated, of which Java takes the last, or an escape is malformed.
+    """
+    found: dict[str, Value] = {}
+    lines: dict[str, int] = {}
     try:
-        return [_parse_json(text, label)] if is_json else _parse_yaml(text, label) or [None]
-    except RecursionError:
-        raise DefinitionError(f"{label}: nested too deeply") from None
+        for each in properties_of(text):
+            if each.key in found:
+                raise DefinitionError(
+                    f'{label}:{each.line}: the key "{each.key}" is in line {lines[each.key]} '
+                    "already"
+                )
+            found[each.key], lines[each.key] = each.value, each.line
+    except ValueError as error:
+        raise DefinitionError(f"{label}: {error}") from None
+    return Document(found, found) if found else Document(None, None)
 
 
 def _files_of(path: str) -> list[str]:
@@ -150,6 +180,8 @@ def file_label(file: str) -> str:
 def read_text(file: str) -> str:
     """The text of a file, or of standard input when ``file`` is "-".
 
+    A properties file that is not UTF-8 is ISO-8859-1, as in Java.
+
     Raises:
         DefinitionError: The file cannot be read, is too large, or is not UTF-8.
     """
@@ -167,28 +199,57 @@ def read_text(file: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if Path(file).suffix.lower() == _PROPERTIES:
+            return raw.decode("iso-8859-1")
         raise DefinitionError(f"{label} is not UTF-8: byte {error.start}") from error
 
 
-def _definition(value: _Value, label: str) -> Definition:
+def _definitions(document: Document, place: str) -> list[Definition]:
+    """The definitions in a document: several in a list of `kubectl get` only."""
+    if not is_resource(document.value):
+        return [replace(_definition(document.value, place), place=place)]
+    return [_of_resource(resource, where) for resource, where in resources_in(document, place)]
+
+
+def _of_resource(value: Value, place: str) -> Definition:
+    resource = read_resource(value)
+    problems = [*resource.problems]
+    config = _strings(resource.config, "spec.config.", problems)
+    if problems:
+        raise _faulty(place, problems)
+    return Definition(
+        name=resource.name.strip(),
+        config=config,
+        initial_state=resource.initial_state,
+        has_state=bool(resource.initial_state),
+        place=place,
+        warnings=tuple(f"{place}: {each}" for each in resource.warnings),
+    )
+
+
+def _definition(value: Value, label: str) -> Definition:
     if not isinstance(value, dict):
         raise DefinitionError(
             f"{label} holds {_describe(value)}; a definition is an object like "
             '{"name": …, "config": {…}}'
         )
+    problems: list[str] = []
     config = value.get("config")
     if "config" not in value or ("connector.class" in value and not isinstance(config, dict)):
-        flat = _strings(value, label, "")
-        return Definition(flat.get("name", "").strip(), flat)
-    if not isinstance(config, dict):
+        settings = _strings(value, "", problems)
+        envelope = {"name": settings.get("name", "")}
+    elif not isinstance(config, dict):
         raise DefinitionError(f'{label}: "config" is {_describe(config)}; it must be an object')
-    unknown = sorted(value.keys() - _ENVELOPE_KEYS)
-    if unknown:
-        raise DefinitionError(
-            f'{label}: unknown key "{unknown[0]}" beside "config"; settings go inside "config"'
-        )
-    envelope = _strings({key: value[key] for key in value if key != "config"}, label, "")
-    settings = _strings(config, label, "config.")
+    else:
+        problems += [
+            f'unknown key "{each}" beside "config"; settings go inside "config"'
+            for each in sorted(value.keys() - _ENVELOPE_KEYS)
+        ]
+        around = {key: value[key] for key in sorted(_ENVELOPE_KEYS & value.keys() - {"config"})}
+        envelope = _strings(around, "", problems)
+        settings = _strings(config, "config.", problems)
+    if problems:
+        raise _faulty(label, problems)
     return Definition(
         name=envelope.get("name", settings.get("name", "")).strip(),
         config=settings,
@@ -196,88 +257,36 @@ def _definition(value: _Value, label: str) -> Definition:
     )
 
 
-def _strings(values: Mapping[str, _Value], label: str, prefix: str) -> dict[str, str]:
+def _strings(values: Mapping[str, Value], prefix: str, problems: list[str]) -> dict[str, str]:
+    """The values that are texts; others are added to ``problems``."""
     for key, value in values.items():
         if value is None:
-            raise DefinitionError(
-                f'{label}: "{prefix}{key}" has no value (null); leave it out for the default. An '
+            problems.append(
+                f'"{prefix}{key}" has no value (null); leave it out for the default. An '
                 'empty value ("") is only for texts, lists and passwords: numbers, booleans and '
                 "classes reject it"
             )
-        if isinstance(value, list):
-            raise DefinitionError(
-                f'{label}: "{prefix}{key}" is a list; write it as one string: "a,b"'
+        elif isinstance(value, list):
+            problems.append(f'"{prefix}{key}" is a list; write it as one string: "a,b"')
+        elif isinstance(value, dict) and "valueFrom" not in value:
+            problems.append(f'"{prefix}{key}" is an object; it must be a string')
+        elif isinstance(value, dict):
+            problems.append(
+                f'"{prefix}{key}" has valueFrom, which only containers have; give a placeholder of '
+                "a config provider, such as ${file:/run/secrets/db.properties:password}"
             )
-        if isinstance(value, dict):
-            raise DefinitionError(f'{label}: "{prefix}{key}" is an object; it must be a string')
     return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
-def _describe(value: _Value) -> str:
+def _faulty(place: str, problems: Sequence[str]) -> DefinitionError:
+    more = len(problems) - _PROBLEMS_SHOWN_MAX
+    shown = [*problems[:_PROBLEMS_SHOWN_MAX], *([f"and {more} more faults"] if more > 0 else [])]
+    return DefinitionError(f"{place}: {'; '.join(shown)}")
+
+
+def _describe(value: Value) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, list):
         return "a list"
     return "an object" if isinstance(value, dict) else "a single value"
-
-
-def _parse_json(text: str, label: str) -> _Value:
-    def pairs(items: list[tuple[str, _Value]]) -> dict[str, _Value]:
-        seen: dict[str, _Value] = {}
-        for key, value in items:
-            if key in seen:
-                raise DefinitionError(f'{label}: the key "{key}" is duplicated in one object')
-            seen[key] = value if not isinstance(value, bool) else str(value).lower()
-        return seen
-
-    def constant(word: str) -> str:
-        raise DefinitionError(f"{label}: {word} is not JSON")
-
-    try:
-        value: _Value = json.loads(
-            text,
-            object_pairs_hook=pairs,
-            parse_float=str,
-            parse_int=str,
-            parse_constant=constant,
-        )
-    except json.JSONDecodeError as error:
-        raise DefinitionError(
-            f"{label}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
-        ) from error
-    return value
-
-
-def _parse_yaml(text: str, label: str) -> list[_Value]:
-    try:
-        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise DefinitionError(f"{label}{place}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        first = str(error).splitlines()[0]
-        raise DefinitionError(f"{label}: not YAML: {first}") from error
-    return [None if node is None else _from_node(node, label) for node in nodes]
-
-
-def _from_node(node: yaml.Node, label: str) -> _Value:
-    if isinstance(node, yaml.ScalarNode):
-        if node.style is not None:
-            return str(node.value)
-        if node.tag == _NULL_TAG:
-            return None
-        word = node.value.lower()
-        return word if word in _BOOL_WORDS else str(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        return []
-    mapping: dict[str, _Value] = {}
-    for key_node, value_node in node.value:
-        place = f"{label}:{key_node.start_mark.line + 1}:{key_node.start_mark.column + 1}"
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise DefinitionError(f"{place}: a key must be a string")
-        key = str(key_node.value)
-        if key in mapping:
-            raise DefinitionError(f'{place}: the key "{key}" is duplicated in one object')
-        mapping[key] = _from_node(value_node, label)
-    return mapping

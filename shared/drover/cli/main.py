@@ -1,8 +1,10 @@
 """The ``drover`` command. Exit codes: 0 success, 1 refused or failed, 2 misuse or a bad file."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -10,21 +12,8 @@ from typing import Annotated
 import typer
 
 from drover import __version__
-from drover.cli.access import Access, use_access, use_directory
-from drover.cli.cluster_choice import add_directory_option
-from drover.cli.commands import apply as apply_command
-from drover.cli.commands import certs as certs_commands
-from drover.cli.commands import cluster as cluster_commands
-from drover.cli.commands import config as config_commands
-from drover.cli.commands import connector as connector_commands
-from drover.cli.commands import context as context_commands
-from drover.cli.commands import dlq as dlq_commands
-from drover.cli.commands import group as group_commands
-from drover.cli.commands import logger as logger_commands
-from drover.cli.commands import plugin as plugin_commands
-from drover.cli.commands import topic as topic_commands
-from drover.cli.commands import worker as worker_commands
-from drover.cli.commands.context import checked_files
+from drover.cli.access import Access, has_contexts, use_access, use_directory
+from drover.cli.command_groups import CommandGroups
 from drover.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -35,41 +24,24 @@ from drover.cli.console import (
     complain,
     note_cluster,
     note_output,
+    prepare_streams,
     print_cluster_if_noted,
     print_document,
     print_refusal,
     say,
 )
-from drover.cli.contexts import find_context, read_contexts
 from drover.cli.definitions import DefinitionError
-from drover.cli.doctor import command as doctor
 from drover.errors import DroverError
 from drover.local.state import ClusterError
 
 cli = typer.Typer(
     name="drover",
+    cls=CommandGroups,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Runs connectors as Spark tasks over a fleet of workers.",
 )
-cli.add_typer(connector_commands.commands, name="connector")
-cli.add_typer(plugin_commands.commands, name="plugin")
-cli.add_typer(topic_commands.commands, name="topic")
-cli.add_typer(dlq_commands.commands, name="dlq")
-cli.add_typer(config_commands.commands, name="config")
-# an alias: users expect validate below connector
-connector_commands.commands.command("validate")(config_commands.validate)
-cli.add_typer(group_commands.commands, name="group")
-cli.add_typer(cluster_commands.commands, name="cluster")
-cli.add_typer(worker_commands.commands, name="worker")
-cli.add_typer(logger_commands.commands, name="logger")
-cli.add_typer(certs_commands.commands, name="certs")
-cli.add_typer(context_commands.commands, name="context")
-cli.command()(apply_command.apply)
-cli.command()(cluster_commands.up)
-cli.command()(cluster_commands.down)
-cli.command()(doctor.doctor)
 
 
 def _version_option(is_set: bool) -> None:
@@ -130,6 +102,12 @@ def drover(
 
 def _access(context: str, *, tls_ca: str, tls_cert: str, tls_key: str, token: str) -> Access:
     """Options override the values of the context."""
+    if not (context or tls_ca or tls_cert or tls_key or token or has_contexts()):
+        return Access()
+    # imported here: they load the modules of certificates, and YAML
+    from drover.cli.commands.context import checked_files
+    from drover.cli.contexts import find_context, read_contexts
+
     present = find_context(context)
     access = present.access() if present else Access()
     if present and not context:
@@ -154,14 +132,26 @@ def version(output: OutputOption = Output.TABLE) -> None:
 
 def app(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; errors are printed without a traceback."""
+    prepare_streams()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        complain(f"the output cannot be written: {error.strerror or error}")
+    return EXIT_REFUSED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     note_output(Output.TABLE)
     use_access(Access)
     use_directory(None)
     note_cluster("")
-    command = typer.main.get_command(cli)
-    add_directory_option(command)
     try:
-        command(args=None if arguments is None else list(arguments))
+        cli(args=None if arguments is None else list(arguments))
     except SystemExit as exit_:
         if exit_.code == 0:
             print_cluster_if_noted()
@@ -182,15 +172,26 @@ def app(arguments: Sequence[str] | None = None) -> int:
         print_refusal(error)
         return EXIT_REFUSED
     except BrokenPipeError:
-        # the reader closed the pipe: let the flush at exit write to the null device
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_REFUSED
+        raise
+    except UnicodeEncodeError as error:
+        if not any(0xD800 <= ord(char) <= 0xDFFF for char in error.object[error.start : error.end]):
+            raise
+        complain("an argument is not text in the encoding of this terminal: check LANG and LC_ALL")
+        return EXIT_USAGE
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            raise  # of a print
         if os.environ.get("DROVER_DEBUG"):
             raise
         complain(f"internal error: {error!r}; DROVER_DEBUG=1 shows the traceback")
         return EXIT_REFUSED
     return 0
+
+
+def _discard_output() -> None:
+    """Let the flush at the end of the process write to the null device."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
-"""Warnings about the settings of connectors that were written."""
+"""Warnings about definitions, and about the settings of connectors that were written."""
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from drover.cli.caller import call_worker
-from drover.cli.console import CliError, plain
+from drover.cli.console import CliError, warn
+from drover.cli.definitions import Definition
 from drover.errors import DroverError
+
+
+def print_file_warnings(definitions: Iterable[Definition]) -> None:
+    """Print on stderr what has no effect in the files of definitions."""
+    for each in definitions:
+        for text in each.warnings:
+            warn(text)
 
 
 def print_warnings(config: Mapping[str, str], address: str, *, name: str = "") -> None:
@@ -23,5 +30,4 @@ def print_warnings(config: Mapping[str, str], address: str, *, name: str = "") -
         return  # the config is written, and `drover config validate` shows the warnings
     about = f"{name}: " if name else ""
     for each in answer.warnings:
-        text = plain(f"warning: {about}{each.field} {each.description}")
-        print(text, file=sys.stderr)
+        warn(f"{about}{each.field} {each.description}")

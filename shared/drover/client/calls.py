@@ -1,6 +1,7 @@
 """The calls of all clients: deadline, retries, request id, errors."""
 
 import asyncio
+import sys
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
@@ -18,7 +19,6 @@ from tenacity import (
 
 from drover.errors import DeadlineExceededError, InternalError, Reason, UnavailableError
 from drover.rpc import AUTHOR_KEY, MESSAGE_MAX_BYTES, REQUEST_ID_KEY, REQUEST_ID_PATTERN
-from drover.rpc.logs import current_request_id
 from drover.rpc.status import from_rpc_error
 
 RequestT = TypeVar("RequestT")
@@ -283,7 +283,9 @@ async def _retry_unavailable(timeout_s: float, call: Callable[[float], Awaitable
 
 def _metadata() -> tuple[tuple[str, str], ...]:
     """The metadata of a call: it propagates the request id of the current call."""
-    current = current_request_id()
+    # a process that has not loaded the module of logs serves no calls, and need not load it here
+    logs = sys.modules.get("drover.rpc.logs")
+    current = logs.current_request_id() if logs else ""
     return (
         (REQUEST_ID_KEY, current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()),
     )

@@ -230,5 +230,13 @@ def is_held(directory: Path) -> bool:
 
 
 def is_cluster_directory(directory: Path) -> bool:
-    """Whether a supervisor has used ``directory``; no other directory may be removed."""
-    return (directory / _LOCK_FILE).is_file()
+    """Whether a supervisor has used ``directory``; no other directory may be removed.
+
+    Raises:
+        ClusterError: The user may not read it; it may belong to another user.
+    """
+    try:
+        return (directory / _LOCK_FILE).is_file()
+    except PermissionError as error:
+        check_trusted(directory)
+        raise ClusterError(f"cannot use {directory}: {error.strerror}") from error

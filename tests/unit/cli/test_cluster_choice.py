@@ -118,3 +118,18 @@ def test_documents_on_stderr_stay_documents(
     code, _, err = drover("connector", "list", "-o", "json")
     assert code == 1
     assert "the cluster in c1" in json.loads(err)["cluster"]
+
+
+def test_doctor_and_drain_use_the_cluster_that_other_commands_use(
+    place: Place, drover: Run, tmp_path: Path, cluster: FakeCluster
+) -> None:
+    place(tmp_path / "c1")
+    cluster.answers["DrainWorker"] = pb.DrainWorkerResponse()
+    cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse()
+    _, out, _ = drover("doctor", "-o", "json")
+    assert "none runs in" not in out
+    drover("worker", "resume", "worker-1")
+    assert cluster.requests[-1].worker_id.startswith("127.0.0.1:")
+    code, _, err = drover("worker", "resume", "worker-9")
+    assert code == 1
+    assert "workers of the cluster here: worker-1" in err

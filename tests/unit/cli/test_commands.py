@@ -317,7 +317,7 @@ def test_a_preview_is_a_table_for_each_step_with_what_fails_in_place(
     assert code == 0
     assert (cluster.requests[0].row_count, cluster.requests[0].config["name"]) == (3, "flights")
     read, rest = out.split("transforms.mask")
-    masked, written = rest.split("write ")
+    masked, written = rest.split("\nwrite\n")
     assert read.splitlines()[1].split() == ["FROM", "id", "email"]
     assert "a@x" in read
     assert "failed: has 1 columns, not 2" in read
@@ -463,7 +463,9 @@ def test_cluster_info_shows_who_runs_what(cluster: FakeCluster, drover: Run) -> 
     out = drover("cluster", "info")[1]
     assert "generation 3" in out
     assert "flights-0" in out
-    assert out.splitlines()[-1].split() == ["127.0.0.1:9", "ACTIVE", "UNREACHABLE"]
+    assert out.splitlines()[-1].split() == [
+        *("127.0.0.1:9", "ACTIVE", "UNREACHABLE", "none", "none"),
+    ]
     workers = json.loads(drover("cluster", "info", "-o", "json")[1])["workers"]
     assert [each["leader"] for each in workers] == [True, False]
     assert [each["health"] for each in workers] == ["UNKNOWN", "UNREACHABLE"]

@@ -1,12 +1,34 @@
 """`drover down` stops clusters, and deletes their data only on request."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from drover.local.state import DirectoryLock
+from drover.local.state import ClusterState, DirectoryLock, ProcessState, write_state
 from tests.support.fake_cluster import Run
+
+
+@pytest.fixture
+def other() -> Iterator[psutil.Process]:
+    """A process that is no supervisor of the cluster in question."""
+    program = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+def cluster_in(directory: Path, supervisor: psutil.Process, *, started_s: float) -> Path:
+    """The directory of a cluster with the pid of ``supervisor`` in its state."""
+    DirectoryLock(directory).close()
+    (directory / "data").mkdir()
+    processes = {"worker-1": ProcessState(supervisor.pid, "127.0.0.1:1", "")}
+    write_state(directory, ClusterState(supervisor.pid, started_s, processes))
+    return directory
 
 
 def test_down_without_a_cluster_says_so(
@@ -41,3 +63,48 @@ def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_pat
     (tmp_path / "precious").write_text("x")
     assert drover("down", "--dir", str(tmp_path))[0] == 0
     assert (tmp_path / "precious").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--delete-data",)])
+def test_down_does_not_end_a_process_that_has_the_pid_of_a_former_supervisor(
+    drover: Run, tmp_path: Path, other: psutil.Process, options: tuple[str, ...]
+) -> None:
+    started_s = other.create_time() - 1_000
+    directory = cluster_in(tmp_path / "c1", other, started_s=started_s)
+    code, out, _ = drover("down", "--dir", str(directory), *options)
+    assert code == 0
+    assert "stopped the cluster" not in out
+    assert other.is_running()
+    assert other.status() != psutil.STATUS_ZOMBIE
+    assert directory.exists() == (not options)
+
+
+@pytest.mark.parametrize("options", [(), ("--delete-data",)])
+def test_down_leaves_the_cluster_of_another_folder_alone(
+    drover: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    other: psutil.Process,
+    options: tuple[str, ...],
+) -> None:
+    elsewhere = tmp_path / "elsewhere" / ".drover" / "up"
+    cluster_in(elsewhere, other, started_s=other.create_time())
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    code, out, _ = drover("down", *options)
+    assert (code, out) == (0, "nothing to stop: there is no cluster in .drover/up\n")
+    assert other.is_running()
+    assert (elsewhere / "data").exists()
+
+
+def test_only_the_named_directory_is_deleted(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: psutil.Process
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster_in(tmp_path / "c1", other, started_s=0.0)
+    cluster_in(tmp_path / "c2", other, started_s=other.create_time())
+    code, out, _ = drover("down", "--dir", "c1", "--delete-data")
+    assert code == 0
+    assert out.endswith("deleted c1\n")
+    assert other.is_running()
+    assert (tmp_path / "c2" / "data").exists()

@@ -65,6 +65,24 @@ def test_history_tells_version_time_author_and_change(drover: Run) -> None:
     assert rows[5] == ["2", "unknown", "unknown", "deleted"]
 
 
+def test_history_shows_the_values_before_and_after(drover: Run) -> None:
+    out = drover("connector", "history", "c")[1]
+    changed = ["version 9", "  + batch: ", "  - old: ", "  ~ db.password: ******** -> ********"]
+    assert out.splitlines()[-6:] == ["", *changed, "  ~ topic: a -> b"]
+
+
+def test_values_before_a_deletion_are_not_compared(cluster: FakeCluster, drover: Run) -> None:
+    again = pb.ConnectorChange(
+        revision=12,
+        config_version=pb.ConfigVersion(config={"topic": "z"}, added_keys=["topic"], current=True),
+    )
+    deletion = pb.ConnectorChange(revision=11, deletion=pb.ConnectorDeletion())
+    cluster.answers["GetConnectorHistory"] = pb.GetConnectorHistoryResponse(
+        changes=[again, deletion, OLD]
+    )
+    assert " -> " not in drover("connector", "history", "c")[1]
+
+
 def test_history_as_json(drover: Run) -> None:
     code, out, _ = drover("connector", "history", "c", "-o", "json")
     assert code == 0

@@ -64,6 +64,26 @@ def test_a_worker_that_cannot_be_reloaded_is_told(cluster: FakeCluster, drover: 
     assert "no answer: w:2" in err
 
 
+def test_a_plugins_own_settings_precede_the_common_ones(cluster: FakeCluster, drover: Run) -> None:
+    plugin = pb.Plugin(class_name="a.B", type=pb.CONNECTOR_TYPE_SOURCE)
+    keys = [
+        pb.ConfigKey(name="tasks.max", type="INT", common=True),
+        pb.ConfigKey(name="file", type="STRING", required=True),
+        pb.ConfigKey(name="topic", type="STRING"),
+        pb.ConfigKey(name="errors.tolerance", type="STRING", common=True),
+    ]
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
+    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=keys)
+    out = drover("plugin", "describe", "B")[1]
+    heading = "\nsettings of every source\n"
+    places = [
+        out.index(each) for each in ("file", "topic ", heading, "tasks.max", "errors.tolerance")
+    ]
+    assert places == sorted(places)
+    document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
+    assert [each["common"] for each in document["settings"]] == [True, False, False, True]
+
+
 def test_plugins_are_listed_and_described(
     cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

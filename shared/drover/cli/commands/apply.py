@@ -18,17 +18,22 @@ from drover.cli.console import (
     Output,
     OutputOption,
     complain,
+    confirm,
     plain,
     print_document,
     print_refusal,
     say,
+    warn,
 )
 from drover.cli.definitions import Definition, initial_state, read_definitions
-from drover.cli.warnings import print_warnings
+from drover.cli.output.connectors import target_state
+from drover.cli.warnings import print_file_warnings, print_warnings
 from drover.client import ConnectClient
 from drover.errors import DroverError
 from drover.model.config import TargetState
 
+#: The commands that lead to a target state.
+_VERBS = {"STARTED": "resume", "PAUSED": "pause", "STOPPED": "stop"}
 #: Exit code of --dry-run when something would change.
 EXIT_DIFFERS = 3
 #: Concurrent calls; a worker combines changes that arrive together in one rebalance.
@@ -82,8 +87,8 @@ def apply(
             "--file",
             "-f",
             metavar="FILE|DIR",
-            help="Definitions in JSON or YAML; a YAML file may have several documents. A folder "
-            "means all of its files, - standard input. Repeatable.",
+            help="Definitions in JSON, YAML or .properties; a YAML file may have several "
+            "documents. A folder means all of its files, - standard input. Repeatable.",
         ),
     ],
     dry_run: Annotated[
@@ -114,6 +119,7 @@ def apply(
     All definitions are validated first: with one fault in any file nothing is changed.
     """
     definitions = read_definitions(files)
+    print_file_warnings(definitions)
     if plan and (prune or len(definitions) != 1):
         raise CliError("--plan is for one connector: give one definition, without --prune")
     states = {each.name: initial_state(each) for each in definitions}
@@ -130,9 +136,8 @@ def apply(
             raise typer.Exit(EXIT_DIFFERS)
         return
     deleted = [step.name for step in steps if step.action is Action.DELETE]
-    if deleted and not yes:
-        text = f"Delete {', '.join(map(plain, deleted))}, which no file defines?"
-        typer.confirm(text, abort=True, err=True)
+    if deleted:
+        confirm(f"Delete {', '.join(map(plain, deleted))}, which no file defines?", yes=yes)
     failed = call_worker(address, lambda client: _carry_out(client, steps, states, plan))
     show_steps([step for step in steps if step.name not in failed], output, _DONE)
     for step in steps:
@@ -151,6 +156,7 @@ async def _plan(
     """The steps in the order of the files, deletions last, and the errors of definitions."""
     listed = await client.list_connectors(include_config=True)
     present = {entry.name: dict(entry.connector.config) for entry in listed}
+    targets = {entry.name: target_state(entry.connector.target_state) for entry in listed}
     faults: dict[str, DroverError] = {}
     steps: dict[str, PlannedChange] = {}
 
@@ -162,6 +168,7 @@ async def _plan(
             faults[name] = error
         else:
             steps[name] = _step(definition, answer, present.get(name, {}))
+            _warn_of_state(definition, targets.get(name))
 
     await _each(definitions, plan)
     planned = [steps[each.name] for each in definitions if each.name in steps]
@@ -169,6 +176,16 @@ async def _plan(
         named = {each.name for each in definitions}
         planned += [PlannedChange(name, Action.DELETE) for name in sorted(present.keys() - named)]
     return planned, faults
+
+
+def _warn_of_state(definition: Definition, now: str | None) -> None:
+    """Warn if an existing connector is not in the state that its file gives."""
+    if definition.has_state and now not in (None, definition.initial_state):
+        name, wanted = definition.name, definition.initial_state
+        warn(
+            f"{definition.place}: the state is {wanted}, and {name} is {now}: "
+            f"`drover connector {_VERBS[wanted]} {name}` changes it"
+        )
 
 
 def _step(

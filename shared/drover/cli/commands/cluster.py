@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,10 +169,10 @@ def up(
     finally:
         unregister(directory.absolute())
     if output is not Output.TABLE:
-        print_event({"process": "cluster", "event": "down"}, output)
+        _print_event(output, "cluster", "down")
     else:
         kept = "; its topics remain in Kafka" if options.storage_url else ""
-        say(f"the cluster is down{kept}")
+        _print_event(output, "cluster", f"the cluster is down{kept}")
 
 
 def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
@@ -182,7 +183,9 @@ def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -
         return
     where = f" on {options.storage_url}" if options.storage_url else ""
     logs = options.directory / "logs"
-    say(f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it")
+    _print_event(
+        output, "cluster", f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it"
+    )
     if options.metrics:
         served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
         say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
@@ -233,10 +236,13 @@ def _grpcurl_options(options: ClusterOptions) -> str:
 
 
 def _print_event(output: Output, name: str, text: str) -> None:
+    now = datetime.now(UTC)
     if output is not Output.TABLE:
-        print_event({"process": name, "event": text}, output)
+        time = now.isoformat(timespec="milliseconds")
+        print_event({"time": time, "process": name, "event": text}, output)
     else:
-        say(f"{name:<13} {text}")
+        time = now.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{time}  {name:<13} {text}", flush=True)
 
 
 def down(
@@ -360,8 +366,8 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
             state_of(worker),
             worker_health(worker.health),
             "yes" if worker.leader else "",
-            ", ".join(worker.connectors),
-            ", ".join(worker.tasks),
+            ", ".join(worker.connectors) or "none",
+            ", ".join(worker.tasks) or "none",
         )
         for worker in answer.workers
     ]

@@ -7,7 +7,6 @@ import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster_choice import worker_addresses
-from drover.cli.commands.connector import FileOption
 from drover.cli.commands.plugin import key_document
 from drover.cli.console import (
     EXIT_REFUSED,
@@ -20,9 +19,20 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.definitions import read_definition
+from drover.cli.warnings import print_file_warnings
 from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="Configs: validate before use.")
+
+FileOption = Annotated[
+    str,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="A definition in JSON, YAML or .properties; - for standard input.",
+    ),
+]
 
 
 @commands.callback()
@@ -46,6 +56,7 @@ def validate(
 ) -> None:
     """Show all faults and warnings of a definition without creating it; exit 1 for a fault."""
     definition = read_definition(file)
+    print_file_warnings([definition])
     config = dict(definition.config)
     if definition.name:
         config.setdefault("name", definition.name)

@@ -15,6 +15,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
 from drover.cli.cluster_choice import worker_addresses
 from drover.cli.commands.apply import apply
+from drover.cli.commands.config import FileOption, validate
 from drover.cli.commands.history import history, rollback
 from drover.cli.commands.new import new
 from drover.cli.commands.offsets import offsets
@@ -25,7 +26,9 @@ from drover.cli.console import (
     CliError,
     Output,
     OutputOption,
+    YesOption,
     call,
+    confirm,
     plain,
     print_document,
     print_event,
@@ -33,6 +36,7 @@ from drover.cli.console import (
     print_table,
     print_tables,
     say,
+    warn,
 )
 from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
 from drover.cli.names import NameArgument, NamesArgument, OptionalNamesArgument, trimmed
@@ -50,7 +54,8 @@ from drover.cli.output.connectors import (
 )
 from drover.cli.output.failures import failure_notes, failure_rows
 from drover.cli.output.previews import preview_tables
-from drover.cli.warnings import print_warnings
+from drover.cli.output.remains import remains_text, statements_of
+from drover.cli.warnings import print_file_warnings, print_warnings
 from drover.client import ConnectClient
 from drover.clock import SystemClock
 from drover.codec.connect import decode_connector_type
@@ -60,13 +65,6 @@ from drover.model.failures import cause_in
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
 _RECONNECT_S = 0.5
-
-FileOption = Annotated[
-    str,
-    typer.Option(
-        "--file", "-f", metavar="FILE", help="A definition in JSON or YAML; - for standard input."
-    ),
-]
 
 
 @commands.command("list")
@@ -120,6 +118,7 @@ def create(
 ) -> None:
     """Create a connector; refused if it exists."""
     definition = _named(file)
+    print_file_warnings([definition])
     state = initial_state(definition)
     made = call_worker(
         address,
@@ -163,10 +162,31 @@ def patch(
 
 @commands.command()
 def delete(
-    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    names: NamesArgument,
+    yes: YesOption = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete connectors; their committed offsets are kept."""
+    """Delete connectors; their committed offsets are kept. At a terminal it asks first.
+
+    It shows what a connector leaves in another system, such as a replication slot.
+    """
+    configs = call_worker(address, lambda client: _configs(client, names))
+    for config in configs:
+        if statements := statements_of(config):
+            warn(remains_text(config, statements))
+    confirm(f"Delete {', '.join(map(plain, names))}?", yes=yes, in_scripts=True)
     _for_each(names, address, lambda c, name: c.delete_connector(name), "deleted", output)
+
+
+async def _configs(client: ConnectClient, names: Sequence[str]) -> list[dict[str, str]]:
+    """The configs of connectors that can be read."""
+    found = []
+    for name in dict.fromkeys(names):
+        with suppress(DroverError):
+            connector = await client.get_connector(name)
+            found.append({**connector.config, "name": connector.name})
+    return found
 
 
 @commands.command()
@@ -303,6 +323,7 @@ def preview(
 ) -> None:
     """Show records as they are read and after each step; nothing is written or committed."""
     definition = read_definition(file)
+    print_file_warnings([definition])
     config = dict(definition.config)
     if definition.name:
         config.setdefault("name", definition.name)
@@ -512,3 +533,5 @@ commands.command()(offsets)
 commands.command()(history)
 commands.command()(rollback)
 commands.command()(new)
+# an alias: users expect validate below connector
+commands.command()(validate)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from drover.cli.access import contexts_file
 from drover.cli.console import (
     EXIT_USAGE,
     CliError,
@@ -17,7 +18,6 @@ from drover.cli.console import (
 from drover.cli.contexts import (
     Context,
     Contexts,
-    contexts_file,
     read_contexts,
     unknown_context,
     write_contexts,

@@ -23,6 +23,7 @@ from drover.cli.console import (
     print_table,
     print_tables,
     say,
+    shortened,
 )
 from drover.cli.names import NameArgument
 from drover.cli.output.previews import preview_tables
@@ -117,7 +118,7 @@ def list_letters(
             _origin(cause_headers),
             cause_headers.get("stage", ""),
             cause_headers.get("exception.class.name", ""),
-            cause_headers.get("exception.message", "")[:_MESSAGE_MAX_LENGTH],
+            shortened(cause_headers.get("exception.message", ""), _MESSAGE_MAX_LENGTH),
             str(states.state_of(each.partition, each.offset)),
         )
         for each in letters

@@ -1,23 +1,29 @@
 """``drover group …``: groups, their members and offsets, from the coordinators."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from drover.cli.access import connect
 from drover.cli.cluster_choice import coordinator_addresses
 from drover.cli.console import (
     DEFAULT_COORDINATOR_ADDRESS,
     CliError,
     Output,
     OutputOption,
+    T,
+    YesOption,
+    confirm,
+    connects_at_all,
     plain,
     print_document,
     print_table,
-    run_coordinator_call,
     say,
 )
-from drover.client import CoordinatorClient
+from drover.client import CoordinatorClient, CoordinatorsClient
 from drover.model.group import GroupDescription, GroupState
 from drover.model.offsets import GroupOffset
 
@@ -131,10 +137,16 @@ def offsets(
 @commands.command()
 def delete(
     group_id: GroupArgument,
+    yes: YesOption = False,
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete a group that has no members, with its committed offsets."""
+    """Delete a group that has no members, with its committed offsets.
+
+    At a terminal it asks first.
+    """
+    question = f"Delete the group {plain(group_id)} with its committed offsets?"
+    confirm(question, yes=yes, in_scripts=True)
     run_coordinator_call(coordinator_addresses(address), lambda c: c.delete_group(group_id))
     if output is not Output.TABLE:
         print_document({"group_id": group_id, "result": "deleted"}, output)
@@ -179,6 +191,25 @@ def describe(
     ]
     columns = ("MEMBER", "INSTANCE", "LEADER", "CLIENT", "HOST", "SESSION")
     print_table(columns, rows, empty="no members")
+
+
+def run_coordinator_call(
+    addresses: Sequence[str], work: Callable[[CoordinatorsClient], Awaitable[T]]
+) -> T:
+    """Run ``work`` with a client of all coordinators; at least one must accept a connection.
+
+    Raises:
+        CliError: No coordinator accepts a connection.
+        DroverError: The error that a coordinator returned.
+    """
+
+    async def run() -> T:
+        async with CoordinatorsClient(addresses, connect=connect) as client:
+            channels = {address: client.direct(address) for address in addresses}
+            await connects_at_all("coordinator", channels)
+            return await work(client)
+
+    return asyncio.run(run())
 
 
 def _unknown(group_id: str) -> CliError:

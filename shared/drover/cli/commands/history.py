@@ -1,6 +1,6 @@
 """``drover connector history`` and ``rollback``: a connector's changes, and a return to one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Annotated, Any
 
@@ -13,11 +13,14 @@ from drover.cli.console import (
     CliError,
     Output,
     OutputOption,
+    YesOption,
     complain,
+    confirm,
     plain,
     print_document,
     print_table,
     say,
+    shortened,
 )
 from drover.cli.names import NameArgument
 from drover.cli.output.connectors import connector_document, target_state
@@ -29,7 +32,7 @@ _RANGES_MAX_LENGTH = 60
 def history(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show the changes to a connector with time and author, newest first."""
+    """Show the changes to a connector with time and author, newest first, and changed values."""
     changes = call_worker(address, lambda c: c.get_connector_history(name))
     if output is not Output.TABLE:
         print_document([_document(change) for change in changes], output)
@@ -39,6 +42,39 @@ def history(
         for change in changes
     ]
     print_table(("VERSION", "WHEN", "WHO", "WHAT"), rows)
+    for line in value_lines(changes):
+        say(plain(line))
+
+
+def value_lines(changes: Sequence[pb.ConnectorChange]) -> Iterator[str]:
+    """The values that each version changed, newest first; the first version of a config none.
+
+    Secrets are masked, so the values before and after a changed secret are equal.
+    """
+    before: Mapping[str, str] = {}
+    lines: list[list[str]] = []
+    for change in reversed(changes):
+        if change.HasField("deletion"):
+            before = {}
+        if not change.HasField("config_version"):
+            continue
+        config = change.config_version
+        if before:
+            lines.append([f"version {change.revision}", *_changed_values(before, config)])
+        before = config.config
+    for each in reversed(lines):
+        if len(each) > 1:
+            yield ""
+            yield from each
+
+
+def _changed_values(before: Mapping[str, str], after: pb.ConfigVersion) -> Iterator[str]:
+    for key in after.added_keys:
+        yield f"  + {key}: {after.config.get(key, '')}"
+    for key in after.removed_keys:
+        yield f"  - {key}: {before.get(key, '')}"
+    for key in after.changed_keys:
+        yield f"  ~ {key}: {before.get(key, '')} -> {after.config.get(key, '')}"
 
 
 def rollback(
@@ -49,7 +85,7 @@ def rollback(
             metavar="VERSION", min=1, help="Version of a config in `drover connector history`."
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -83,7 +119,7 @@ def _confirm(name: str, version: int, changes: Sequence[pb.ConnectorChange]) -> 
     else:
         rows = [(key, _value(present, key), _value(target, key)) for key in target.differing_keys]
         print_table(("SETTING", "NOW", f"VERSION {version}"), rows)
-    typer.confirm(f"Roll {plain(name)} back to version {version}?", abort=True, err=True)
+    confirm(f"Roll {plain(name)} back to version {version}?", yes=False)
 
 
 def _value(config: pb.ConfigVersion | None, key: str) -> str:
@@ -129,7 +165,7 @@ def _extent(restart: pb.RestartDemand) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _RANGES_MAX_LENGTH else f"{text[:_RANGES_MAX_LENGTH]}..."
+    return shortened(text, _RANGES_MAX_LENGTH)
 
 
 def _document(change: pb.ConnectorChange) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
@@ -17,6 +16,8 @@ from drover.cli.console import (
     CliError,
     Output,
     OutputOption,
+    YesOption,
+    confirm,
     plain,
     print_document,
     print_table,
@@ -57,7 +58,7 @@ def offsets(
             help="Remove all offsets; the output stays. The connector must be STOPPED.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -70,8 +71,7 @@ def offsets(
     elif adopt:
         message = call_worker(address, lambda c: c.adopt_connector_offsets(name))
     elif reset:
-        if not yes:
-            typer.confirm(f"Remove all offsets of {plain(name)}?", abort=True, err=True)
+        confirm(f"Remove all offsets of {plain(name)}?", yes=yes)
         message = call_worker(address, lambda c: c.reset_connector_offsets(name))
     else:
         _show(call_worker(address, lambda c: c.get_connector_offsets(name)), output)
@@ -89,13 +89,29 @@ def parse_offsets(text: str, label: str) -> list[pb.ConnectorOffset]:
         CliError: The text is malformed; the message has the file and the position.
     """
     try:
-        document = json.loads(text) if text.lstrip()[:1] == "{" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        document = json.loads(text) if text.lstrip()[:1] == "{" else _load_yaml(text)
+    except (ValueError, RecursionError) as error:
         raise CliError(f"{label}: {error}") from None
     entries = document.get("offsets") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise CliError(f'{label}: must be {{"offsets": [{{"partition": …, "offset": …}}, …]}}')
     return [_parse_entry(entry, f"{label}: offsets[{at}]") for at, entry in enumerate(entries)]
+
+
+def _load_yaml(text: str) -> Any:
+    """The content of YAML without aliases, which could make a short text a huge value."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("has an alias: write the value itself")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Loader=Loader)  # a SafeLoader
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def _parse_entry(entry: Any, label: str) -> pb.ConnectorOffset:

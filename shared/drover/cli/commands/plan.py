@@ -10,6 +10,8 @@ from drover.cli.caller import call_worker
 from drover.cli.commands.apply import Action, PlannedChange, show_steps
 from drover.cli.console import AddressOption, Output, OutputOption, plain, print_document, say
 from drover.cli.definitions import DefinitionError, read_definition
+from drover.cli.output.plans import schema_lines
+from drover.cli.warnings import print_file_warnings
 
 
 def plan(
@@ -19,6 +21,7 @@ def plan(
 ) -> None:
     """Show what a definition would change: settings and record schemas; and the plan's hash."""
     definition = read_definition(file)
+    print_file_warnings([definition])
     if not definition.name:
         raise DefinitionError(f'{file}: the definition has no "name"')
     found = call_worker(
@@ -28,14 +31,8 @@ def plan(
         print_document(_document(definition.name, found), output)
         return
     show_steps([_step(definition.name, found)], Output.TABLE)
-    for label, schemas in (
-        ("records as read", found.input_schemas),
-        ("records written now", found.present_output_schemas),
-        ("records written after", found.output_schemas),
-    ):
-        for side, texts in (("key", schemas.keys), ("value", schemas.values)):
-            for text in texts:
-                say(plain(f"{label}: {side} {text}"))
+    for line in schema_lines(found):
+        say(plain(line))
     for note in found.notes:
         say(plain(note))
     say(f"plan {found.plan_hash}")
@@ -76,5 +73,16 @@ def _document(name: str, found: pb.PlanConnectorConfigResponse) -> dict[str, Any
     }
 
 
-def _schemas(schemas: StepSchemas) -> dict[str, list[str]]:
-    return {"keys": list(schemas.keys), "values": list(schemas.values)}
+def _schemas(schemas: StepSchemas) -> dict[str, Any]:
+    document: dict[str, Any] = {"keys": list(schemas.keys), "values": list(schemas.values)}
+    if schemas.topics:
+        document["topics"] = [
+            {
+                "topic": each.topic,
+                "read_topic": each.read_topic,
+                "key": each.key or None,
+                "value": each.value or None,
+            }
+            for each in schemas.topics
+        ]
+    return document

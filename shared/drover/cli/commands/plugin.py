@@ -1,5 +1,6 @@
 """``drover plugin …``: the connector classes installed on the workers."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -134,6 +135,19 @@ def describe(
         say(plain(f"each record {embedded} in embedded storage, {kafka} on Kafka"))
     for line in pair_lines(answer.plugin, pairs):
         say(plain(line))
+    own = [key for key in answer.config_keys if not key.common]
+    common = [key for key in answer.config_keys if key.common]
+    if own:
+        say("")
+        _print_settings(own)
+    if common:
+        kind = decode_connector_type(answer.plugin.type) or "connector"
+        say(f"\nsettings of every {kind}")
+        _print_settings(common)
+    say("\n`drover config validate -f FILE --settings` shows the settings of a definition")
+
+
+def _print_settings(keys: Iterable[pb.ConfigKey]) -> None:
     rows = [
         (
             key.name,
@@ -142,7 +156,7 @@ def describe(
             key.importance,
             _documentation(key),
         )
-        for key in answer.config_keys
+        for key in keys
     ]
     print_table(("SETTING", "TYPE", "DEFAULT", "IMPORTANCE", "MEANING"), rows)
 
@@ -162,6 +176,7 @@ def key_document(key: pb.ConfigKey) -> dict[str, Any]:
         "display_name": key.display_name,
         "order": key.order,
         "dependents": list(key.dependents),
+        "common": key.common,
     }
 
 

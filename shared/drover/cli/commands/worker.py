@@ -8,6 +8,7 @@ import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
+from drover.cli.cluster_choice import cluster_of_command
 from drover.cli.console import (
     AddressOption,
     CliError,
@@ -21,7 +22,6 @@ from drover.cli.console import (
 from drover.cli.names import trimmed
 from drover.cli.output.connectors import worker_health
 from drover.client import ConnectClient
-from drover.local.state import DEFAULT_DIRECTORY, read_state
 
 commands = typer.Typer(no_args_is_help=True, help="Workers: list, drain, resume.")
 
@@ -176,10 +176,10 @@ def _worker_id(given: str) -> str:
     """The worker's id, given as such or as the worker's name in the cluster of this folder."""
     if ":" in given:
         return given
-    state = read_state(DEFAULT_DIRECTORY)
+    cluster = cluster_of_command()
     workers = {
         name: process.address
-        for name, process in (state.processes.items() if state else ())
+        for name, process in (cluster.state.processes.items() if cluster else ())
         if name.startswith("worker")
     }
     if given not in workers:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from drover.cli.access import access_to, present_access
-from drover.cli.cluster_choice import worker_addresses
+from drover.cli.cluster_choice import cluster_of_command, worker_addresses
 from drover.cli.console import (
     EXIT_REFUSED,
     AddressOption,
@@ -56,6 +56,9 @@ def doctor(
     access = present_access()
     given = address or access.address
     state = read_state(directory)
+    if state is None and directory == DEFAULT_DIRECTORY and not given:
+        found = cluster_of_command()
+        directory, state = (found.directory, found.state) if found else (directory, None)
     running = state if state is not None and state.supervisor() is not None else None
     findings = look_at_machine(directory, running, os.environ)
     if access.tls is not None:

@@ -3,11 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
-from rich.text import Text
-
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
-from drover.cli.console import plain
+from drover.cli.console import shortened
+from drover.cli.tables import Table
 
 _CELL_MAX_LENGTH = 100
 _COLUMNS_MAX = 20
@@ -37,18 +35,15 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
     fields = _fields(records)
     with_key = any(record.HasField("key") for record in records)
     with_headers = any(record.headers for record in records)
-    table = Table(title=step, title_justify="left", title_style="bold", box=None, pad_edge=False)
     columns = ["FROM", *(["KEY"] if with_key else []), *(fields or ["VALUE"])]
     columns += ["HEADERS"] if with_headers else []
     with_target = step == _LAST and any(row.target for row, _ in rows)
     columns += ["TARGET"] if with_target else []
-    for column in columns:
-        table.add_column(column, header_style="dim", overflow="fold")
+    shown: list[list[str]] = []
     for row, record in rows:
         if record is None:
-            result = f"failed: {row.error}" if row.failed_step == step else "dropped"
-            table.add_row(
-                Text(plain(row.place)), Text(plain(result), style="red" if row.error else "yellow")
+            shown.append(
+                [row.place, f"failed: {row.error}" if row.failed_step == step else "dropped"]
             )
             continue
         cells = [row.place]
@@ -58,8 +53,8 @@ def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]
         if with_headers:
             cells.append(_short(", ".join(f"{each.key}={each.value}" for each in record.headers)))
         cells += [row.target] if with_target else []
-        table.add_row(*(Text(plain(cell)) for cell in cells))
-    return table
+        shown.append(cells)
+    return Table(columns, shown, title=step)
 
 
 def _fields(records: Sequence[PreviewedRecord]) -> list[str]:
@@ -102,4 +97,4 @@ def _cell(value: object) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _CELL_MAX_LENGTH else f"{text[: _CELL_MAX_LENGTH - 1]}…"
+    return shortened(text, _CELL_MAX_LENGTH)

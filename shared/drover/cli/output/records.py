@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from drover.api.common.v1.topics_pb2 import TopicRecord
+from drover.cli.console import shortened
 
 _CELL_MAX_LENGTH = 400
 
@@ -67,4 +68,4 @@ def _number(text: str) -> float | str:
 
 
 def _cell(text: str) -> str:
-    return text if len(text) <= _CELL_MAX_LENGTH else f"{text[: _CELL_MAX_LENGTH - 1]}…"
+    return shortened(text, _CELL_MAX_LENGTH)
