@@ -26,6 +26,7 @@ class _Place:
     def command(self, name: str) -> Any:
         """The command, of Typer's click."""
         found = getattr(import_module(self.module), self.attribute)
+        made: Any
         if isinstance(found, typer.Typer):
             made = typer.main.get_group(found)
         else:

@@ -1,6 +1,7 @@
 """`drover connector plan` shows each schema once, with topic names and marks at changed lines."""
 
 from pathlib import Path
+from typing import Any
 
 from drover.api.common.v1.preview_pb2 import StepSchemas, TopicSchema
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -24,7 +25,7 @@ def schema(topic: str, value: str, key: str = "", read_topic: str = READ) -> Top
     return TopicSchema(topic=topic, read_topic=read_topic, key=key, value=value)
 
 
-def lines(**parts: StepSchemas) -> list[str]:
+def lines(**parts: Any) -> list[str]:
     return list(schema_lines(pb.PlanConnectorConfigResponse(**parts)))
 
 
