@@ -135,7 +135,9 @@ async def test_task_configs_that_cannot_be_had(
 
 
 async def test_every_fault_of_a_config_is_found_at_once(engine: Harness) -> None:
-    config = connector_config("bad\tname", plugin="Counter", tasks_max="many", limit="1", secret="x")
+    config = connector_config(
+        "bad\tname", plugin="Counter", tasks_max="many", limit="1", secret="x"
+    )
     report = await _validate(engine, config)
     assert report.validation.connector_type == "source"
     assert _faults(report) == {

@@ -104,11 +104,11 @@ class ClusterPlugins:
             shown = plugin_view(each)
             shown.load_time.FromMilliseconds(plugins.loaded_ms)
             response.plugins.append(shown)
-        for each in plugins.record_plugins:
-            shown = record_plugin_view(each)
-            response.record_plugins.append(shown)
-            if each.kind == CONVERTER:
-                response.record_plugins.add().CopyFrom(shown)
+        for part in plugins.record_plugins:
+            view = record_plugin_view(part)
+            response.record_plugins.append(view)
+            if part.kind == CONVERTER:
+                response.record_plugins.add().CopyFrom(view)
                 response.record_plugins[-1].kind = HEADER_CONVERTER
         return response
 
