@@ -13,6 +13,7 @@ from drover.api.common.v1.preview_pb2 import (
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset, encode_offset
+from drover.connector.engine_settings import ENGINE_SETTINGS
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import DroverError, Reason, UnavailableError
@@ -32,6 +33,7 @@ from drover_worker.engine.topics.reads import describe_topic, list_topics, read_
 from drover_worker.engine.topics.writes import produce_records
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.shell.engines import LimitsInForce
 
 SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"
@@ -57,6 +59,7 @@ class FakeEngine:
         self._on_exit = on_exit
         self.process_id: int | None = None
         self.stall = ""
+        self.limits: LimitsInForce | None = LimitsInForce()
         self.running_connectors: dict[str, int] = {}
         self.running_tasks: dict[TaskId, int] = {}
         self.paused: dict[TaskId, bool] = {}
@@ -317,7 +320,7 @@ _KEYS = [
     pb.ConfigKey(name="tasks", type="INT"),
     pb.ConfigKey(name="padding", type="INT"),
     pb.ConfigKey(name="fail.start", type="STRING"),
-    *(pb.ConfigKey(name=setting.name) for setting in RESTART_SETTINGS),
+    *(pb.ConfigKey(name=each.name) for each in (*RESTART_SETTINGS, *ENGINE_SETTINGS)),
     pb.ConfigKey(name="topic", type="STRING"),
     pb.ConfigKey(name="topics", type="LIST"),
     pb.ConfigKey(name="value.converter", type="CLASS"),

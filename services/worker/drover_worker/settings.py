@@ -1,5 +1,6 @@
 """The worker's settings, from DROVER_… variables."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,8 @@ from drover.config.providers import (
     make_provider,
 )
 from drover.log.storage import EmbeddedStorage, KafkaTopics
+from drover.model.engines import OWN
+from drover.model.sizes import size_bytes
 from drover.model.times import DAY_MS
 from drover.rpc.audit import STDOUT
 from drover.rpc.settings import (
@@ -30,7 +33,16 @@ from drover.rpc.settings import (
 )
 from drover.security.signatures import ALGORITHMS
 from drover_worker.core.context import HerderSettings
-from drover_worker.engine.settings import EngineLimits, EngineSettings, is_local_master
+from drover_worker.core.engine_resources import HEAPS_PER_ENGINE, Machine
+from drover_worker.core.engine_slots import SHARED, EngineSlot
+from drover_worker.engine.settings import (
+    DEFAULT_DRIVER_MEMORY,
+    DRIVER_MEMORY,
+    EngineLimits,
+    EngineSettings,
+    is_local_master,
+)
+from drover_worker.shell.memory_kills import memory_limit_bytes
 from drover_worker.spark_security import spark_faults
 
 _EVERY_INTERFACE = ("0.0.0.0", "::")
@@ -105,6 +117,8 @@ class WorkerSettings(ServiceSettings):
         spark_master: As spark.master.
         spark_conf: Further Spark settings, as a JSON object. With an access file they must not
             turn off Spark's authentication or encryption, or turn on its UI.
+        engine: Where connectors without the setting ``engine`` run: in one ``shared`` engine, or
+            each in its ``own``.
         converters: Default converters for connectors that set none, with their settings, as a JSON
             object in the form of a connector's config: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
@@ -148,6 +162,7 @@ class WorkerSettings(ServiceSettings):
     exactly_once_source_support: Literal["enabled", "preparing", "disabled"] | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
+    engine: Literal["shared", "own"] = "shared"
     converters: JsonTexts = Field(default_factory=dict)
     gateway_secrets: Literal["masked", "admin"] = "masked"
     config_providers: JsonObjects = Field(default_factory=dict)
@@ -307,16 +322,19 @@ class WorkerSettings(ServiceSettings):
             key_ttl_ms=self.inter_worker_key_ttl_ms,
             signature_algorithm=self.inter_worker_signature_algorithm,
             verification_algorithms=self.verification_algorithms,
+            own_engines=self.engine == OWN,
         )
 
-    def engine_settings(self) -> EngineSettings:
-        """The settings of each engine."""
+    def engine_settings(self, slot: EngineSlot = SHARED) -> EngineSettings:
+        """The settings of an engine."""
         is_open = is_loopback(self.worker_listen) and not self.access_file
         default_roots = "/" if is_open else ""
         return EngineSettings(
             storage=self.storage(),
-            spark_master=self.spark_master,
-            spark_conf=self.spark_conf,
+            spark_master=self._spark_master_of(slot),
+            spark_conf=self._spark_conf_of(slot),
+            memory_bytes=slot.memory_bytes,
+            cores=slot.cores,
             not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             denied_files=self._own_files(),
@@ -334,6 +352,28 @@ class WorkerSettings(ServiceSettings):
                 poll_ms=self.plugin_poll_timeout_ms,
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
+        )
+
+    def _spark_master_of(self, slot: EngineSlot) -> str:
+        limited = slot.cores is not None and is_local_master(self.spark_master)
+        return f"local[{slot.cores}]" if limited else self.spark_master
+
+    def _spark_conf_of(self, slot: EngineSlot) -> Mapping[str, str]:
+        if slot.memory_bytes is None:
+            return self.spark_conf
+        heap_mib = slot.memory_bytes // HEAPS_PER_ENGINE >> 20
+        return {**self.spark_conf, DRIVER_MEMORY: f"{heap_mib}m"}
+
+    def machine(self) -> Machine:
+        """What own engines of connectors may use on this machine."""
+        heap = self.spark_conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY)
+        default_bytes = size_bytes(DEFAULT_DRIVER_MEMORY) or 0
+        return Machine(
+            memory_bytes=memory_limit_bytes(),
+            core_count=len(os.sched_getaffinity(0)),
+            heap_bytes=size_bytes(heap) or default_bytes,
+            own_by_default=self.engine == OWN,
+            is_local=is_local_master(self.spark_master),
         )
 
     def _own_files(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.adapters.worker_channels import WorkerChannels
 from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
+from drover_worker.core.engine_resources import engine_violations
 from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.server import WorkerServers
@@ -64,7 +65,7 @@ def supervised_engine(
     settings: WorkerSettings, slot: EngineSlot, on_report: ReportHandler, on_exit: ExitHandler
 ) -> Engine:
     """A real engine: a child process with Spark."""
-    return EngineSupervisor(settings.engine_settings(), on_report=on_report, on_exit=on_exit)
+    return EngineSupervisor(settings.engine_settings(slot), on_report=on_report, on_exit=on_exit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,11 @@ class Worker:
         figures = WorkerMetrics(herder)
         loop.observe(figures.observe)
         link.attach_progress(figures.progressed)
+        link.attach_engine_faults(
+            lambda config: engine_violations(
+                config, settings.machine(), herder.work.other_engines(config.get("name", ""))
+            )
+        )
         self._metrics.add(figures.samples)
         backends = Backends(
             settings=settings,

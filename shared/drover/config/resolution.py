@@ -23,9 +23,9 @@ _PLACEHOLDER = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 #: Placeholders, and texts that only begin like one: without these, each ``${`` in them would be
 #: compared with all of the rest.
 _PLACES = re.compile(rf"{_PLACEHOLDER.pattern}|\$\{{[^}}]*+\}}?")
-#: Settings that workers read without resolving placeholders, besides all restart.* settings.
-_READ_RAW = ("name", "connector.class", "tasks.max", "consumer.override.group.id")
-_RESTART = "restart."
+#: Settings that workers read without resolving placeholders.
+_READ_RAW = ("name", "connector.class", "tasks.max", "consumer.override.group.id", "engine")
+_READ_RAW_PREFIXES = ("restart.", "engine.")
 #: Kafka Connect's worker settings for providers; with ``config.providers.`` settings of each.
 _PROVIDERS = "config.providers"
 #: A name that makes ``${name:…}`` a placeholder, also if the worker has no such provider.
@@ -125,7 +125,9 @@ class ConfigResolver:
                         "is a setting of workers, not of connectors: the operator of the workers "
                         "defines providers with DROVER_CONFIG_PROVIDERS"
                     )
-                if resolved[key] != raw and (key in _READ_RAW or key.startswith(_RESTART)):
+                if resolved[key] != raw and (
+                    key in _READ_RAW or key.startswith(_READ_RAW_PREFIXES)
+                ):
                     raise ConfigProviderError("workers read it unresolved: write its value")
             except ConfigProviderError as error:
                 resolved[key] = raw

@@ -17,6 +17,7 @@ from drover.config.patterns import PatternTimeoutError, compiled_pattern, patter
 from drover.config.url_passwords import has_url_password, url_password_fault
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
+from drover.connector.engine_settings import ENGINE_SETTINGS
 from drover.connector.error_settings import ERROR_SETTINGS, error_faults
 from drover.connector.exactly_once_settings import (
     EXACTLY_ONCE_SETTINGS,
@@ -305,7 +306,12 @@ def full_config_def(connector_class: type[Connector], raw: RawConfig | None = No
     else:
         kind = _SOURCE | EXACTLY_ONCE_SETTINGS | topic_creation_config_def(raw or {})
     common = (
-        _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS | REPLAY_SETTINGS | RESTART_SETTINGS
+        _COMMON
+        | record_config_def(raw or {})
+        | ERROR_SETTINGS
+        | REPLAY_SETTINGS
+        | RESTART_SETTINGS
+        | ENGINE_SETTINGS
     )
     return common | kind | connector_class.config_def()
 

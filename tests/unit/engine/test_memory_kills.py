@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes, size_text
+from drover.model.sizes import size_text
+from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes
 
 GROUP = "11:memory:/pods/a\n0::/kube/pod/a\n"
 

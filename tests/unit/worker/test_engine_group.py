@@ -11,6 +11,7 @@ from drover.model.ids import TaskId
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.shell.engine_group import EngineGroup
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.shell.engines import LimitsInForce
 from tests.support.waiting import wait_until_async
 
 OWN = EngineSlot("own/b")
@@ -24,6 +25,7 @@ class StubEngine:
         self.slot, self.on_report, self._on_exit = slot, on_report, on_exit
         self.process_id: int | None = 1
         self.stall = ""
+        self.limits: LimitsInForce | None = None
         self.commands: list[str] = []
         self.sent: list[int] = []
         self.may_close = asyncio.Event()
@@ -90,6 +92,10 @@ class World:
         return self.made[0], self.made[1]
 
 
+def ready(world: World) -> list[EngineSlot]:
+    return [each.slot for each in world.group.describe() if each.up]
+
+
 def start_task(task: TaskId) -> pb.EngineCommand:
     command = pb.EngineCommand()
     command.start_task.task.connector, command.start_task.task.task = task.connector, task.task
@@ -112,7 +118,7 @@ async def test_commands_go_to_the_engine_of_their_connector() -> None:
     await world.group.call(stop_task(A0), 1.0)
     assert shared.commands == ["start_task", "list_plugins", "stop_task"]
     assert own.commands == ["start_task", "set_paused", "stop_task"]
-    assert world.group.ready_slots() == [SHARED, OWN]
+    assert ready(world) == [SHARED, OWN]
 
 
 async def test_the_end_of_one_engine_leaves_the_others_alone() -> None:
@@ -123,7 +129,7 @@ async def test_the_end_of_one_engine_leaves_the_others_alone() -> None:
     of_shared, of_own = world.asked
     own.end()
     assert world.exits == [(OWN, "killed")]
-    assert world.group.ready_slots() == [SHARED]
+    assert ready(world) == [SHARED]
     assert world.group.awaits(of_shared)
     assert not world.group.awaits(of_own)
     await world.group.send(pb.EngineCommand(call_id=of_shared, commit_result=pb.CommitResult()))

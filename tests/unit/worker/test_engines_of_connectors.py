@@ -5,8 +5,9 @@ import pytest
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover_worker.core import events, instructions
+from drover_worker.core.context import HerderSettings
 from drover_worker.core.engine_slots import SHARED, EngineSlot
-from tests.support.herder_driver import HerderDriver, entry
+from tests.support.herder_driver import ME, HerderDriver, connector_config, entry
 
 A0, B0, B1 = TaskId("a", 0), TaskId("b", 0), TaskId("b", 1)
 ALONE = EngineSlot("quarantine/b")
@@ -160,3 +161,46 @@ def test_what_its_plugin_failed_stays_failed_when_its_connector_moves(
     leader.run_engine()
     assert leader.states()["b-0"] == "FAILED"
     assert leader.states()["b-1"] == "RUNNING"
+
+
+# Engines by config
+
+
+OWN_B = {**connector_config("b"), "engine": "own"}
+
+
+def test_a_connector_with_its_own_engine_waits_for_it(herder: HerderDriver) -> None:
+    herder.ready(entry("a", tasks=1), entry("b", tasks=2, config=OWN_B))
+    herder.settle_as_leader()
+    assert [each.engine for each in herder.find(instructions.StartEngine)] == [EngineSlot("own/b")]
+    herder.run_engine()
+    assert places(herder)["a-0"] == "shared"
+    assert places(herder)["b"] == places(herder)["b-1"] == "own/b"
+
+
+def test_another_engine_memory_or_cores_move_the_connector(leader: HerderDriver) -> None:
+    for changes, slot in (
+        ({"engine": "own"}, EngineSlot("own/b")),
+        ({"engine": "own", "engine.memory": "2g"}, EngineSlot("own/b", 2 << 30)),
+        (
+            {"engine": "own", "engine.memory": "2g", "engine.cores": "1"},
+            EngineSlot("own/b", 2 << 30, 1),
+        ),
+        ({}, SHARED),
+    ):
+        run_of_a = leader.herder.work.tasks[A0].run_id
+        leader.put("b", config={**connector_config("b"), **changes})
+        leader.run_engine()
+        assert {leader.herder.work.connectors["b"].engine} == {slot}
+        assert leader.herder.work.tasks[B0].engine == slot
+        assert leader.herder.context.engines.up == {SHARED, slot}
+        assert leader.herder.work.tasks[A0].run_id == run_of_a
+
+
+def test_the_default_of_the_worker_applies() -> None:
+    herder = HerderDriver(HerderSettings(worker_id=ME, group_id="drover", own_engines=True))
+    shared = {**connector_config("a"), "engine": "shared"}
+    herder.ready(entry("a", tasks=1, config=shared), entry("b", tasks=1))
+    herder.settle_as_leader()
+    herder.run_engine()
+    assert places(herder) == {"a": "shared", "a-0": "shared", "b": "own/b", "b-0": "own/b"}

@@ -10,6 +10,7 @@ from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.shell.engines import LimitsInForce
 from drover_worker.shell.replaceable_engine import ReplaceableEngine
 from tests.support.waiting import wait_until_async
 
@@ -23,6 +24,7 @@ class StubEngine:
         self.on_report, self._on_exit = on_report, on_exit
         self.process_id: int | None = 1
         self.stall = ""
+        self.limits: LimitsInForce | None = None
         self.started: list[int] = []
         self.stopped: list[int] = []
         self.sent: list[int] = []

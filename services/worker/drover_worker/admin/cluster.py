@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import DroverError
@@ -13,11 +13,19 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, Wo
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.engines import EngineDescription, LimitKind
 from drover_worker.shell.herder_loop import HerderLoop
 
 #: How long a worker waits for the leader, and the leader for each other worker.
 _LEADER_TIMEOUT_S = 4.0
 _HEALTH_TIMEOUT_S = 1.5
+
+_LIMITS: Mapping[LimitKind, pb.EngineLimit.ValueType] = {
+    LimitKind.NONE: pb.ENGINE_LIMIT_NONE,
+    LimitKind.CONTROL_GROUP: pb.ENGINE_LIMIT_CONTROL_GROUP,
+    LimitKind.RLIMIT: pb.ENGINE_LIMIT_RLIMIT,
+    LimitKind.SPARK: pb.ENGINE_LIMIT_SPARK,
+}
 
 GET_INFO = ForwardedMethod("GetClusterInfo", pb.GetClusterInfoRequest, pb.GetClusterInfoResponse)
 
@@ -130,6 +138,7 @@ class ClusterInfo:
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,
             kafka_cluster_id=self._engine.kafka_cluster_id,
+            engines=[_encode_engine(each) for each in self._engine.describe_engines()],
         )
         info.current_time.GetCurrentTime()
         return info
@@ -142,10 +151,31 @@ def _state(held: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:
     return pb.WORKER_STATE_DRAINING if held else pb.WORKER_STATE_DRAINED
 
 
+def _encode_engine(engine: EngineDescription) -> pb.EngineInfo:
+    limits = engine.limits
+    return pb.EngineInfo(
+        name=engine.slot.name,
+        up=engine.up,
+        memory_bytes=engine.slot.memory_bytes or 0,
+        cores=engine.slot.cores or 0,
+        memory_limit=_LIMITS[limits.memory] if limits else pb.ENGINE_LIMIT_UNSPECIFIED,
+        cores_limit=_LIMITS[limits.cores] if limits else pb.ENGINE_LIMIT_UNSPECIFIED,
+    )
+
+
 def _filtered(info: pb.GetClusterInfoResponse, call: AdminCall) -> pb.GetClusterInfoResponse:
     """Remove the connectors that the caller may not see."""
     for worker in info.workers:
         worker.connectors[:] = [name for name in worker.connectors if call.may_see(name)]
         # a task's id is its connector's name, a dash and a number
         worker.tasks[:] = [t for t in worker.tasks if call.may_see(t.rpartition("-")[0])]
+    visible = [each for each in info.engines if _may_see_engine(each.name, call)]
+    del info.engines[:]
+    info.engines.extend(visible)
     return info
+
+
+def _may_see_engine(name: str, call: AdminCall) -> bool:
+    """Whether the caller may see the connector that an engine is named after, if there is one."""
+    _, slash, connector = name.partition("/")
+    return not slash or call.may_see(connector)

@@ -47,6 +47,7 @@ class HerderSettings:
         key_ttl_ms: The age of a session key at which the leader writes the next one.
         signature_algorithm: The algorithm of this worker's signatures on calls to other workers.
         verification_algorithms: The accepted algorithms of other workers' signatures.
+        own_engines: A connector without the setting ``engine`` has its own engine.
     """
 
     worker_id: str
@@ -72,6 +73,7 @@ class HerderSettings:
     key_ttl_ms: int = 3_600_000
     signature_algorithm: str = "HmacSHA256"
     verification_algorithms: Sequence[str] = ("HmacSHA256",)
+    own_engines: bool = False
 
 
 class Context:
@@ -90,7 +92,7 @@ class Context:
         self.out: list[HerderInstruction] = []
         self.view = ConfigView()
         self.statuses: dict[StatusKey, Status] = {}
-        self.engines = EngineSlots()
+        self.engines = EngineSlots(self.view, own_by_default=settings.own_engines)
         self.member_id = ""
         self.generation = -1
         self.status_generation = -1

@@ -6,6 +6,9 @@ connector and its tasks on a worker run in the same engine.
 
 from dataclasses import dataclass
 
+from drover.model.engines import OWN, EngineChoice
+from drover_worker.core.config.view import ConfigView
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSlot:
@@ -13,9 +16,13 @@ class EngineSlot:
 
     Attributes:
         name: ``shared``, or a kind and a name: ``own/orders``, ``suspects/1``.
+        memory_bytes: The limit for all its processes together; None without a limit.
+        cores: How many passes run at the same time; None for the worker's ``spark.master``.
     """
 
     name: str
+    memory_bytes: int | None = None
+    cores: int | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -26,15 +33,27 @@ SHARED = EngineSlot("shared")
 
 
 class EngineSlots:
-    """The engine of each connector, and which engines are up."""
+    """The engine of each connector, by its config or its isolation, and which engines are up.
 
-    def __init__(self) -> None:
+    ``own_by_default`` applies to connectors without the setting ``engine``.
+    """
+
+    def __init__(self, view: ConfigView, *, own_by_default: bool = False) -> None:
+        self._view = view
+        self._own_by_default = own_by_default
         self.up: set[EngineSlot] = set()
         self._isolated: dict[str, EngineSlot] = {}
 
     def slot_of(self, connector: str) -> EngineSlot:
         """Where the connector and its tasks have to run."""
-        return self._isolated.get(connector, SHARED)
+        isolated = self._isolated.get(connector)
+        if isolated is not None:
+            return isolated
+        config = self._view.config(connector) or {}
+        choice = EngineChoice.of(config, own_by_default=self._own_by_default)
+        if not choice.own:
+            return SHARED
+        return EngineSlot(f"{OWN}/{connector}", choice.memory_bytes, choice.cores)
 
     def is_up(self, connector: str) -> bool:
         """Whether the connector's engine can start it."""

@@ -10,6 +10,7 @@ import signal
 import sys
 
 from drover_worker.engine import process_tree
+from drover_worker.engine.data_limit import unlimit_data
 from drover_worker.engine.settings import ExitCode
 
 
@@ -21,6 +22,7 @@ def main() -> None:
         sys.exit(ExitCode.ORPHANED)
     # on Ctrl-C the engine stops the JVM
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    unlimit_data()
     os.execvp(command[0], command)
 
 

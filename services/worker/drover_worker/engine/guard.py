@@ -2,9 +2,10 @@
 
     herder ── guard ── engine ── JVM ── pyspark daemon ── Python workers
 
-It runs a single thread and only the standard library. When the herder ends or closes the lifeline,
-or the engine ends, the guard kills every descendant process, in any session, and exits with the
-engine's exit code. It forwards SIGTERM to the engine, which then stops gracefully.
+It runs a single thread and only the standard library. It joins the control groups of its engine.
+When the herder ends or closes the lifeline, or the engine ends, the guard kills every descendant
+process, in any session, and exits with the engine's exit code. It forwards SIGTERM to the engine,
+which then stops gracefully.
 
 The guard itself may be killed as well: the engine, the JVM and the Python workers each have a
 parent-death signal, and the herder kills every process that carries the tree's mark.
@@ -22,7 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import DIRECTORY_PREFIX, DIRECTORY_VARIABLE, ExitCode
+from drover_worker.engine.settings import (
+    DIRECTORY_PREFIX,
+    DIRECTORY_VARIABLE,
+    GROUPS_VARIABLE,
+    ExitCode,
+)
 
 _KILL_LIMIT_S = 5.0
 _LEFTOVER_AGE_S = 60.0
@@ -49,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[3:])
     directory = Path(os.environ[DIRECTORY_VARIABLE])
     _hold(directory)
+    _join_groups(os.environ.get(GROUPS_VARIABLE, ""))
     remove_leftovers(directory.parent)
     engine = os.posix_spawn(
         command[0],
@@ -95,6 +102,12 @@ def _hold(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _join_groups(files: str) -> None:
+    """Join the engine's control groups; every process that this one starts belongs to them too."""
+    for file in filter(None, files.split(os.pathsep)):
+        Path(file).write_text(str(os.getpid()))
 
 
 def remove_leftovers(parent: Path) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 
 from drover_worker.engine import process_tree
+from drover_worker.engine.data_limit import limit_data
 from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, EngineSettings, ExitCode
 
 
@@ -24,6 +25,7 @@ def main() -> int:
     if os.getppid() != parent or parent == 1:
         return ExitCode.ORPHANED
     sock = socket.socket(fileno=int(sys.argv[1]))
+    limit_data()
     # after die_with_parent: these imports take a second
     from drover.api.engine.v1 import engine_pb2
     from drover_worker.engine.framing import receive

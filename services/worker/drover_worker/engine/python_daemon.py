@@ -13,6 +13,7 @@ from typing import Any
 from pyspark import daemon
 
 from drover_worker.engine import log_lines, process_tree
+from drover_worker.engine.data_limit import limit_data
 
 _OF_BATCHES = (
     "pandas",  # pyspark imports it for every Arrow function
@@ -37,6 +38,7 @@ def manager() -> None:
 
     def become_worker() -> None:
         process_tree.die_with_parent()
+        limit_data()
         if os.getppid() == daemon_id:
             # the JVM reads the daemon's port from the daemon's standard output
             os.dup2(2, 1)

@@ -20,6 +20,10 @@ TREE_VARIABLE = "DROVER_ENGINE_TREE"
 DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
 #: The prefix of that directory's name.
 DIRECTORY_PREFIX = "drover-engine-"
+#: Files of control groups that the guard joins, separated by colons.
+GROUPS_VARIABLE = "DROVER_ENGINE_GROUPS"
+#: The limit of the data of each Python process (RLIMIT_DATA), in bytes.
+DATA_LIMIT_VARIABLE = "DROVER_ENGINE_DATA_LIMIT"
 #: The descriptor of the ``in_flight`` table.
 IN_FLIGHT_VARIABLE = "DROVER_ENGINE_IN_FLIGHT"
 
@@ -102,6 +106,8 @@ class EngineSettings:
         storage: The backend for topics and offsets.
         spark_master: As spark.master, such as ``local[*]``.
         spark_conf: Further Spark settings; they override the engine's.
+        memory_bytes: The limit for all processes of the engine together; None without a limit.
+        cores: The limit of cores; None without a limit.
         converters: Default converters for connectors that set none, with their settings.
         config_providers: The settings of each config provider, by name.
         python_executable: Runs the engine and Spark's Python workers.
@@ -125,6 +131,8 @@ class EngineSettings:
     storage: Storage
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    cores: int | None = None
     converters: Mapping[str, str] = field(default_factory=dict)
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable

@@ -25,12 +25,16 @@ from drover.python_process import python_command, python_environment
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.in_flight import new_table, read_table
 from drover_worker.engine.settings import (
+    DATA_LIMIT_VARIABLE,
     DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
+    GROUPS_VARIABLE,
     IN_FLIGHT_VARIABLE,
     TREE_VARIABLE,
     EngineSettings,
 )
+from drover_worker.shell.control_groups import CORES, MEMORY, ControlGroup, create_group
+from drover_worker.shell.engines import LimitKind, LimitsInForce
 
 #: Variables of the herder that the engine's process has from its start, because Python, the dynamic
 #: linker and libraries read them early; they contain no secrets. The others follow in the first
@@ -88,6 +92,7 @@ class EngineChild:
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
         self._in_flight: int | None = None
+        self._group: ControlGroup | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self._stderr_transport: asyncio.ReadTransport | None = None
@@ -101,6 +106,17 @@ class EngineChild:
     def tree_id(self) -> str:
         """The mark in the environment (TREE_VARIABLE) of every process of this tree."""
         return self._tree_id
+
+    @property
+    def limits(self) -> LimitsInForce:
+        """What enforces the limits of the settings, once started."""
+        by_group = self._group.limits if self._group is not None else ()
+        memory = cores = LimitKind.NONE
+        if self._settings.memory_bytes is not None:
+            memory = LimitKind.CONTROL_GROUP if MEMORY in by_group else LimitKind.RLIMIT
+        if self._settings.cores is not None:
+            cores = LimitKind.CONTROL_GROUP if CORES in by_group else LimitKind.SPARK
+        return LimitsInForce(memory, cores)
 
     @property
     def stderr_tail(self) -> str:
@@ -124,7 +140,13 @@ class EngineChild:
         # an own pipe: asyncio's wait() would wait for every process that holds its pipe open
         stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
         self._in_flight = new_table()
-        environment = self._environment()
+        settings = self._settings
+        self._group = create_group(
+            f"{DIRECTORY_PREFIX}{self._tree_id}",
+            memory_bytes=settings.memory_bytes,
+            cores=settings.cores,
+        )
+        environment = {**self._environment(), **self._limit_variables()}
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._guard_command,
@@ -145,6 +167,7 @@ class EngineChild:
             os.close(lifeline_write)
             os.close(stderr_read)
             self.take_in_flight()
+            self._remove_group()
             raise
         finally:
             theirs.close()
@@ -220,6 +243,11 @@ class EngineChild:
         """Clean up after a guard that was killed."""
         process_tree.kill_marked(TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S)
         shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_group()
+
+    def _remove_group(self) -> None:
+        if self._group is not None:
+            self._group.remove()
 
     def _kill_guard(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -244,6 +272,15 @@ class EngineChild:
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),
         }
+
+    def _limit_variables(self) -> dict[str, str]:
+        """Variables with the limits of the processes."""
+        variables = {}
+        if self._group is not None:
+            variables[GROUPS_VARIABLE] = os.pathsep.join(self._group.member_files())
+        if self.limits.memory is LimitKind.RLIMIT:
+            variables[DATA_LIMIT_VARIABLE] = str(self._settings.memory_bytes)
+        return variables
 
     def _start_command(self, environment: Mapping[str, str]) -> engine_pb2.EngineCommand:
         """The first message, with the variables that are not in ``environment``.

@@ -24,7 +24,7 @@ from drover.errors import Reason, UnavailableError
 from drover.model.status import StatusKey
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
-from drover_worker.shell.engines import Engine
+from drover_worker.shell.engines import Engine, EngineDescription, LimitsInForce
 from drover_worker.shell.replaceable_engine import Renew, ReplaceableEngine, key_of
 
 _STARTS = ("start_connector", "start_task")
@@ -88,6 +88,11 @@ class EngineGroup:
     def process_id(self) -> int | None:
         """The process id of the shared engine."""
         return self._shared.engine.process_id
+
+    @property
+    def limits(self) -> LimitsInForce | None:
+        """The limits of the shared engine."""
+        return self._shared.engine.limits
 
     @property
     def stall(self) -> str:
@@ -160,9 +165,12 @@ class EngineGroup:
         members = (*self._members.values(), *self._ending)
         return any(member.engine.awaits(call_id) for member in members)
 
-    def ready_slots(self) -> list[EngineSlot]:
-        """The engines that can run plugins now, the shared one first."""
-        return [slot for slot, member in self._members.items() if member.ready]
+    def describe(self) -> list[EngineDescription]:
+        """The engines that run or have to run, the shared one first."""
+        return [
+            EngineDescription(slot, member.ready, member.engine.limits)
+            for slot, member in self._members.items()
+        ]
 
     async def replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
         """Replace each engine by a new one, one after another, the shared one first.

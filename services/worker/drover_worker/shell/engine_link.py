@@ -30,8 +30,8 @@ from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.shell.call_slots import CallSlots
 from drover_worker.shell.engine_supervisor import EngineExit
-from drover_worker.shell.engine_violations import violations_of, violations_on_all
-from drover_worker.shell.engines import Engines
+from drover_worker.shell.engine_violations import add_violations, violations_of, violations_on_all
+from drover_worker.shell.engines import EngineDescription, Engines
 from drover_worker.shell.known_plugins import KnownPlugins
 from drover_worker.shell.process_loggers import LoggerState
 from drover_worker.shell.topic_commands import TopicCommands
@@ -52,6 +52,8 @@ _log = structlog.get_logger("drover.worker")
 
 #: See ``OffsetFetcher.fetch``.
 Fetch = Callable[[int, str, str | None], None]
+#: Faults of the settings of the engine that a config asks for.
+EngineFaults = Callable[[Mapping[str, str]], list[Violation]]
 #: Receives each progress report, with its engine.
 ProgressHandler = Callable[[EngineSlot, pb.TaskProgress], None]
 #: Faults, cautions and skipped checks of the classes that a config names, on all workers.
@@ -82,6 +84,7 @@ class EngineLink(TopicCommands):
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: ProgressHandler | None = None
         self._cluster_faults: ClusterFaults | None = None
+        self._engine_faults: EngineFaults | None = None
         self._engine: Engines | None = None
         self.spark_version = ""
         self.kafka_cluster_id = ""
@@ -119,6 +122,10 @@ class EngineLink(TopicCommands):
     def attach_cluster(self, faults: ClusterFaults) -> None:
         """Use ``faults`` to check whether the other workers have the classes of a config."""
         self._cluster_faults = faults
+
+    def attach_engine_faults(self, faults: EngineFaults) -> None:
+        """Use ``faults`` to check whether this worker can run the engine of a config."""
+        self._engine_faults = faults
 
     # Reports
 
@@ -250,15 +257,17 @@ class EngineLink(TopicCommands):
     async def _loggers(self, command: pb.EngineCommand) -> list[LoggerState]:
         """The loggers in the answers of all engines that run."""
         reports = [await self._running().call(command, _LOGGERS_TIMEOUT_S)]
-        for slot in self._running().ready_slots():
-            if slot != SHARED:
+        for each in self.describe_engines():
+            if each.up and each.slot != SHARED:
                 with suppress(UnavailableError, DeadlineExceededError):
-                    reports.append(await self._running().call_in(slot, command, _LOGGERS_TIMEOUT_S))
+                    reports.append(
+                        await self._running().call_in(each.slot, command, _LOGGERS_TIMEOUT_S)
+                    )
         found: dict[str, LoggerState] = {}
-        for each in [logger for report in reports for logger in report.loggers.loggers]:
-            changed = each.HasField("last_change_time")
-            changed_ms = each.last_change_time.ToMilliseconds() if changed else None
-            found.setdefault(each.name, LoggerState(each.name, each.level, changed_ms))
+        for logger in [logger for report in reports for logger in report.loggers.loggers]:
+            changed = logger.HasField("last_change_time")
+            changed_ms = logger.last_change_time.ToMilliseconds() if changed else None
+            found.setdefault(logger.name, LoggerState(logger.name, logger.level, changed_ms))
         return list(found.values())
 
     # Plugins
@@ -332,6 +341,8 @@ class EngineLink(TopicCommands):
         if report.WhichOneof("report") == "failure":
             return report.failure
         self.plugins.learn(config.get("connector.class", ""), report.validation)
+        if self._engine_faults is not None:
+            add_violations(report.validation, self._engine_faults(config))
         return report.validation
 
     async def preview(
@@ -414,6 +425,10 @@ class EngineLink(TopicCommands):
     def stop_engine(self, slot: EngineSlot) -> None:
         """Carry out StopEngine."""
         self._running().stop_engine(slot)
+
+    def describe_engines(self) -> Sequence[EngineDescription]:
+        """The engines of this worker, the shared one first."""
+        return self._running().describe()
 
     async def validate_config(
         self, instruction: instructions.ValidateConfig

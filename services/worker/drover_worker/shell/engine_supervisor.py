@@ -23,6 +23,7 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.model.sizes import size_text
 from drover.model.status import StatusKey
 from drover_worker.engine.log_lines import as_logged
 from drover_worker.engine.settings import (
@@ -33,7 +34,8 @@ from drover_worker.engine.settings import (
     ExitCode,
 )
 from drover_worker.shell.engine_child import EngineChild, write_to_stderr
-from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes, size_text
+from drover_worker.shell.engines import LimitsInForce
+from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes
 
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MAX_S = 30.0
@@ -152,6 +154,11 @@ class EngineSupervisor:
     def process_id(self) -> int | None:
         """The guard's process id while an engine runs."""
         return self._child.process_id if self._child else None
+
+    @property
+    def limits(self) -> LimitsInForce | None:
+        """See Engine."""
+        return self._child.limits if self._child else None
 
     @property
     def stall(self) -> str:

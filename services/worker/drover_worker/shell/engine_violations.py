@@ -19,6 +19,14 @@ def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:
     ]
 
 
+def add_violations(answer: pb.ConfigValidation, violations: Sequence[Violation]) -> None:
+    """Add violations of settings to the engine's answer."""
+    values = {f'config["{value.key.name}"]': value for value in answer.values}
+    for each in violations:
+        if each.field in values:
+            values[each.field].errors.append(each.description)
+
+
 def violations_on_all(
     answer: pb.ConfigValidation | pb.Failure, of_cluster: Sequence[Violation]
 ) -> list[Violation]:

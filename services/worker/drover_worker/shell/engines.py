@@ -1,9 +1,42 @@
 """The interfaces of one engine, and of all engines of a worker."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover_worker.core.engine_slots import EngineSlot
+
+
+class LimitKind(StrEnum):
+    """What enforces a limit of an engine."""
+
+    #: There is no limit.
+    NONE = "NONE"
+    #: A control group of the kernel, for all processes together.
+    CONTROL_GROUP = "CONTROL_GROUP"
+    #: RLIMIT_DATA of each Python process, and the size of the JVM's heap.
+    RLIMIT = "RLIMIT"
+    #: The settings of Spark.
+    SPARK = "SPARK"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsInForce:
+    """What enforces the limits of a running engine."""
+
+    memory: LimitKind = LimitKind.NONE
+    cores: LimitKind = LimitKind.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDescription:
+    """An engine of a worker; ``limits`` is None while no process runs."""
+
+    slot: EngineSlot
+    up: bool
+    limits: LimitsInForce | None
 
 
 class Engine(Protocol):
@@ -12,6 +45,10 @@ class Engine(Protocol):
     @property
     def process_id(self) -> int | None:
         """The engine's process; None while there is none."""
+
+    @property
+    def limits(self) -> LimitsInForce | None:
+        """What enforces its limits; None while no process runs."""
 
     @property
     def stall(self) -> str:
@@ -48,5 +85,5 @@ class Engines(Engine, Protocol):
     ) -> pb.EngineReport:
         """Send a command to an engine and wait for its answer."""
 
-    def ready_slots(self) -> list[EngineSlot]:
-        """The engines that can run plugins now, the shared one first."""
+    def describe(self) -> Sequence[EngineDescription]:
+        """The engines that run or have to run, the shared one first."""

@@ -6,8 +6,7 @@ _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 #: Cgroups version 1 shows a number near 2**63 for no limit.
 _NO_LIMIT_BYTES = 1 << 60
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_STEP = 1024
+_KIB = 1024
 
 
 def memory_kill_count(proc: Path = _PROC) -> int:
@@ -35,7 +34,7 @@ def memory_limit_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | No
             found.append(int(text))
     try:
         meminfo = (proc / "meminfo").read_text()
-        found.append(int(meminfo.split("MemTotal:", 1)[1].split()[0]) * _STEP)
+        found.append(int(meminfo.split("MemTotal:", 1)[1].split()[0]) * _KIB)
     except (OSError, IndexError, ValueError):
         pass
     return min(found, default=None)
@@ -58,11 +57,3 @@ def _cgroup_limits(proc: Path, cgroups: Path) -> list[Path]:
             above = [each for each in (group, *group.parents) if each.is_relative_to(root)]
             files += [each / limit for each in above]
     return files
-
-
-def size_text(size_bytes: int) -> str:
-    """A size as text for people."""
-    size, unit = float(size_bytes), 0
-    while size >= _STEP and unit < len(_UNITS) - 1:
-        size, unit = size / _STEP, unit + 1
-    return f"{size:.3g} {_UNITS[unit]}" if unit else f"{size_bytes} bytes"

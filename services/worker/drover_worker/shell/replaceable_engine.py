@@ -18,7 +18,7 @@ from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
-from drover_worker.shell.engines import Engine
+from drover_worker.shell.engines import Engine, LimitsInForce
 
 #: How long a new engine may take until Spark is ready.
 _READY_TIMEOUT_S = 300.0
@@ -90,6 +90,11 @@ class ReplaceableEngine:
     def process_id(self) -> int | None:
         """The current engine's process id."""
         return self._present.engine.process_id if self._present.engine is not None else None
+
+    @property
+    def limits(self) -> LimitsInForce | None:
+        """See Engine."""
+        return self._present.engine.limits if self._present.engine is not None else None
 
     @property
     def stall(self) -> str:

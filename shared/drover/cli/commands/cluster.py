@@ -52,10 +52,17 @@ from drover.local.state import (
     read_state,
 )
 from drover.local.supervisor import Supervisor, run_until_signal
+from drover.model.sizes import size_text
 from drover.security.development_ca import CA_FILE, files_of, keep_certificates
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
+#: What enforces a limit of an engine.
+_LIMITS = {
+    pb.ENGINE_LIMIT_CONTROL_GROUP: "control group",
+    pb.ENGINE_LIMIT_RLIMIT: "RLIMIT_DATA and the JVM's heap",
+    pb.ENGINE_LIMIT_SPARK: "Spark's settings",
+}
 #: The longest a cluster takes to stop: the grace of workers plus the grace of services.
 _DOWN_TIMEOUT_S = 75.0
 #: Leaves ports above it for the maximum number of workers and services.
@@ -373,6 +380,29 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
     ]
     columns = ("WORKER", "STATE", "HEALTH", "LEADER", "CONNECTORS", "TASKS")
     print_table(columns, rows, empty="no workers yet")
+    if len(answer.engines) > 1:
+        say("")
+        say(f"engines of {answer.worker_id}")
+        engines = [
+            (
+                engine.name,
+                "UP" if engine.up else "DOWN",
+                size_text(engine.memory_bytes) if engine.memory_bytes else "",
+                str(engine.cores or ""),
+                ", ".join(_limits(engine)),
+            )
+            for engine in answer.engines
+        ]
+        print_table(("ENGINE", "STATE", "MEMORY", "CORES", "LIMITED BY"), engines, empty="")
+
+
+def _limits(engine: pb.EngineInfo) -> list[str]:
+    """What enforces each limit of an engine."""
+    return [
+        f"{what}: {_LIMITS[kind]}"
+        for what, kind in (("memory", engine.memory_limit), ("cores", engine.cores_limit))
+        if kind in _LIMITS
+    ]
 
 
 def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
@@ -387,4 +417,14 @@ def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
         "storage_url": answer.storage_url,
         "spark_version": answer.spark_version,
         "workers": [worker_document(worker) for worker in answer.workers],
+        "engines": [
+            {
+                "name": engine.name,
+                "up": engine.up,
+                "memory_bytes": engine.memory_bytes or None,
+                "cores": engine.cores or None,
+                "limited_by": _limits(engine),
+            }
+            for engine in answer.engines
+        ],
     }

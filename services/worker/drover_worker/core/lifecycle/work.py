@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from drover.model.engines import OWN
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core.context import Context
@@ -134,6 +135,11 @@ class Work:
     def has_engine(self, engine: EngineSlot) -> bool:
         """Whether the engine is needed on this worker."""
         return engine == SHARED or engine in self._engines
+
+    def other_engines(self, connector: str) -> list[EngineSlot]:
+        """The engines besides the shared one and the connector's own."""
+        own = f"{OWN}/{connector}"
+        return sorted((each for each in self._engines if each.name != own), key=str)
 
     def lose_engine(
         self, engine: EngineSlot, reason: str, *, faults: Mapping[StatusKey, str]
