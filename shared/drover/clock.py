@@ -11,6 +11,11 @@ class Clock(Protocol):
         """Milliseconds since the epoch; never decreases within a process."""
 
 
+def utc_text(time_ms: int) -> str:
+    """A time in ms since the epoch as text, in seconds: 2026-11-28T21:00:00Z."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms // 1000))
+
+
 class SystemClock:
     """The system clock: wall time at the start, then monotonic, so that it never jumps back."""
 

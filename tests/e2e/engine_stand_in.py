@@ -8,16 +8,25 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
 from drover_worker.engine import framing
 from drover_worker.engine.in_flight import InFlight
-from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, ExitCode
+from drover_worker.engine.settings import IN_FLIGHT_VARIABLE
 
 
 def main() -> int:
     sock = socket.socket(fileno=int(sys.argv[-1]))
+    in_flight = InFlight(int(os.environ[IN_FLIGHT_VARIABLE]))
+    started = threading.Event()
+
+    def hang(connector: str) -> None:
+        with in_flight.at_work(connector):
+            started.set()
+            threading.Event().wait()
+
     ready = engine_pb2.EngineReady(spark_version="none", process_id=os.getpid())
     framing.send(sock, engine_pb2.EngineReport(ready=ready))
     while (command := framing.receive(sock, engine_pb2.EngineCommand)) is not None:
@@ -35,15 +44,20 @@ def main() -> int:
         if todo == "exit":
             sys.stderr.write(f"{argument}\n")
             return 7
-        if todo == "starve":
-            with InFlight(int(os.environ[IN_FLIGHT_VARIABLE])).at_work(TaskId(argument, 3)):
-                os._exit(ExitCode.HEAP_USED_UP)
+        if todo == "end at work":
+            with in_flight.at_work(TaskId("bad", 3)):
+                os._exit(int(argument))
+        if todo == "hang at work":
+            threading.Thread(target=hang, args=(argument,), daemon=True).start()
+            started.wait()
+        if todo == "spin at work":
+            with in_flight.at_work(argument):
+                while True:
+                    pass
         if todo == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if todo == "ignore":
             continue
-        if todo == "freeze":
-            signal.pause()
         if todo == "ignore SIGTERM":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if todo == "spawn":

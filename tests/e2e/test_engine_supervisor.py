@@ -16,8 +16,9 @@ from drover.api.engine.v1 import engine_pb2
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
 from drover.model.ids import TaskId
+from drover_worker.core.events import EndKind
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
+from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings, ExitCode
 from drover_worker.shell.engine_supervisor import EngineExit, EngineState, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
@@ -129,19 +130,49 @@ async def test_an_end_fails_the_calls_under_way_and_a_new_engine_starts(
     assert _value(await engine.tell("echo", "back")) == "back"
 
 
-async def test_an_end_for_want_of_memory_says_what_was_at_work(engine: Supervised) -> None:
-    with pytest.raises(UnavailableError, match="ran out of its heap of 1g"):
-        await engine.tell("starve", "greedy")
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (3, EndKind.CRASH, "the engine ended with exit code 3"),
+        (0, EndKind.CRASH, "the engine stopped"),
+        (ExitCode.SPARK_LOST, EndKind.CRASH, "exit code 83"),
+        (ExitCode.HEAP_USED_UP, EndKind.MEMORY, "ran out of its heap of 1g"),
+        (ExitCode.SPARK_KILLED, EndKind.KILL, "exit code 86"),
+    ],
+)
+async def test_an_end_names_what_was_at_work(
+    code: int, kind: EndKind, message: str, engine: Supervised
+) -> None:
+    with pytest.raises(UnavailableError, match=message):
+        await engine.tell("end at work", str(code))
     await wait_until_async(lambda: engine.exits)
-    assert engine.exits[0].starved == (TaskId("greedy", 3),)
+    (ended,) = engine.exits
+    assert (ended.kind, ended.at_work, ended.exit_code) == (kind, (TaskId("bad", 3),), code)
 
 
-async def test_a_kill_by_hand_is_not_for_want_of_memory(engine: Supervised) -> None:
+async def test_a_kill_by_hand_accuses_nothing_that_was_not_at_work(engine: Supervised) -> None:
     assert engine.supervisor.process_id is not None
     os.kill(engine.supervisor.process_id, signal.SIGKILL)
     await wait_until_async(lambda: engine.exits)
     assert engine.exits[0].exit_code == 128 + signal.SIGKILL
-    assert engine.exits[0].starved is None
+    assert (engine.exits[0].kind, engine.exits[0].at_work) == (EndKind.KILL, ())
+
+
+async def test_a_restart_by_the_herder_accuses_nothing(engine: Supervised) -> None:
+    await engine.tell("hang at work", "bad")
+    await engine.supervisor.restart("by a test")
+    await wait_until_async(lambda: engine.exits)
+    assert (engine.exits[0].requested, engine.exits[0].at_work) == (True, ())
+
+
+async def test_a_replacement_for_calls_that_hang_names_them(engine: Supervised) -> None:
+    await engine.tell("hang at work", "bad")
+    with contextlib.suppress(UnavailableError):
+        await engine.tell("replace", "9 plugin calls hang")
+    await wait_until_async(lambda: engine.exits)
+    (ended,) = engine.exits
+    assert (ended.requested, ended.kind, ended.at_work) == (True, EndKind.CRASH, ("bad",))
+    assert ended.message == "9 plugin calls hang; it was replaced"
 
 
 async def test_without_an_engine_a_call_says_why(engine: Supervised) -> None:
@@ -227,12 +258,15 @@ async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Super
     await wait_until_async(lambda: len(engine.exits) == 1)
     await asyncio.wait_for(supervisor.wait_ready(), 60)
     await wait_until_async(lambda: supervisor.stall == "")
-    freezing = asyncio.create_task(engine.tell("freeze"))
+    await engine.tell("hang at work", "waits")
+    freezing = asyncio.create_task(engine.tell("spin at work", "spins"))
     await wait_until_async(lambda: supervisor.stall != "")
     assert "has not answered for" in supervisor.stall
     with pytest.raises(UnavailableError, match="holds its Python interpreter"):
         await freezing
     assert "it was killed" in engine.exits[-1].message
+    assert engine.exits[-1].kind is EndKind.CRASH
+    assert engine.exits[-1].at_work == ("spins",), "not what waits for the interpreter"
     await asyncio.wait_for(supervisor.wait_ready(), 60)
     await wait_until_async(lambda: supervisor.stall == "")
     assert _value(await engine.tell("echo", "a new one")) == "a new one"

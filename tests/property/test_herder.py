@@ -123,7 +123,8 @@ class World:
             for key in [key for key, at in self.places.items() if at == engine]:
                 del self.places[key]
                 self.engine.pop(key, None)
-            self.step(events.EngineLost("killed", self._starved(), engine))
+            kind = self.rng.choice(list(events.EndKind))
+            self.step(events.EngineLost("killed", self._at_work(), kind, engine))
         elif engine not in self.up:
             self.up.add(engine)
             self.step(events.EngineReady(engine))
@@ -139,7 +140,7 @@ class World:
         herder.work.touch_connector(name)
         self.step(events.PulseDue())
 
-    def _starved(self) -> list[StatusKey] | None:
+    def _at_work(self) -> list[StatusKey] | None:
         """Some of the worker's connectors and tasks, or None."""
         held = self.driver.herder.work.held
         return self.rng.sample(held, min(len(held), 2)) if self.rng.random() < 0.5 else None

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drover.api.common.v1.preview_pb2 import (
     Preview,
@@ -94,14 +94,19 @@ class FakeEngine:
         ready = pb.EngineReady(spark_version="none", spark_master="none", process_id=1)
         asyncio.get_running_loop().call_soon(self._on_report, pb.EngineReport(ready=ready))
 
-    def die(self, message: str = "killed by the test") -> None:
-        """End the engine with all its runs."""
+    def die(self, message: str = "killed by the test", at_work: Sequence[TaskId] = ()) -> None:
+        """End the engine with all its runs; ``at_work`` may be the cause."""
         self.process_id = None
         self.running_connectors.clear()
         self.running_tasks.clear()
         self._on_exit(
             EngineExit(
-                exit_code=137, message=message, stderr_tail="", lasting=False, requested=False
+                exit_code=137,
+                message=message,
+                stderr_tail="",
+                lasting=False,
+                requested=False,
+                at_work=tuple(at_work),
             )
         )
 

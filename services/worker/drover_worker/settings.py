@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from drover.clock import utc_text
 from drover.config.plugin_modules import module_names
 from drover.config.providers import (
     BUILT_IN_NAMES,
@@ -315,6 +316,7 @@ class WorkerSettings(ServiceSettings):
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             counts_interval_ms=self.counts_interval_ms,
+            time_text=utc_text,
             connect_protocol=self.connect_protocol,
             scheduled_delay_max_ms=self.scheduled_rebalance_max_delay_ms,
             key_algorithm=self.inter_worker_key_generation_algorithm,

@@ -170,6 +170,11 @@ class Worker:
         loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
         stack.callback(loop.close)
         loop.attach_engine(lambda: engines.stall)
+
+        def reloaded() -> None:
+            link.plugins.engine_ended()
+            loop.post(events.PluginsReloaded())
+
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, partial(committer.forget, engines.awaits))
         fetcher = OffsetFetcher(coordinator, settings.group_id, link.answer_fetch)
@@ -221,7 +226,7 @@ class Worker:
             status_store=status_store,
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
-            replace_engine=partial(engines.replace, loop.renew, link.plugins.engine_ended),
+            replace_engine=partial(engines.replace, loop.renew, reloaded),
         )
         servers.add_services(Admin(backends), loop, SystemClock(), signed_calls.check)
         background = [

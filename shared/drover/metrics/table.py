@@ -266,6 +266,13 @@ ENGINE_STARTS = Metric(
 ENGINE_EXITS = Metric(
     "drover_engine_exits_total", COUNTER, (), _WORKER, "Engine exits, for any reason."
 )
+CONNECTOR_QUARANTINED = Metric(
+    "drover_connector_quarantined",
+    GAUGE,
+    _CONNECTOR,
+    _WORKER,
+    "1 for a connector that ended the engine repeatedly and is isolated on this worker.",
+)
 ABANDONED_THREADS = Metric(
     "drover_engine_abandoned_threads",
     GAUGE,

@@ -21,6 +21,8 @@ ATTEMPTS_LIMIT = 20
 #: The failures that a history keeps: one for each restart, and the one after the last restart.
 FAILURES_KEPT = ATTEMPTS_LIMIT + 1
 MESSAGE_MAX_CHARS = 200
+#: In the first line of the trace of a connector in quarantine, or of one that was stopped there.
+IN_QUARANTINE = "in quarantine"
 #: The jitter of a delay, so that connectors and tasks that failed together do not restart together.
 _JITTER = 0.2
 _DOUBLINGS_MAX = 30

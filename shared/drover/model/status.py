@@ -74,7 +74,7 @@ class Status:
         state: Its state.
         worker_id: The worker that reported the status, as host:port.
         generation: The group generation in which the worker reported it.
-        trace: The trace of the failure; empty otherwise.
+        trace: The trace of the failure, or a note about a running connector or task; may be empty.
         version: The plugin's version; empty if unknown.
         counts: Record counts of a task's current run; None if unknown.
         failures: The failures; None if unknown.

@@ -167,6 +167,26 @@ def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:
     assert checks["connectors"][0]["advice"].startswith("`drover connector status c` shows")
 
 
+def test_a_connector_in_quarantine_is_named_with_the_reason(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["GetClusterInfo"] = info()
+    why = "runs in quarantine since 2026-11-28T21:00:00Z: the engine ended 2 times while it alone"
+    status = pb.ConnectorStatus(
+        name="tickets",
+        connector=pb.ConnectorState(state=pb.RUN_STATE_RUNNING),
+        tasks=[pb.TaskState(state=pb.RUN_STATE_RUNNING, trace=f"{why} was at work: exit code 3")],
+    )
+    entry = pb.ListConnectorsResponse.Entry(name="tickets", status=status)
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=[entry])
+    _, checks = found(drover)
+    assert checks["connectors"][0]["found"] == "1, none failed"
+    (finding,) = checks["connector tickets"]
+    assert finding["level"] == "warning"
+    assert finding["found"] == f"{why} was at work: exit code 3"
+    assert "drover connector restart tickets" in finding["advice"]
+
+
 def test_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_kafka, "TIMEOUT_S", 0.3)
     address = free_address()

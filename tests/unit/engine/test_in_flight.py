@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,10 +13,20 @@ import pytest
 from drover.model.ids import TaskId
 from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 from drover.model.status import StatusKey
-from drover_worker.engine.in_flight import InFlight, new_table, read_table
+from drover_worker.engine.in_flight import InFlight, Mark, new_table, read_table
 from tests.unit.engine.runner_world import Lines, LinesSource, World
 
 C0, C1 = TaskId("c", 0), TaskId("c", 1)
+
+
+def marks(table: int) -> tuple[Mark, ...]:
+    found = read_table(table)
+    assert found is not None
+    return found
+
+
+def at_work(table: int) -> list[StatusKey]:
+    return list(dict.fromkeys(each.key for each in marks(table)))
 
 
 @pytest.fixture
@@ -32,47 +43,86 @@ def table() -> Iterator[int]:
 )
 def test_a_connector_or_task_is_marked_while_it_is_at_work(table: int, key: StatusKey) -> None:
     with InFlight(table).at_work(key):
-        assert read_table(table) == (key,)
-    assert read_table(table) == ()
+        assert at_work(table) == [key]
+    assert at_work(table) == []
 
 
 def test_what_raised_is_not_at_work_any_more(table: int) -> None:
     with pytest.raises(MemoryError), InFlight(table).at_work(C0):
         raise MemoryError
-    assert read_table(table) == ()
+    assert at_work(table) == []
 
 
-def test_what_had_finished_a_run_is_named_only_when_all_had(table: int) -> None:
+def test_work_is_new_until_its_task_has_finished_a_run(table: int) -> None:
     in_flight = InFlight(table)
     with in_flight.at_work(C0, is_run=True):
         pass
     with in_flight.at_work(C1):  # its start does not count as a run
         pass
-    with in_flight.at_work(C0, is_run=True):
-        assert read_table(table) == (C0,)
-        with in_flight.at_work(C1, is_run=True):
-            assert read_table(table) == (C1,)
+    with in_flight.at_work(C0, is_run=True), in_flight.at_work(C1, is_run=True):
+        assert {each.key: each.is_seasoned for each in marks(table)} == {C0: True, C1: False}
+
+
+def test_a_mark_shows_the_plugin_call_its_start_and_its_thread(table: int) -> None:
+    in_flight = InFlight(table)
+    with in_flight.at_work(C0):
+        (outside,) = marks(table)
+        with in_flight.plugin_call():
+            (inside,) = marks(table)
+        (after,) = marks(table)
+    assert [outside.in_call, inside.in_call, after.in_call] == [False, True, False]
+    assert inside.started_ns > outside.started_ns
+    assert inside.thread_id == threading.get_native_id()
+    with in_flight.at_work(C1):
+        (again,) = marks(table)
+    assert not again.in_call
+
+
+def test_a_plugin_call_inside_another_piece_of_work_marks_its_own(table: int) -> None:
+    in_flight = InFlight(table)
+    with in_flight.at_work(C0):
+        with in_flight.at_work(C1), in_flight.plugin_call():
+            assert {each.key for each in marks(table) if each.in_call} == {C1}
+        with in_flight.plugin_call():
+            assert {each.key for each in marks(table) if each.in_call} == {C0}
+
+
+def test_a_copy_of_the_process_that_a_plugin_forked_ends_with_the_call(table: int) -> None:
+    script = (
+        "import os; from drover_worker.engine.in_flight import InFlight\n"
+        f"in_flight = InFlight({table})\n"
+        "with in_flight.at_work('c'):\n"
+        "    with in_flight.plugin_call(): child = os.fork()\n"
+        "    print('parent' if child else 'copy', flush=True)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], pass_fds=[table], check=False, capture_output=True
+    )
+    assert ended.stdout == b"parent\n", ended.stderr
+    assert at_work(table) == ["c"], "the copy leaves the mark"
 
 
 def test_what_the_engine_ends_under_stays_marked_though_it_hears_of_that_first(table: int) -> None:
     in_flight = InFlight(table)
     with in_flight.at_work(C0, is_run=True):
         in_flight.keep(C0)
-    assert read_table(table) == (C0,)
+    assert at_work(table) == [C0]
     with in_flight.at_work(C0, is_run=True):
         pass
-    assert read_table(table) == (C0,)
+    assert at_work(table) == [C0]
 
 
 def test_nobody_is_named_when_there_may_be_more(table: int) -> None:
     in_flight = InFlight(table)
-    marks = [in_flight.at_work(TaskId("many", number)) for number in range(1_000)]
-    for mark in marks:
+    many = [in_flight.at_work(TaskId("many", number)) for number in range(1_000)]
+    for mark in many:
         mark.__enter__()
     assert read_table(table) is None
-    for mark in marks:
+    for mark in reversed(many):
         mark.__exit__(None, None, None)
-    assert read_table(table) == ()
+    assert at_work(table) == []
 
 
 def test_without_a_table_nothing_is_marked() -> None:
@@ -87,7 +137,7 @@ def test_the_marks_outlive_a_process_that_is_killed(table: int) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], pass_fds=[table], check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert read_table(table) == ("c",)
+    assert at_work(table) == ["c"]
 
 
 def test_a_task_is_marked_while_it_runs_and_stays_so_once_spark_is_gone(
@@ -101,10 +151,10 @@ def test_a_task_is_marked_while_it_runs_and_stays_so_once_spark_is_gone(
         world.is_spark_running = False
         raise ConnectionRefusedError
 
-    Lines.faults += [lambda: seen.append(read_table(table)), lost]
+    Lines.faults += [lambda: seen.append(at_work(table)), lost]
     runner = world.source()
     runner.run_once()
-    assert seen == [(task,)]
-    assert read_table(table) == ()
+    assert seen == [[task]]
+    assert at_work(table) == []
     runner.run_once()
-    assert read_table(table) == (task,)
+    assert at_work(table) == [task]

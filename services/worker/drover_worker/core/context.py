@@ -1,6 +1,6 @@
 """The state that the parts of the herder share, and the instructions of the present event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
@@ -48,6 +48,7 @@ class HerderSettings:
         signature_algorithm: The algorithm of this worker's signatures on calls to other workers.
         verification_algorithms: The accepted algorithms of other workers' signatures.
         own_engines: A connector without the setting ``engine`` has its own engine.
+        time_text: The text of a time in ms since the epoch, for statuses.
     """
 
     worker_id: str
@@ -74,6 +75,7 @@ class HerderSettings:
     signature_algorithm: str = "HmacSHA256"
     verification_algorithms: Sequence[str] = ("HmacSHA256",)
     own_engines: bool = False
+    time_text: Callable[[int], str] = str
 
 
 class Context:

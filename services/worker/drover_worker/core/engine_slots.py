@@ -43,6 +43,8 @@ class EngineSlots:
         self._own_by_default = own_by_default
         self.up: set[EngineSlot] = set()
         self._isolated: dict[str, EngineSlot] = {}
+        #: Why connectors are isolated, for their statuses.
+        self._notes: dict[str, str] = {}
 
     def slot_of(self, connector: str) -> EngineSlot:
         """Where the connector and its tasks have to run."""
@@ -59,10 +61,16 @@ class EngineSlots:
         """Whether the connector's engine can start it."""
         return self.slot_of(connector) in self.up
 
-    def isolate(self, connector: str, slot: EngineSlot) -> None:
+    def note_of(self, connector: str) -> str:
+        """Why the connector is isolated, for its status; empty without a note."""
+        return self._notes.get(connector, "")
+
+    def isolate(self, connector: str, slot: EngineSlot, note: str = "") -> None:
         """Run the connector in another engine; ``Work.touch_connector`` then moves it."""
         self._isolated[connector] = slot
+        self._notes[connector] = note
 
     def release(self, connector: str) -> None:
         """End the isolation of a connector; ``Work.touch_connector`` then moves it."""
         self._isolated.pop(connector, None)
+        self._notes.pop(connector, None)

@@ -6,6 +6,7 @@ a connector or task), so that a late outcome can be ignored.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from drover.errors import DroverError, Violation
 from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryEntry
@@ -16,6 +17,17 @@ from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts, StatusChange, StatusKey, StatusSnapshot
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.requests.messages import Request
+
+
+class EndKind(StrEnum):
+    """How an engine process ended."""
+
+    #: With an exit code or a signal, or it was replaced because it did not answer.
+    CRASH = "CRASH"
+    #: Its memory was exhausted.
+    MEMORY = "MEMORY"
+    #: Another process may have killed it (SIGKILL).
+    KILL = "KILL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +43,26 @@ class EngineLost:
 
     Attributes:
         reason: Why, for operators.
-        starved: If the engine ran out of memory: the connectors and tasks that were active, one of
-            which may be the cause. None if the engine ended for another reason, or the active ones
-            are unknown.
+        at_work: The connectors and tasks that may be the cause, the most suspicious first; empty if
+            the end was requested. None if they are unknown.
+        kind: How it ended.
         engine: Which engine; connectors and tasks in other engines continue.
     """
 
     reason: str
-    starved: Sequence[StatusKey] | None = None
+    at_work: Sequence[StatusKey] | None = ()
+    kind: EndKind = EndKind.CRASH
     engine: EngineSlot = SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsReloaded:
+    """A new engine with newly loaded plugins has replaced the shared one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectsDue:
+    """Nothing has ended for a while: suspects of earlier ends may return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,6 +505,8 @@ class ReconfigureDue:
 HerderEvent = (
     EngineReady
     | EngineLost
+    | PluginsReloaded
+    | SuspectsDue
     | ConfigsLoaded
     | ConfigsChanged
     | StatusesLoaded

@@ -32,7 +32,6 @@ from drover_worker.core.engine_slots import SHARED
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
-from drover_worker.core.lifecycle.memory_deaths import MemoryDeaths
 from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_highest_impact
 from drover_worker.core.lifecycle.stopped import StoppedConnectors
 from drover_worker.core.lifecycle.work import Work
@@ -66,7 +65,6 @@ class Herder:
     def __init__(self, settings: HerderSettings) -> None:
         self.context = Context(settings)
         self.work = Work(self.context)
-        self.memory_deaths = MemoryDeaths()
         self.membership = Membership(self.context, self.work, new_strategy(self.context, self.work))
         self.lease = ConfigLogLease(self.context, self.membership)
         self.session_keys = SessionKeys(self.context, self.membership, self.lease)
@@ -199,9 +197,11 @@ class Herder:
                 item = self.work.connectors.get(connector.name)
                 if item is not None:
                     item.renew()
+                self.work.isolation.release(connector.name)
                 self.work.touch_connector(connector.name)  # it may have to move
             case ConnectorConfigRemoved(name):
                 self._restarts.pop(name, None)
+                self.work.isolation.release(name)
                 self.work.revoke_connector(name)
                 self.topics.check(name)
             case TaskConfigsUpdated(connector):
@@ -268,16 +268,15 @@ class Herder:
         if not self.work.has_engine(event.engine):
             return
         self.context.engines.up.discard(event.engine)
-        which = "the worker's engine"
         if event.engine == SHARED:
             self.membership.engine_lost(event.reason)
-        else:
-            which = f"the engine {event.engine}"
-        self.work.lose_engine(
-            event.engine,
-            f"{which} ended: {event.reason}; it restarts, and then restarts its work",
-            faults=self.memory_deaths.faults(event, self.context.now_ms),
-        )
+        reason, faults = self.work.isolation.judge(event, self.work.held_in(event.engine))
+        self.work.lose_engine(event.engine, reason, faults=faults)
+
+    def _plugins_reloaded(self, event: events.PluginsReloaded) -> None:
+        for name in self.work.isolation.release_all():
+            for item in self.work.of_connector(name):
+                self.work.restart_item(item)
 
     # Calls
 
@@ -384,6 +383,8 @@ class Herder:
 _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.EngineReady: Herder._engine_ready,
     events.EngineLost: Herder._engine_lost,
+    events.PluginsReloaded: Herder._plugins_reloaded,
+    events.SuspectsDue: lambda h, e: h.work.isolation.suspects_due(),
     events.ConfigsLoaded: Herder._configs_loaded,
     events.ConfigsChanged: Herder._configs_changed,
     events.StatusesLoaded: Herder._statuses_loaded,

@@ -19,11 +19,10 @@ import drover
 import drover_worker
 from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
-from drover.model.status import StatusKey
 from drover.policy.egress import PROXY_VARIABLES
 from drover.python_process import python_command, python_environment
 from drover_worker.engine import framing, process_tree
-from drover_worker.engine.in_flight import new_table, read_table
+from drover_worker.engine.in_flight import Mark, new_table, read_table
 from drover_worker.engine.settings import (
     DATA_LIMIT_VARIABLE,
     DIRECTORY_PREFIX,
@@ -123,8 +122,12 @@ class EngineChild:
         """The last lines of the process tree's standard error."""
         return "\n".join(self._tail)
 
-    def take_in_flight(self) -> tuple[StatusKey, ...] | None:
-        """Keys at work when the engine ended; None if unknown. Call once, at the end."""
+    def marks(self) -> tuple[Mark, ...] | None:
+        """What is at work now; None if unknown."""
+        return read_table(self._in_flight) if self._in_flight is not None else None
+
+    def take_in_flight(self) -> tuple[Mark, ...] | None:
+        """What was at work when the engine ended; None if unknown. Call once, at the end."""
         descriptor, self._in_flight = self._in_flight, None
         if descriptor is None:
             return None

@@ -25,6 +25,8 @@ from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.model.sizes import size_text
 from drover.model.status import StatusKey
+from drover_worker.core.events import EndKind
+from drover_worker.engine.in_flight import Mark
 from drover_worker.engine.log_lines import as_logged
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
@@ -33,6 +35,7 @@ from drover_worker.engine.settings import (
     EngineSettings,
     ExitCode,
 )
+from drover_worker.shell.at_work import busy_threads, suspects, thread_times_s
 from drover_worker.shell.engine_child import EngineChild, write_to_stderr
 from drover_worker.shell.engines import LimitsInForce
 from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes
@@ -46,6 +49,8 @@ _STOP_MARGIN_MS = 10_000
 #: How often the engine must answer, how long it may take, and how many answers in a row may be
 #: missing before it is killed. Its command thread answers without waiting for plugins.
 _PROBE_EVERY_S, _PROBE_TIMEOUT_S, _PROBES_MISSED_MAX = 5.0, 10.0, 4
+#: How long the threads of an engine that does not answer are observed before it is killed.
+_OBSERVED_S = 1.0
 #: Exit codes when the engine or its JVM was killed.
 _KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
 
@@ -78,8 +83,9 @@ class EngineExit:
         lasting: A new engine would end the same way until an operator acts (no Java, for
             example).
         requested: It ended because close() or restart() was called.
-        starved: Keys at work when it ran out of memory (``in_flight.read_table``); None if
-            there was another cause, or they are unknown.
+        kind: How it ended, if it was not requested.
+        at_work: The connectors and tasks that may be the cause, the most suspicious first; None
+            if they are unknown.
     """
 
     exit_code: int
@@ -87,7 +93,8 @@ class EngineExit:
     stderr_tail: str
     lasting: bool
     requested: bool
-    starved: tuple[StatusKey, ...] | None = None
+    kind: EndKind = EndKind.CRASH
+    at_work: tuple[StatusKey, ...] | None = ()
 
 
 ExitHandler = Callable[[EngineExit], None]
@@ -125,6 +132,11 @@ class EngineSupervisor:
         self._probe_every_s = probe_every_s
         self._probe_timeout_s = probe_timeout_s
         self._probes_missed = 0
+        #: Whether the engine was killed because it did not answer, and the threads that were busy.
+        self._given_up = False
+        self._busy_threads: frozenset[int] = frozenset()
+        #: What was at work when the engine requested its replacement, because plugin calls hang.
+        self._hung: tuple[Mark, ...] = ()
         #: Set when the engine serves commands.
         self._serves = asyncio.Event()
         self._on_report = on_report
@@ -282,6 +294,7 @@ class EngineSupervisor:
     async def _live_once(self) -> EngineExit:
         self._start_failure = ""
         self._stop_requested = False
+        self._given_up, self._busy_threads, self._hung = False, frozenset(), ()
         self._serves.clear()
         kills_before = memory_kill_count()
         child = EngineChild(
@@ -308,15 +321,13 @@ class EngineSupervisor:
             probing.cancel()
             self._probes_missed = 0
             child.kill()
-            in_flight = child.take_in_flight()
+            marks = child.take_in_flight()
             self._child = None
             self._ready.clear()
             self._ready_report = None
         requested = self._stop_requested or self._closing
-        starved = not requested and (
-            code == ExitCode.HEAP_USED_UP
-            or (code in _KILLED_CODES and memory_kill_count() > kills_before)
-        )
+        kind = _kind_of(code, memory_kill_count() - kills_before, given_up=self._given_up)
+        starved = kind is EndKind.MEMORY and not requested
         what = _describe_starved(code, self._settings) if starved else _describe(code)
         ended = EngineExit(
             exit_code=code,
@@ -324,7 +335,8 @@ class EngineSupervisor:
             stderr_tail=child.stderr_tail,
             lasting=code in LASTING_EXIT_CODES,
             requested=requested,
-            starved=in_flight if starved else None,
+            kind=kind,
+            at_work=self._suspects(marks, kind, requested=requested),
         )
         self._fail_calls(ended)
         if not ended.requested:
@@ -347,6 +359,11 @@ class EngineSupervisor:
             else:
                 self._probes_missed = 0
         self._start_failure = f"{self.stall}; it was killed"
+        self._given_up = True
+        ids = [each.thread_id for each in child.marks() or ()]
+        before = thread_times_s(ids)
+        await asyncio.sleep(_OBSERVED_S)
+        self._busy_threads = busy_threads(before, thread_times_s(ids))
         child.kill()
 
     def _fail_calls(self, ended: EngineExit) -> None:
@@ -385,11 +402,31 @@ class EngineSupervisor:
         if logged:
             self._on_log_line(logged)
 
+    def _suspects(
+        self, marks: tuple[Mark, ...] | None, kind: EndKind, *, requested: bool
+    ) -> tuple[StatusKey, ...] | None:
+        """What may have ended the engine; after a replacement, the plugin calls that hang."""
+        if not requested:
+            return suspects(marks, kind, self._busy_threads)
+        hung = [each for each in marks or () if each in self._hung]
+        return () if self._closing else suspects(hung, kind)
+
     async def _replace(self, reason: str) -> None:
+        self._start_failure = f"{reason}; it was replaced"
+        self._hung = (self._child.marks() if self._child is not None else None) or ()
         try:
             await self.restart(reason)
         finally:
             self._replacement = None
+
+
+def _kind_of(code: int, memory_kill_count: int, *, given_up: bool) -> EndKind:
+    """How an engine with exit code ``code`` ended."""
+    if given_up:
+        return EndKind.CRASH
+    if code in _KILLED_CODES:
+        return EndKind.MEMORY if memory_kill_count > 0 else EndKind.KILL
+    return EndKind.MEMORY if code == ExitCode.HEAP_USED_UP else EndKind.CRASH
 
 
 def _describe_starved(code: int, settings: EngineSettings) -> str:

@@ -19,6 +19,8 @@ class FailureLog:
         self._worker_id = worker_id
         #: The last logged run and trace, for the connectors and tasks of this worker.
         self._logged: dict[StatusKey, tuple[int, str]] = {}
+        #: The connectors in quarantine that were logged.
+        self._quarantined: set[str] = set()
 
     def observe(self, event: events.HerderEvent) -> None:
         """Handle an event that the herder has processed."""
@@ -32,8 +34,41 @@ class FailureLog:
                 )
             case events.TaskFailed(task, run_id, trace, _):
                 self._failed("a task failed", task, run_id, trace)
+            case events.EngineLost():
+                self._engine_ended(event)
             case _:
                 pass
+        self._quarantined &= self._work.isolation.quarantined.keys()
+
+    def _engine_ended(self, event: events.EngineLost) -> None:
+        isolation = self._work.isolation
+        suspects = sorted(isolation.suspects)
+        if suspects:
+            _log.warning(
+                "connectors that may have ended the engine run in other engines",
+                connectors=suspects,
+                engine=str(event.engine),
+                reason=event.reason,
+            )
+        for name in isolation.quarantined.keys() - self._quarantined:
+            self._quarantined.add(name)
+            found = isolation.quarantined[name]
+            _log.error(
+                "a connector ended the engine repeatedly and now runs in quarantine",
+                connector=name,
+                worker=self._worker_id,
+                end_count=found.end_count,
+                reason=found.reason,
+            )
+        for name, found in isolation.quarantined.items():
+            if found.stopped and event.engine.name.endswith(f"/{name}"):
+                _log.error(
+                    "a connector was stopped, because it ended its engine in quarantine repeatedly",
+                    connector=name,
+                    worker=self._worker_id,
+                    end_count=found.end_count,
+                    reason=found.reason,
+                )
 
     def _failed(self, what: str, key: StatusKey, run_id: int, trace: str) -> None:
         item = self._work.find(key)

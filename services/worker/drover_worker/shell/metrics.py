@@ -202,6 +202,8 @@ class WorkerMetrics:
         yield table.ENGINES.at(len(up))
         yield table.ENGINE_STARTS.at(self._engine_starts)
         yield table.ENGINE_EXITS.at(self._engine_exits)
+        for name in self._herder.work.isolation.quarantined:
+            yield table.CONNECTOR_QUARANTINED.at(1, name)
         for name, metric in _ENGINE_FIGURES:
             yield metric.at(sum(getattr(each, name) for each in self._engines.values()))
 

@@ -21,6 +21,7 @@ from drover.errors import (
 from drover.local.health import HealthChannel
 from drover.local.state import ClusterState
 from drover.local.tls_check import shown_certificate, why_refused
+from drover.model.failures import IN_QUARANTINE, cause_in
 from drover.security.certificates import Certificate, read_certificate
 from drover.security.development_ca import SERVICE, files_of
 
@@ -241,9 +242,10 @@ async def _failures(address: str, way: Way) -> list[Finding]:
             listed = await client.list_connectors(include_status=True, timeout_s=TIMEOUT_S)
     except DroverError as error:
         return [Finding("connectors", Level.ERROR, f"cannot be listed: {error.message}")]
+    quarantined = [each for each in (_quarantine(each) for each in listed) if each is not None]
     failed = [each.name for each in listed if _has_failed(each.status)]
     if not failed:
-        return [Finding("connectors", Level.OK, f"{len(listed)}, none failed")]
+        return [Finding("connectors", Level.OK, f"{len(listed)}, none failed"), *quarantined]
     more = f" and {len(failed) - _NAMED_MAX} more" if len(failed) > _NAMED_MAX else ""
     return [
         Finding(
@@ -251,8 +253,24 @@ async def _failures(address: str, way: Way) -> list[Finding]:
             Level.ERROR,
             f"FAILED, or with FAILED tasks: {', '.join(failed[:_NAMED_MAX])}{more}",
             f"`drover connector status {failed[0]}` shows the cause and the time of the next retry",
-        )
+        ),
+        *quarantined,
     ]
+
+
+def _quarantine(each: pb.ListConnectorsResponse.Entry) -> Finding | None:
+    """A connector in quarantine or stopped there, with the reason; None for others."""
+    traces = (each.status.connector.trace, *(task.trace for task in each.status.tasks))
+    causes = [cause_in(trace) for trace in traces if IN_QUARANTINE in cause_in(trace)]
+    if not causes:
+        return None
+    return Finding(
+        f"connector {each.name}",
+        Level.WARNING,
+        causes[0],
+        "its code or a library ends the engine process: change its config or update the plugin;"
+        f" `drover connector restart {each.name}` lets it return to the shared engine",
+    )
 
 
 def _has_failed(status: pb.ConnectorStatus) -> bool:

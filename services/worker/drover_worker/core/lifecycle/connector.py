@@ -23,7 +23,7 @@ class ConnectorLifecycle(Lifecycle):
     def report_trace(self, context: Context, run_id: int, trace: str) -> None:
         """Report why a running connector has no new task configs; an empty trace clears it."""
         if self.running and run_id == self.run_id:
-            self._report(context, RunState.RUNNING, trace=trace)
+            self._report_running(context, trace)
 
     def _config_offset(self, context: Context) -> int:
         entry = context.view.connectors.get(self.name)

@@ -21,6 +21,7 @@ from drover.model.status import RecordCounts, RunState, Status, StatusKey
 from drover_worker.core.context import Context
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.events import RestartDue
+from drover_worker.core.lifecycle.engine_deaths import EngineFault
 
 
 class Phase(StrEnum):
@@ -245,7 +246,7 @@ class Lifecycle(ABC):
         self.phase = Phase.RUNNING
         self._restarting = False
         self.finished_version = self._run_version
-        self._report(context, self._running_state(context))
+        self._report_running(context)
         return True
 
     def failed(
@@ -281,7 +282,9 @@ class Lifecycle(ABC):
         self.phase = Phase.IDLE
         return True
 
-    def lose_engine(self, context: Context, reason: str, *, fault: str | None = None) -> None:
+    def lose_engine(
+        self, context: Context, reason: str, *, fault: EngineFault | None = None
+    ) -> None:
         """End the run with the engine; it is FAILED unless it was being stopped.
 
         ``fault`` replaces ``reason`` if this run caused the engine's end.
@@ -293,14 +296,22 @@ class Lifecycle(ABC):
         self.phase = Phase.IDLE
         self.run_id = 0
         if was_in_engine and not stopping and not self.revoked and self.failure is None:
-            cause = FailureCause.ENGINE if fault is None else FailureCause.PLUGIN
-            self._fail(context, fault or reason, cause)
+            fault = fault or EngineFault(reason, FailureCause.ENGINE)
+            self._fail(context, fault.trace, fault.cause)
 
     def engine_not_started(self, context: Context, reason: str) -> None:
         """Fail while it waits for an engine that ended; it starts when that engine is up."""
         if self.failure is None and self.needed_engine(context) is not None:
             self._run_version = self.finished_version = self.version
             self._fail(context, reason, FailureCause.ENGINE)
+
+    def give_up(self, context: Context, trace: str) -> None:
+        """Stay FAILED until a user restarts it, if it is not in an engine."""
+        last = self.failures.last if self.failures is not None else None
+        given_up = self.failure is not None and last and last.cause is FailureCause.LIMIT
+        if self.phase is Phase.IDLE and not self.revoked and not given_up:
+            self._run_version = self.finished_version = self.version
+            self._fail(context, trace, FailureCause.LIMIT)
 
     def needed_engine(self, context: Context) -> EngineSlot | None:
         """The engine that it is in or waits for; None if it needs none."""
@@ -413,6 +424,11 @@ class Lifecycle(ABC):
         self._reported = (state, trace)
         if previous != (self._reported, self._progress_in(state)):
             self.report_again(context, safe=safe)
+
+    def _report_running(self, context: Context, trace: str = "") -> None:
+        """Report the state after the start; ``trace`` has a note about a running connector."""
+        state = self._running_state(context)
+        self._report(context, state, trace=trace or context.engines.note_of(self.connector))
 
     def _progress_in(self, state: RunState) -> TaskProgress:
         """The progress for a status; an UNASSIGNED task has none."""

@@ -104,7 +104,7 @@ class TaskLifecycle(Lifecycle):
         self._pause_under_way = False
         self._paused = paused
         if self.failure is None:
-            self._report(context, self._running_state(context))
+            self._report_running(context)
 
     def counted(self, run_id: int, counts: RecordCounts, figures: Mapping[str, int]) -> bool:
         """Record the progress of a run; False if the run has ended."""

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from drover.model.engines import OWN
+from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core.context import Context
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.instructions import StartEngine, StopEngine
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.engine_deaths import EngineFault
+from drover_worker.core.lifecycle.isolation import Isolation
 from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle, Phase
 from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
 from drover_worker.core.lifecycle.task import TaskLifecycle
@@ -19,6 +22,7 @@ class Work:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.isolation = Isolation(context, self.touch_connector)
         self.connectors: dict[str, ConnectorLifecycle] = {}
         self.tasks: dict[TaskId, TaskLifecycle] = {}
         self._tasks_by_connector: dict[str, dict[TaskId, TaskLifecycle]] = {}
@@ -45,6 +49,11 @@ class Work:
     def tasks_of(self, name: str) -> Mapping[TaskId, TaskLifecycle]:
         """This worker's tasks of a connector, in the order of their assignment."""
         return self._tasks_by_connector.get(name, {})
+
+    def of_connector(self, name: str) -> list[Lifecycle]:
+        """A connector and its tasks, as far as they are on this worker."""
+        connector = self.connectors.get(name)
+        return [*([connector] if connector is not None else []), *self.tasks_of(name).values()]
 
     def all(self) -> list[Lifecycle]:
         """Every lifecycle: connectors, then tasks."""
@@ -141,8 +150,14 @@ class Work:
         own = f"{OWN}/{connector}"
         return sorted((each for each in self._engines if each.name != own), key=str)
 
+    def held_in(self, engine: EngineSlot) -> list[StatusKey]:
+        """What is in an engine."""
+        return [
+            each.key for each in self.all() if each.phase in IN_ENGINE and each.engine == engine
+        ]
+
     def lose_engine(
-        self, engine: EngineSlot, reason: str, *, faults: Mapping[StatusKey, str]
+        self, engine: EngineSlot, reason: str, *, faults: Mapping[StatusKey, EngineFault]
     ) -> None:
         """Fail everything in the engine that ended; ``faults`` has the traces of its causes."""
         for item in self.all():
@@ -152,6 +167,14 @@ class Work:
             elif engine != SHARED and item.needed_engine(self._context) == engine:
                 item.engine_not_started(self._context, reason)
                 self.touch(item.key)
+        for key, fault in faults.items():
+            if fault.cause is FailureCause.LIMIT:
+                self._give_up(key.connector if isinstance(key, TaskId) else key, fault)
+
+    def _give_up(self, name: str, fault: EngineFault) -> None:
+        """Stop what still waits for a restart of a connector that was stopped."""
+        for item in self.of_connector(name):
+            item.give_up(self._context, fault.trace)
 
     def regain_engine(self, engine: EngineSlot) -> None:
         """Start everything that failed with the old engine or waited for the new one."""
@@ -202,8 +225,13 @@ class Work:
         for key in [*keys, *plan.tasks]:
             item = self.find(key)
             if item is not None:
-                item.restart()
-                self.touch(key)
+                self.restart_item(item)
+
+    def restart_item(self, item: Lifecycle) -> int:
+        """Restart a connector or task on behalf of a user; see ``Lifecycle.restart``."""
+        self.isolation.release(item.connector)
+        self.touch(item.key)
+        return item.restart()
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""

@@ -112,8 +112,7 @@ class RestartRequests:
         if item is not None:
             pending.step = RequestStage.RESTARTING
             pending.restarted = key
-            pending.version = item.restart()
-            self._work.touch(key)
+            pending.version = self._work.restart_item(item)
         elif self._membership.leads:
             # if this leader owns the item but does not run it yet, the request waits for its start
             owner = self._membership.owner(key)

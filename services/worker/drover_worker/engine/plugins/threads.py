@@ -12,8 +12,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -173,8 +173,7 @@ class PluginThreads:
     def _execute(self, call: _Call) -> None:
         outcome: Outcome
         try:
-            mark = nullcontext() if call.key is None else self._in_flight.at_work(call.key)
-            with mark:
+            with self._marked(call):
                 outcome = Returned(call.context.copy().run(call.function))
         except BaseException as error:  # noqa: BLE001 - plugin code may raise anything, SystemExit too
             outcome = Raised(error)
@@ -190,6 +189,15 @@ class PluginThreads:
             self._report(call, outcome)
         else:
             log.info("an abandoned plugin call returned", call=call.name)
+
+    @contextmanager
+    def _marked(self, call: _Call) -> Iterator[None]:
+        """Mark the connector or task of a call while it runs."""
+        if call.key is None:
+            yield
+            return
+        with self._in_flight.at_work(call.key), self._in_flight.plugin_call():
+            yield
 
     def _end_one(self) -> None:
         """Release the slot of a finished call to a waiting call; requires the lock."""

@@ -549,7 +549,8 @@ class SinkRunner(TaskRunner):
                 batch = self._path.sink_batch(
                     self._tools.plane, plan, dead_letters, replayed=self._is_replay(plan)
                 )
-                found = task.write(batch)
+                with self._tools.in_flight.plugin_call():
+                    found = task.write(batch)
                 report = self._path.report(read_count=plan.record_count)
         except RetriableError:
             self._restart_wanted, self._retry_plan = False, plan

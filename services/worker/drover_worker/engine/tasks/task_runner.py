@@ -390,7 +390,8 @@ class TaskRunner(ABC):
         self._deadline_limit_ms = limit_ms
         self._deadline = time.monotonic() + limit_ms / 1000
         try:
-            yield
+            with self._tools.in_flight.plugin_call():
+                yield
         finally:
             self._deadline = None
 

@@ -1,0 +1,166 @@
+"""Connectors that end, block or disturb the process of their engine, and well-behaved ones.
+
+``how`` names what a deadly connector does, ``where`` the call in which it does it.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from drover.connector import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+)
+from tests.support.plugins_for_tests import Idle, IdleTask
+
+_EXIT_CODE = 3
+
+
+def _close_all() -> None:
+    os.closerange(3, 4096)
+
+
+def _fork_often() -> None:
+    for _ in range(5):
+        os.fork()
+
+
+#: What a deadly connector may do.
+DEEDS: Mapping[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(_EXIT_CODE),
+    "exit with 0": lambda: os._exit(0),
+    "exit with the code of a missing Java": lambda: os._exit(81),
+    "segfault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "spin": lambda: re.match(r"(a+)+$", "a" * 64 + "b"),
+    "sleep with the interpreter lock": lambda: ctypes.PyDLL(None).sleep(3600),
+    "close all descriptors": _close_all,
+    "fork": os.fork,
+    "fork often": _fork_often,
+    "close stdout": lambda: os.close(1),
+    "close sys.stdout": lambda: sys.stdout.close(),
+    "hang": lambda: threading.Event().wait(),
+}
+
+
+class _Deadly:
+    """Does its deed in one of the calls."""
+
+    _how = ""
+    _where = ""
+    _delay_s = 0.0
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        self._how, self._where = config["how"], config["where"]
+        self._delay_s = float(config["delay.s"])
+
+    def reach(self, where: str) -> None:
+        if where == self._where:
+            threading.Event().wait(self._delay_s)
+            DEEDS[self._how]()
+
+
+class _DeadlySourceTask(_Deadly, SourceTask):
+    def start(self, context: SourceTaskContext) -> None:
+        self.prepare(context.config)
+        self.reach("start")
+
+    def poll(self) -> SourceBatch | None:
+        self.reach("poll")
+        return None
+
+    def stop(self) -> None:
+        self.reach("stop")
+
+
+class _DeadlySinkTask(_Deadly, SinkTask):
+    def start(self, context: SinkTaskContext) -> None:
+        self.prepare(context.config)
+        self.reach("start")
+
+    def write(self, batch: SinkBatch) -> str:
+        self.reach("write")
+        return ""
+
+    def stop(self) -> None:
+        self.reach("stop")
+
+
+_KEYS = (
+    ConfigKey("how", ConfigType.STRING),
+    ConfigKey("where", ConfigType.STRING, "poll"),
+    ConfigKey("delay.s", ConfigType.STRING, "0"),
+)
+
+
+class DeadlySource(SourceConnector):
+    """A source that does its deed."""
+
+    version = "1.0"
+    task_class: ClassVar[type[SourceTask]] = _DeadlySourceTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(*_KEYS)
+
+    def start(self, context: Any, config: Mapping[str, Any]) -> None:
+        self._config = {name: str(config[name]) for name in ("how", "where", "delay.s")}
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self._config for _ in range(max_tasks)]
+
+
+class DeadlySink(SinkConnector):
+    """A sink that does its deed."""
+
+    version = "1.0"
+    task_class: ClassVar[type[SinkTask]] = _DeadlySinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(*_KEYS)
+
+    def start(self, context: Any, config: Mapping[str, Any]) -> None:
+        self._config = {name: str(config[name]) for name in ("how", "where", "delay.s")}
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self._config for _ in range(max_tasks)]
+
+
+class _NotingTask(IdleTask):
+    def start(self, context: SourceTaskContext) -> None:
+        with Path(context.config["starts"]).open("a") as starts:
+            starts.write("started\n")
+
+
+class Noting(Idle):
+    """A good connector; each start of its task adds a line to the file ``starts``."""
+
+    task_class = _NotingTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(ConfigKey("starts", ConfigType.STRING))
+
+    def start(self, context: Any, config: Mapping[str, Any]) -> None:
+        self._starts = str(config["starts"])
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{"starts": self._starts} for _ in range(max_tasks)]
