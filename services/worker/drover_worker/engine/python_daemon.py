@@ -34,6 +34,7 @@ def manager() -> None:
     gc.freeze()
     log_lines.write_to_stderr_of_parent()
     log_lines.write_whole_lines()
+    log_lines.drop_lost_pipes()
     daemon_id = os.getpid()
 
     def become_worker() -> None:
