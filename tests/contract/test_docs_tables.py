@@ -14,6 +14,7 @@ from tests.support.docs_tables import (
     written,
 )
 from tests.support.repository import REPOSITORY
+from tests.support.terminal_texts import situations
 
 
 def text_of(page: Path) -> str:
@@ -46,6 +47,16 @@ def test_what_all_connectors_have_and_what_they_lack_is_in_a_table() -> None:
         if any("FileStream" not in java for java in java_names(kind))
     }
     assert wanted <= shown
+
+
+def test_every_bad_situation_is_shown_once() -> None:
+    shown = [
+        mark.removeprefix("terminal when ")
+        for page in pages()
+        for mark in marks(text_of(page))
+        if mark.startswith("terminal when ")
+    ]
+    assert sorted(shown) == sorted(situations())
 
 
 def test_a_mark_that_is_not_understood_is_told() -> None:

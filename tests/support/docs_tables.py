@@ -11,6 +11,7 @@ A table is between two marks. The first mark selects its content::
     <!-- predictions of examples -->
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
     <!-- metrics of worker -->                                or of other processes
+    <!-- terminal when an API is down -->                     see terminal_texts
     <!-- end -->
 """
 
@@ -35,8 +36,10 @@ from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.other_products import SYSTEMS
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
+from tests.support.terminal_texts import terminal_text
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
+_TERMINAL = "terminal when "
 _HEAD = "| Setting | Type | Default | Meaning |\n|---|---|---|---|\n"
 #: A word with its surrounding punctuation: an opening parenthesis, and closing characters.
 _WORD = re.compile(r"(?P<open>\(?)(?P<word>[^\s]*?)(?P<end>[.,;:)]*)(?=\s|$)")
@@ -120,6 +123,8 @@ def _table(what: str) -> str:
         return _settings(keys, list(dict.fromkeys(each.group for each in keys)))
     if what.startswith("settings of Kafka Connect's that ") and what.endswith(" lacks"):
         return _lacking(what.split()[5])
+    if what.startswith(_TERMINAL):
+        return terminal_text(what.removeprefix(_TERMINAL))
     if what.startswith("metrics of "):
         return _metrics(what.removeprefix("metrics of "))
     shown = _settings_of(what)

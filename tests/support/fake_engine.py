@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
 
+from drover.api.common.v1.activity_pb2 import TaskActivity
 from drover.api.common.v1.preview_pb2 import (
     Preview,
     PreviewedRecord,
@@ -296,6 +297,12 @@ class FakeEngine:
             task,
             pb.TaskProgress.Entry(counts=encode_counts(counts), figures=encode_figures(figures)),
         )
+
+    def act(self, task: TaskId, activity: TaskActivity, read_count: int = 0) -> None:
+        """Report what a task does, and how many records it has read."""
+        counts = RecordCounts(read_count=read_count)
+        entry = pb.TaskProgress.Entry(activity=activity, counts=encode_counts(counts))
+        self._progress(task, entry)
 
     def _progress(self, task: TaskId, entry: pb.TaskProgress.Entry) -> None:
         entry.run_id = self.running_tasks[task]

@@ -226,6 +226,8 @@ class Worker:
             status_store=status_store,
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
+            present_tasks=figures.present_tasks,
+            engine_memory=figures.engine_memory.measure,
             replace_engine=partial(engines.replace, loop.renew, reloaded),
         )
         servers.add_services(Admin(backends), loop, SystemClock(), signed_calls.check)

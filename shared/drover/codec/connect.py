@@ -7,7 +7,7 @@ from drover.codec.common import EnumCodec, encode_counts, encode_figures
 from drover.codec.failures import encode_failures
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
-from drover.model.status import RecordCounts, RunState, Status, StatusKey
+from drover.model.status import LAG_FIGURE, RecordCounts, RunState, Status, StatusKey
 
 TARGET_STATES = EnumCodec(pb.TargetState, "TARGET_STATE_", TargetState)
 RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
@@ -65,7 +65,7 @@ def encode_connector_status(
         status.connector.plugin_version = connector.version
         if connector.failures is not None:
             status.connector.failures.CopyFrom(encode_failures(connector.failures))
-    total: RecordCounts | None = None
+    total = _counts_of_former_tasks(name, len(task_indexes), statuses)
     for index in task_indexes:
         task = statuses.get(TaskId(name, index))
         entry = status.tasks.add(task=index, state=pb.RUN_STATE_UNASSIGNED)
@@ -82,4 +82,40 @@ def encode_connector_status(
                 total = task.counts if total is None else total + task.counts
     if total is not None:
         status.counts.CopyFrom(encode_counts(total))
+    note_lags(status)
     return status
+
+
+def _counts_of_former_tasks(
+    name: str, index: int, statuses: Mapping[StatusKey, Status]
+) -> RecordCounts | None:
+    """The counts of tasks from ``index`` on, which do not exist at present: the connector is
+    stopped, or has fewer tasks than before.
+    """
+    total: RecordCounts | None = None
+    while (task := statuses.get(TaskId(name, index))) is not None:
+        if task.counts is not None:
+            total = task.counts if total is None else total + task.counts
+        index += 1
+    return total
+
+
+def note_lags(status: pb.ConnectorStatus) -> None:
+    """Set the lags of tasks and connector from the tasks' figures; unset where they are unknown.
+
+    A paused source does not measure its lag.
+    """
+    measured = [pb.RUN_STATE_RUNNING]
+    if status.type != pb.CONNECTOR_TYPE_SOURCE:
+        measured.append(pb.RUN_STATE_PAUSED)
+    status.ClearField("lag")
+    lags = []
+    for task in status.tasks:
+        task.ClearField("lag")
+        if task.state in measured:
+            for figure in task.figures:
+                if figure.name == LAG_FIGURE:
+                    task.lag = figure.value
+                    lags.append(figure.value)
+    if status.tasks and len(lags) == len(status.tasks):
+        status.lag = sum(lags)

@@ -55,7 +55,7 @@ from drover.connector.sink import (
 from drover.connector.sink_control import PredictedWrite, Written
 from drover.connector.sink_records import SinkRecord
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
-from drover.connector.task import StaleClaimError, TaskContext
+from drover.connector.task import SnapshotProgress, StaleClaimError, TaskContext
 from drover.connector.value_forms import fieldless_converter, is_schemaless_json
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.dataplane.shared_jobs import core_count
@@ -113,6 +113,7 @@ __all__ = [
     "SinkTask",
     "SinkTaskContext",
     "SkippedCheck",
+    "SnapshotProgress",
     "SourceBatch",
     "SourceConnector",
     "SourceTask",

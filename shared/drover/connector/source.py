@@ -33,7 +33,7 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,7 +43,7 @@ from drover.connector.connector import Connector
 from drover.connector.offset_forms import OffsetForm
 from drover.connector.offsets import offset_key, parse_offsets
 from drover.connector.plain_rows import table_of
-from drover.connector.task import TaskContext
+from drover.connector.task import SnapshotProgress, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.topic_creation import TopicRule
 from drover.model.offsets import CommittedOffset
@@ -51,6 +51,10 @@ from drover.pipeline.layouts import TableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def _shows_nothing(_progress: SnapshotProgress | None) -> None:
+    """The default of ``SourceTaskContext.report_snapshot``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,14 @@ class SourceTaskContext(TaskContext):
         commits_with_records: Whether offsets are committed in the same transaction as the records,
             so that no batch is repeated. If False, a batch is repeated after a crash between the
             two.
+        report_snapshot: ``report_snapshot(progress)`` shows in the task's status which table is
+            being read completely, with the number of its records in topics; None ends it. Call it
+            before the first batch of each table is returned.
     """
 
     committed: Sequence[CommittedOffset] = ()
     commits_with_records: bool = True
+    report_snapshot: Callable[[SnapshotProgress | None], None] = _shows_nothing
 
     def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
         """The committed offset of a source partition; None if there is none."""

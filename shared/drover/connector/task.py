@@ -27,6 +27,21 @@ class StaleClaimError(FailedPreconditionError):
         super().__init__(Reason.STALE_CLAIM, message, metadata={"claim": str(claim)})
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """The table that a source reads completely.
+
+    Attributes:
+        table: The table.
+        estimated_row_count: The estimated number of its rows; None if unknown.
+        remaining_table_count: The number of tables to read, this one included.
+    """
+
+    table: str
+    estimated_row_count: int | None = None
+    remaining_table_count: int = 1
+
+
 class TaskFigures:
     """The gauges that the connector of one task reports; thread-safe."""
 

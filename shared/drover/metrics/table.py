@@ -284,6 +284,15 @@ SPARK_JOBS = Metric("drover_spark_jobs_total", COUNTER, (), _WORKER, "Spark jobs
 SPARK_ACTIVE_JOBS = Metric("drover_spark_active_jobs", GAUGE, (), _WORKER, "Spark jobs running.")
 HEAP_USED = Metric("drover_spark_heap_used_bytes", GAUGE, (), _WORKER, "Used heap of Spark's JVM.")
 HEAP_MAX = Metric("drover_spark_heap_max_bytes", GAUGE, (), _WORKER, "Maximum heap of Spark's JVM.")
+ENGINE_MEMORY = Metric(
+    "drover_engine_resident_memory_bytes",
+    GAUGE,
+    ("process",),
+    _WORKER,
+    "Resident memory of its engines by kind of process: engine (connectors and the drivers of "
+    "tasks), jvm, python_workers (Spark's Python workers and all others). Pages that processes "
+    "share are counted in each of them.",
+)
 
 # --- connectors ------------------------------------------------------------------------------
 
@@ -433,7 +442,8 @@ TASK_LAG = Metric(
     GAUGE,
     _TASK,
     _WORKER,
-    "Records of a sink's topics that it has not written yet.",
+    "Records of a sink's topics that it has not written yet; also while it is paused or one batch "
+    "takes long.",
     _SNK + "sink-record-lag-max",
 )
 TASK_RETRIES = Metric(
@@ -486,5 +496,3 @@ METRICS: tuple[Metric, ...] = tuple(
     for metric in (value if isinstance(value, tuple) else (value,))
     if isinstance(metric, Metric)
 )
-#: Figures of connectors that are exported as a metric of their own.
-LAG_FIGURE = "lag_count"

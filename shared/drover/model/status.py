@@ -29,7 +29,7 @@ StatusKey = str | TaskId
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """Counts of a task's records since the task started.
+    """Counts of a task's records.
 
     read = written + filtered + dead-lettered + skipped, unless a transform emits several records
     for one.
@@ -45,9 +45,20 @@ class RecordCounts:
         mine, others = asdict(self), asdict(other)
         return RecordCounts(**{name: mine[name] + others[name] for name in mine})
 
+    def __sub__(self, other: "RecordCounts") -> "RecordCounts":
+        mine, others = asdict(self), asdict(other)
+        return RecordCounts(**{name: mine[name] - others[name] for name in mine})
+
+    def at_least(self, other: "RecordCounts") -> "RecordCounts":
+        """The higher value of each count."""
+        mine, others = asdict(self), asdict(other)
+        return RecordCounts(**{name: max(mine[name], others[name]) for name in mine})
+
 
 #: The maximum number of figures (gauges) of a task.
 FIGURES_MAX = 16
+#: The figure with the number of records that a task has not delivered.
+LAG_FIGURE = "lag_count"
 _FIGURE_NAME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9_]*_(bytes|count|ms|percent)")
 #: Integers that every JSON reader represents exactly.
 _FIGURE_LIMIT = 2**53
@@ -76,7 +87,7 @@ class Status:
         generation: The group generation in which the worker reported it.
         trace: The trace of the failure, or a note about a running connector or task; may be empty.
         version: The plugin's version; empty if unknown.
-        counts: Record counts of a task's current run; None if unknown.
+        counts: Record counts of a task since its connector was created; None if unknown.
         failures: The failures; None if unknown.
         figures: The gauges that the connector reported: the last value by name, which ends in the
             unit.

@@ -193,7 +193,10 @@ def test_describe_shows_what_became_of_records(cluster: FakeCluster, drover: Run
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
         ["flights:", "sink,", "RUNNING"],
-        ["TASK", "STATE", "WORKER", "READ", "WRITTEN", "FILTERED", "DEAD", "LETTERS", "SKIPPED"],
+        [
+            *("TASK", "STATE", "WORKER", "READ", "WRITTEN", "FILTERED", "DEAD", "LETTERS"),
+            *("SKIPPED", "RECORDS/S", "LAG"),
+        ],
         f"task 0 RUNNING {WORKER} 1234567 1234500 60 5 2".split(),
         f"task 1 FAILED {WORKER} 0 0 0 0 0".split(),
         ["task", "2", "UNASSIGNED", "-", "-", "-", "-", "-"],

@@ -43,6 +43,42 @@ def test_a_status_has_the_counts_of_tasks_and_their_sums() -> None:
     assert not status.HasField("counts")
 
 
+def test_the_sums_have_the_counts_of_tasks_that_do_not_exist_at_present() -> None:
+    tasks = [TaskId("flights", index) for index in range(3)]
+    statuses: dict[StatusKey, Status] = {
+        task: Status(task, RunState.UNASSIGNED, "a:1", 4, counts=RecordCounts(10, 9, 1))
+        for task in tasks
+    }
+    for count in range(4):
+        status = codec.encode_connector_status("flights", "sink", range(count), statuses)
+        assert len(status.tasks) == count
+        assert decode_counts(status.counts) == RecordCounts(30, 27, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "lag"),
+    [
+        ("sink", RunState.RUNNING, 7),
+        ("sink", RunState.PAUSED, 7),
+        ("sink", RunState.FAILED, None),
+        ("source", RunState.RUNNING, 7),
+        ("source", RunState.PAUSED, None),
+    ],
+)
+def test_the_lag_is_told_where_it_is_measured(kind: str, state: RunState, lag: int | None) -> None:
+    tasks = [TaskId("flights", index) for index in range(2)]
+    statuses: dict[StatusKey, Status] = {
+        task: Status(task, state, "a:1", 4, figures={"lag_count": 7, "slot_lag_bytes": 1})
+        for task in tasks
+    }
+    status = codec.encode_connector_status("flights", kind, range(2), statuses)
+    assert [each.lag if each.HasField("lag") else None for each in status.tasks] == [lag, lag]
+    assert (status.lag if status.HasField("lag") else None) == (lag and 2 * lag)
+    statuses[tasks[1]] = Status(tasks[1], state, "a:1", 4)
+    status = codec.encode_connector_status("flights", kind, range(2), statuses)
+    assert not status.HasField("lag"), "one of the lags is unknown"
+
+
 def test_a_tasks_figures_are_told() -> None:
     task = TaskId("flights", 0)
     figures = {"slot_lag_bytes": 7}

@@ -62,7 +62,9 @@ def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World)
     assert (far.record_count, far.woken_readers) == (1, 1)
     assert far.sent_offsets == ['{"next":1}']
     assert source.run_once() is None
-    assert source.progress() is None, "the batch is not done before its commit"
+    progress = source.progress()
+    assert progress is not None
+    assert progress.batch_count == 0, "the batch is not done before its commit"
     assert (far.record_count, len(far.reports)) == (1, 1)
     far.answer_commit()
     assert far.scheduler.woken == 1

@@ -21,7 +21,7 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
-from drover_worker.engine.tasks import task_runner
+from drover_worker.engine.tasks import progress
 from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
@@ -72,8 +72,8 @@ def test_a_source_tells_the_topics_that_its_records_name(world: World) -> None:
 def test_topics_over_a_reports_bound_follow_in_the_next_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runner, "_REPORT_TOPICS_MAX", 2)
-    monkeypatch.setattr(task_runner, "_WAITING_TOPICS_MAX", 5)
+    monkeypatch.setattr(progress, "_REPORT_TOPICS_MAX", 2)
+    monkeypatch.setattr(progress, "_WAITING_TOPICS_MAX", 5)
     runner = world.spreader("abcdefg")
     runner.run_once()
     told = [list(found.topics) for found in iter(runner.progress, None)]
@@ -371,7 +371,7 @@ def test_a_sink_tells_how_many_records_it_has_left_to_write(world: World) -> Non
     sink = world.sink(**{"batch.max.records": "1"})
     lags = []
     for _ in range(4):
-        sink._next_lag_s = 0.0  # a second has passed
+        sink._lag._measured_s = 0.0  # a second has passed
         sink.run_once()
         progress = sink.progress()
         assert progress is not None

@@ -1,4 +1,4 @@
-"""The leader removes statuses of deleted connectors and tasks until the store has none."""
+"""The leader removes statuses of deleted connectors and their tasks until the store has none."""
 
 import pytest
 
@@ -29,14 +29,19 @@ def follower(herder: HerderDriver) -> HerderDriver:
     return herder
 
 
-def test_the_leader_removes_statuses_of_vanished_connectors_and_tasks(
+def test_the_leader_removes_statuses_of_deleted_connectors_and_their_tasks(
     leader: HerderDriver,
 ) -> None:
-    leader.see_statuses({"gone": RunState.RUNNING, TaskId("c", 7): RunState.UNASSIGNED})
+    leader.see_statuses({"gone": RunState.RUNNING, TaskId("gone", 7): RunState.UNASSIGNED})
     assert leader.states()["gone"] == "DESTROYED"
-    assert leader.states()["c-7"] == "DESTROYED"
+    assert leader.states()["gone-7"] == "DESTROYED"
     leader.status_log.clear()
     leader.see_statuses({C0: RunState.RUNNING})
+    assert not leader.status_log
+
+
+def test_a_task_that_does_not_exist_at_present_keeps_its_status(leader: HerderDriver) -> None:
+    leader.see_statuses({TaskId("c", 7): RunState.UNASSIGNED})
     assert not leader.status_log
 
 

@@ -148,7 +148,7 @@ def test_counts_that_come_before_the_start_is_answered_are_kept(herder: HerderDr
     assert herder.statuses[C0].counts == FEW
 
 
-def test_a_pause_keeps_the_counts_and_the_next_run_begins_without(leader: HerderDriver) -> None:
+def test_pauses_and_restarts_keep_the_counts(leader: HerderDriver) -> None:
     count(leader, FEW)
     leader.target("c", TargetState.PAUSED)
     leader.run_engine()
@@ -162,10 +162,13 @@ def test_a_pause_keeps_the_counts_and_the_next_run_begins_without(leader: Herder
     assert leader.statuses[C0].counts == MORE
     leader.run_engine()
     assert leader.statuses[C0].state is RunState.RUNNING
-    assert leader.statuses[C0].counts is None
+    assert leader.statuses[C0].counts == MORE
+    count(leader, FEW)
+    wait(leader)
+    assert leader.statuses[C0].counts == MORE + FEW
 
 
-def test_a_task_that_claims_again_begins_without_counts(leader: HerderDriver) -> None:
+def test_a_task_that_claims_again_keeps_the_counts(leader: HerderDriver) -> None:
     count(leader, FEW)
     wait(leader)
     leader.status_log.clear()
@@ -176,7 +179,7 @@ def test_a_task_that_claims_again_begins_without_counts(leader: HerderDriver) ->
     assert not leader.status_log
     leader.run_engine()
     assert leader.status_log == [(C0, RunState.RUNNING)]
-    assert leader.statuses[C0].counts is None
+    assert leader.statuses[C0].counts == MORE
 
 
 def test_counts_of_a_run_that_is_over_are_dropped(leader: HerderDriver) -> None:
@@ -197,17 +200,58 @@ def test_counts_of_a_run_that_is_over_are_dropped(leader: HerderDriver) -> None:
     assert not leader.status_log
 
 
-def test_what_is_given_up_before_the_interval_is_over_is_not_written(
+def test_counts_of_a_task_that_is_given_up_are_written_when_it_has_stopped(
     leader: HerderDriver,
 ) -> None:
     count(leader, FEW)
     leader.step(events.GroupPushed("member-a", 1, True))
     leader.run_engine()
     assert leader.statuses[C0].state is RunState.UNASSIGNED
-    assert leader.statuses[C0].counts is None
+    assert leader.statuses[C0].counts == FEW
+    assert leader.statuses[C0].figures == {}
     leader.status_log.clear()
     wait(leader)
     assert (C0, RunState.RUNNING) not in leader.status_log
+
+
+def see(driver: HerderDriver, status: Status) -> None:
+    driver.step(events.StatusesChanged([StatusEvent(9, status.key, status)]))
+
+
+def test_the_next_owner_adds_to_the_counts_of_the_one_before(herder: HerderDriver) -> None:
+    herder.ready(entry("c", tasks=1))
+    see(herder, Status(C0, RunState.RUNNING, OTHER, 0, counts=FEW))
+    herder.settle_as_follower(tasks=[C0])
+    herder.run_engine()
+    assert herder.statuses[C0].counts == FEW
+    count(herder, MORE)
+    wait(herder)
+    assert herder.statuses[C0].counts == FEW + MORE
+
+
+def test_the_last_counts_of_the_owner_before_may_arrive_after_the_start(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    see(herder, Status(C0, RunState.RUNNING, OTHER, 0, counts=FEW))
+    herder.settle_as_follower(tasks=[C0])
+    herder.run_engine()
+    count(herder, MORE)
+    see(herder, Status(C0, RunState.UNASSIGNED, OTHER, 0, counts=FEW + FEW))
+    see(herder, Status(C0, RunState.UNASSIGNED, OTHER, 0, counts=FEW + FEW))
+    wait(herder)
+    assert herder.statuses[C0].counts == FEW + FEW + MORE
+
+
+def test_a_workers_own_earlier_status_is_not_counted_again(leader: HerderDriver) -> None:
+    count(leader, FEW)
+    wait(leader)
+    earlier = leader.statuses[C0]
+    see(leader, earlier)
+    count(leader, MORE)
+    see(leader, earlier)
+    wait(leader)
+    assert leader.statuses[C0].counts == MORE
 
 
 def test_counts_are_no_contradiction(leader: HerderDriver) -> None:

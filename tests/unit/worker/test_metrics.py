@@ -9,6 +9,7 @@ from drover.api.common.v1.record_counts_pb2 import RecordCounts
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_task_id
 from drover.metrics.figures import Tally
+from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover_worker.core import events
 from drover_worker.core.engine_slots import SHARED
@@ -93,6 +94,18 @@ def test_figures_are_told_while_the_task_runs(observed: Observed) -> None:
     assert ("drover_task_lag_records", "c", "0") not in told
     assert told["drover_task_state", "c", "0", "FAILED"] == 1
     assert ("drover_task_state", "c", "0", "RUNNING") not in told
+
+
+def test_the_lag_of_a_paused_sink_is_told(observed: Observed) -> None:
+    figures = [Figure(name="lag_count", value=0), Figure(name="other_count", value=1)]
+    observed.progress(figures=figures)
+    observed.driver.target("c", TargetState.PAUSED)
+    observed.driver.run_engine()
+    observed.progress(figures=[Figure(name="lag_count", value=20_000)])
+    told = observed.told()
+    assert told["drover_task_state", "c", "0", "PAUSED"] == 1
+    assert told["drover_task_lag_records", "c", "0"] == 20_000
+    assert ("drover_task_figure", "c", "0", "other_count") not in told
 
 
 def test_failures_count_once_with_their_cause(observed: Observed) -> None:

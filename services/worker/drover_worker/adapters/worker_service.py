@@ -13,7 +13,13 @@ from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
 from drover.rpc.multipart import PartsInProgress
 from drover.security.principal import Principal
-from drover_worker.admin import cluster, cluster_plugins, plugin_reload, worker_drains
+from drover_worker.admin import (
+    cluster,
+    cluster_plugins,
+    plugin_reload,
+    task_activities,
+    worker_drains,
+)
 from drover_worker.admin import connector_changes as changes
 from drover_worker.admin.admin import Admin
 from drover_worker.admin.call import AdminCall, Deadline
@@ -31,6 +37,7 @@ def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
         cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
         worker_drains.DRAIN.name: worker_drains.DRAIN.served_by(admin.drains.drain),
         worker_drains.RESUME.name: worker_drains.RESUME.served_by(admin.drains.resume),
+        task_activities.GET.name: task_activities.GET.served_by(admin.activities.serve),
         cluster_plugins.LIST.name: cluster_plugins.LIST.served_by(admin.plugins.list_all),
         plugin_reload.RELOAD.name: plugin_reload.RELOAD.served_by(admin.plugin_reload.reload),
         changes.CREATE.name: changes.CREATE.served_by(admin.changes.create),

@@ -1,5 +1,6 @@
 """Creates the use cases of one worker."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from drover.client.config_store import ConfigStoreClient
@@ -17,6 +18,7 @@ from drover_worker.admin.plugin_reload import PluginReload, ReplaceEngine
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
+from drover_worker.admin.task_activities import OwnTasks, TaskActivities
 from drover_worker.admin.topic_writes import TopicWrites
 from drover_worker.admin.topics import Topics
 from drover_worker.admin.views import ConnectorViews
@@ -24,6 +26,7 @@ from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.worker_drains import WorkerDrains
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
+from drover_worker.shell.engine_memory import EngineMemory
 from drover_worker.shell.herder_loop import HerderLoop
 from drover_worker.shell.loggers import Loggers
 
@@ -42,6 +45,8 @@ class Backends:
     status_store: StatusStoreClient
     loggers: Loggers
     read_to_end: ReadToEnd
+    present_tasks: OwnTasks
+    engine_memory: Callable[[], EngineMemory]
     replace_engine: ReplaceEngine
 
 
@@ -57,6 +62,12 @@ class Admin:
         forwarder = RequestForwarder(loop, backends.workers)
         hub = WatchHub()
         loop.observe(hub.observe)
+        self.activities = TaskActivities(
+            worker_id=backends.worker_id,
+            loop=loop,
+            forwarder=forwarder,
+            own=backends.present_tasks,
+        )
         self.cluster = ClusterInfo(
             settings=backends.settings,
             worker_id=backends.worker_id,
@@ -64,6 +75,7 @@ class Admin:
             engine=engine,
             forwarder=forwarder,
             workers=backends.workers,
+            memory=backends.engine_memory,
         )
         self.connectors = ConnectorReads(
             view=loop.herder.context.view,
@@ -73,6 +85,7 @@ class Admin:
             engine=engine,
             config_store=backends.config_store,
             returns_secrets=backends.settings.gateway_secrets == "admin",
+            activities=self.activities,
         )
         plugins = ClusterPlugins(
             worker_id=backends.worker_id, loop=loop, engine=engine, forwarder=forwarder
@@ -100,6 +113,7 @@ class Admin:
             coordinator=backends.coordinator,
             status_store=backends.status_store,
             engine=engine,
+            activities=self.activities,
         )
         self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine, plugins, reads, group_id=group_id)

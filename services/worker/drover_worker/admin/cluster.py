@@ -2,7 +2,8 @@
 
 import asyncio
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import DroverError
@@ -14,6 +15,7 @@ from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.engines import EngineDescription, LimitKind
+from drover_worker.shell.engine_memory import EngineMemory
 from drover_worker.shell.herder_loop import HerderLoop
 
 #: How long a worker waits for the leader, and the leader for each other worker.
@@ -42,6 +44,7 @@ class ClusterInfo:
         engine: EngineLink,
         forwarder: RequestForwarder,
         workers: WorkerClients,
+        memory: Callable[[], EngineMemory],
     ) -> None:
         self._settings = settings
         self._worker_id = worker_id
@@ -49,6 +52,7 @@ class ClusterInfo:
         self._engine = engine
         self._forwarder = forwarder
         self._workers = workers
+        self._memory = memory
 
     async def get(
         self, request: pb.GetClusterInfoRequest, call: AdminCall
@@ -82,8 +86,13 @@ class ClusterInfo:
         membership = self._loop.herder.membership
         assignments = sorted(membership.assignments.items())
         draining = dict(membership.draining)
-        healths = await asyncio.gather(*(self._health(url) for url, _ in assignments))
-        for (worker_url, assignment), health in zip(assignments, healths, strict=True):
+        healths, memories = await asyncio.gather(
+            asyncio.gather(*(self._health(url) for url, _ in assignments)),
+            asyncio.gather(*(self._memory_of(url) for url, _ in assignments)),
+        )
+        for (worker_url, assignment), health, memory in zip(
+            assignments, healths, memories, strict=True
+        ):
             held = draining.get(worker_url)
             keys = assignment.keys if held is None else held
             info.workers.add(
@@ -93,6 +102,7 @@ class ClusterInfo:
                 leader=worker_url == self._worker_id,
                 state=_state(held),
                 health=health,
+                engine_memory=memory,
             )
 
     def _add_without_leader(self, info: pb.GetClusterInfoResponse) -> None:
@@ -103,6 +113,7 @@ class ClusterInfo:
             connectors=sorted(work.connectors),
             tasks=[str(task) for task in sorted(work.tasks)],
             health=self._own_health(),
+            engine_memory=self._own_memory(),
         )
         leader = pb.WorkerInfo(
             worker_id=info.leader_worker_id, leader=True, health=pb.WORKER_HEALTH_UNREACHABLE
@@ -118,6 +129,26 @@ class ClusterInfo:
         except DroverError:
             return pb.WORKER_HEALTH_UNREACHABLE
         return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
+
+    async def _memory_of(self, worker_url: str) -> pb.EngineMemory | None:
+        """The memory of a worker's engines; None if it does not answer."""
+        if worker_url == self._worker_id:
+            return self._own_memory()
+        try:
+            info = await self._forwarder.forward(
+                GET_INFO,
+                pb.GetClusterInfoRequest(),
+                self._loop.herder.membership.call_url(worker_url),
+                author="",
+                hop_count=HOP_COUNT_MAX,
+                timeout_s=_HEALTH_TIMEOUT_S,
+            )
+        except DroverError:
+            return None
+        return info.engine_memory if info.HasField("engine_memory") else None
+
+    def _own_memory(self) -> pb.EngineMemory:
+        return pb.EngineMemory(**asdict(self._memory()))
 
     def _own_health(self) -> pb.WorkerHealth.ValueType:
         serves = not self._loop.why_not_serving()
@@ -139,6 +170,7 @@ class ClusterInfo:
             spark_version=self._engine.spark_version,
             kafka_cluster_id=self._engine.kafka_cluster_id,
             engines=[_encode_engine(each) for each in self._engine.describe_engines()],
+            engine_memory=self._own_memory(),
         )
         info.current_time.GetCurrentTime()
         return info

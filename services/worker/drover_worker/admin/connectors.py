@@ -11,6 +11,7 @@ from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.history import class_names, history_page
 from drover_worker.admin.paging import take_page_by_name
 from drover_worker.admin.reads import Reads
+from drover_worker.admin.task_activities import TaskActivities
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
@@ -32,6 +33,7 @@ class ConnectorReads:
         engine: EngineLink,
         config_store: ConfigStoreClient,
         returns_secrets: bool,
+        activities: TaskActivities,
     ) -> None:
         self._view = view
         self._views = views
@@ -40,6 +42,7 @@ class ConnectorReads:
         self._engine = engine
         self._config_store = config_store
         self._returns_secrets = returns_secrets
+        self._activities = activities
 
     async def get(
         self, request: pb.GetConnectorRequest, call: AdminCall
@@ -91,6 +94,8 @@ class ConnectorReads:
                 response.next_page_token = response.connectors[-1].name
                 break
             response.connectors.append(entry)
+        if request.include_status:
+            await self._activities.add_to([each.status for each in response.connectors], call)
         return response
 
     async def history(

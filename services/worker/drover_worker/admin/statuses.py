@@ -1,21 +1,27 @@
 """Reads of statuses, tasks, offsets and active topics of connectors."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
+from drover.errors import DroverError
 from drover.model.config import CONSUMER_GROUP_SETTING, setting_text
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
-from drover_worker.admin.call import AdminCall
+from drover.model.offsets import CommittedOffset
+from drover_worker.admin.call import AdminCall, Deadline
 from drover_worker.admin.lags import Lags
 from drover_worker.admin.paging import take_page
 from drover_worker.admin.reads import Reads
+from drover_worker.admin.task_activities import TaskActivities
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
+
+#: A status is returned without a lag if the coordinator or the topics do not answer in this time.
+_LAG_TIMEOUT_S = 2.0
 
 
 class ConnectorStatuses:
@@ -32,6 +38,7 @@ class ConnectorStatuses:
         coordinator: CoordinatorClient,
         status_store: StatusStoreClient,
         engine: EngineLink,
+        activities: TaskActivities,
     ) -> None:
         self._group_id = group_id
         self._view = loop.herder.context.view
@@ -42,13 +49,20 @@ class ConnectorStatuses:
         self._coordinator = coordinator
         self._status_store = status_store
         self._lags = Lags(engine)
+        self._activities = activities
 
     async def get(
         self, request: pb.GetConnectorStatusRequest, call: AdminCall
     ) -> pb.GetConnectorStatusResponse:
         """Return the status of a connector and its tasks."""
         name = await self._reads.existing(request.name, call.deadline)
-        return pb.GetConnectorStatusResponse(status=self._views.status(name))
+        status = self._views.status(name)
+        await self._activities.add_to([status], call)
+        if status.type == pb.CONNECTOR_TYPE_SINK and not status.HasField("lag"):
+            lag = await self._committed_lag(name, call)
+            if lag is not None:
+                status.lag = lag
+        return pb.GetConnectorStatusResponse(status=status)
 
     async def watch(
         self, request: pb.WatchStatusesRequest, call: AdminCall
@@ -84,12 +98,7 @@ class ConnectorStatuses:
         """Return a page of a connector's committed offsets, with lags for a sink."""
         name = await self._reads.existing(request.name, call.deadline)
         config = self._view.config(name) or {}
-        offsets = await self._coordinator.fetch_offsets(
-            group_id=self._group_id,
-            connector=name,
-            consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
-            timeout_s=call.deadline.remaining_s(),
-        )
+        offsets = await self._fetch_offsets(name, call.deadline.remaining_s())
         page, token = take_page(
             offsets,
             request.page_token,
@@ -100,6 +109,30 @@ class ConnectorStatuses:
                 page, call.deadline, dead_letter_topic=setting_text(config, DEAD_LETTER_TOPIC)
             ),
             next_page_token=token,
+        )
+
+    async def _committed_lag(self, name: str, call: AdminCall) -> int | None:
+        """The sum of the lags of a sink's committed offsets; None if they are unknown."""
+        timeout_s = min(_LAG_TIMEOUT_S, call.deadline.remaining_s() / 2)
+        queue = setting_text(self._view.config(name) or {}, DEAD_LETTER_TOPIC)
+        try:
+            shown = await self._lags.shown(
+                await self._fetch_offsets(name, timeout_s),
+                Deadline.after(timeout_s),
+                dead_letter_topic=queue,
+            )
+        except DroverError:
+            return None
+        lags = [each.lag for each in shown if each.HasField("lag")]
+        return sum(lags) if lags else None
+
+    async def _fetch_offsets(self, name: str, timeout_s: float) -> Sequence[CommittedOffset]:
+        config = self._view.config(name) or {}
+        return await self._coordinator.fetch_offsets(
+            group_id=self._group_id,
+            connector=name,
+            consumer_group=setting_text(config, CONSUMER_GROUP_SETTING),
+            timeout_s=timeout_s,
         )
 
     async def topics(

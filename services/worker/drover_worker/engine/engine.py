@@ -37,6 +37,7 @@ from drover_worker.engine.settings import PRODUCE_MS, EngineLimits
 from drover_worker.engine.tasks.commits import Answer
 from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.tasks.scheduler import Scheduler
+from drover_worker.engine.tasks.sink_lag import watch_lags
 from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.tasks.task_table import TaskRegistry
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
@@ -137,6 +138,8 @@ class Engine:
         )
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
+        watch = partial(watch_lags, self._tasks.sinks, plane.end_offsets, self._closed)
+        threading.Thread(target=watch, name="lags", daemon=True).start()
         self._send(
             engine_pb2.EngineReport(
                 ready=engine_pb2.EngineReady(

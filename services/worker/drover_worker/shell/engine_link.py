@@ -25,6 +25,7 @@ from drover.errors import (
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
+from drover.model.status import RecordCounts
 from drover_worker.core import events, instructions
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.engine.settings import EngineLimits
@@ -194,8 +195,8 @@ class EngineLink(TopicCommands):
         task, run_id = _task(entry.task), entry.run_id
         if entry.topics:
             self._post(events.TopicsUsed(task, run_id, tuple(entry.topics)))
-        if entry.HasField("counts"):
-            counts, figures = decode_counts(entry.counts), decode_figures(entry.figures)
+        counts, figures = decode_counts(entry.counts), decode_figures(entry.figures)
+        if counts != RecordCounts() or figures:  # the first report of a run has neither
             self._post(events.TaskCounted(task, run_id, counts, figures))
 
     def on_exit(self, engine: EngineSlot, ended: EngineExit) -> None:

@@ -5,23 +5,28 @@ live as long as its lifecycle object.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from drover.api.engine.v1 import engine_pb2 as pb
+from drover.api.worker.v1 import worker_service_pb2 as worker_pb
+from drover.clock import Clock, SystemClock
+from drover.codec.common import encode_counts, encode_task_id
 from drover.metrics import table
 from drover.metrics.figures import Tally
 from drover.metrics.metric import Sample
 from drover.model.failures import Failure, FailureCause
 from drover.model.ids import TaskId
-from drover.model.status import RunState
+from drover.model.status import LAG_FIGURE, RunState
 from drover_worker.core import events
 from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.task import TaskLifecycle
 from drover_worker.core.rebalance.stage import Stage
+from drover_worker.shell.engine_memory import EngineMemoryProbe
+from drover_worker.shell.task_rates import RecordRate
 
 #: Stages of a rebalance.
 _REBALANCING = frozenset(
@@ -69,6 +74,7 @@ class _Progress:
     counts: Counter[str] = field(default_factory=Counter)
     times: dict[str, Tally] = field(default_factory=dict)
     last_batch_ms: int = 0
+    rate: RecordRate = field(default_factory=RecordRate)
 
     def take(self, entry: pb.TaskProgress.Entry, now_ms: int) -> None:
         if entry.run_id != self.run_id:
@@ -77,6 +83,7 @@ class _Progress:
         if entry.batch_count != self.entry.batch_count:
             self.last_batch_ms = now_ms
         self.entry = entry
+        self.rate.add(now_ms, self.count("read_count"))
 
     def count(self, name: str) -> int:
         source = self.entry.counts if name in _COUNT_NAMES else self.entry
@@ -105,8 +112,10 @@ class _Life:
 class WorkerMetrics:
     """The samples of one worker; only observes the herder."""
 
-    def __init__(self, herder: Herder) -> None:
+    def __init__(self, herder: Herder, clock: Clock | None = None) -> None:
         self._herder = herder
+        self._clock = clock or SystemClock()
+        self.engine_memory = EngineMemoryProbe()
         self._lives: WeakKeyDictionary[Lifecycle, _Life] = WeakKeyDictionary()
         self._progress: WeakKeyDictionary[Lifecycle, _Progress] = WeakKeyDictionary()
         self._rebalances = Tally()
@@ -167,6 +176,32 @@ class WorkerMetrics:
                 self._last_rebalance_ms = now_ms
             self._rebalance_began_ms = None
 
+    # What tasks do at present
+
+    def present_tasks(self, connectors: Collection[str]) -> Iterator[worker_pb.PresentTask]:
+        """The tasks of these connectors that run on this worker, or all its tasks if none is
+        given.
+        """
+        # not the time of the last event, which may be seconds ago
+        now_ms = self._clock.now_ms()
+        for task, item in self._herder.work.tasks.items():
+            progress = self._progress.get(item)
+            is_wanted = not connectors or task.connector in connectors
+            if not is_wanted or not item.running or progress is None:
+                continue
+            if progress.run_id != item.run_id:
+                continue
+            present = worker_pb.PresentTask(
+                task=encode_task_id(task),
+                activity=progress.entry.activity,
+                records_per_second=progress.rate.per_s(now_ms),
+                figures=progress.entry.figures,
+            )
+            counts = item.progress.counts
+            if counts is not None:
+                present.counts.CopyFrom(encode_counts(counts))
+            yield present
+
     # Samples
 
     def samples(self) -> Iterator[Sample]:
@@ -206,6 +241,10 @@ class WorkerMetrics:
             yield table.CONNECTOR_QUARANTINED.at(1, name)
         for name, metric in _ENGINE_FIGURES:
             yield metric.at(sum(getattr(each, name) for each in self._engines.values()))
+        memory = self.engine_memory.measure()
+        yield table.ENGINE_MEMORY.at(memory.engine_bytes, "engine")
+        yield table.ENGINE_MEMORY.at(memory.jvm_bytes, "jvm")
+        yield table.ENGINE_MEMORY.at(memory.python_workers_bytes, "python_workers")
 
     def _of_a_connector(self, name: str, item: Lifecycle) -> Iterator[Sample]:
         config = self._herder.context.view.config(name) or {}
@@ -235,11 +274,11 @@ class WorkerMetrics:
         for name, metric in _TIMES:
             yield metric.at(progress.tally(name), *labels)
         yield table.TASK_LAST_BATCH.at(progress.last_batch_ms / 1_000, *labels)
-        if item.state is RunState.RUNNING:
+        if item.state in (RunState.RUNNING, RunState.PAUSED):
             for figure in progress.entry.figures:
-                if figure.name == table.LAG_FIGURE:
+                if figure.name == LAG_FIGURE:
                     yield table.TASK_LAG.at(figure.value, *labels)
-                else:
+                elif item.state is RunState.RUNNING:
                     yield table.TASK_FIGURE.at(figure.value, *labels, figure.name)
 
 

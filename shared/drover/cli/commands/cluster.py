@@ -28,6 +28,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.output.connectors import worker_health
+from drover.cli.output.workers import memory_cell, memory_text
 from drover.client import ConnectClient
 from drover.local.cluster import (
     DEFAULT_PORT_BASE,
@@ -364,6 +365,7 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
         ("storage", answer.storage_url),
         ("spark", answer.spark_version or "starting"),
         ("answered by", f"{answer.worker_id}, {answer.stage or 'idle'}"),
+        ("its memory", memory_text(answer.engine_memory) or "no engine runs"),
     ):
         say(f"{label:<12} {value}")
     say("")
@@ -373,12 +375,13 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
             state_of(worker),
             worker_health(worker.health),
             "yes" if worker.leader else "",
+            memory_cell(worker),
             ", ".join(worker.connectors) or "none",
             ", ".join(worker.tasks) or "none",
         )
         for worker in answer.workers
     ]
-    columns = ("WORKER", "STATE", "HEALTH", "LEADER", "CONNECTORS", "TASKS")
+    columns = ("WORKER", "STATE", "HEALTH", "LEADER", "MEMORY", "CONNECTORS", "TASKS")
     print_table(columns, rows, empty="no workers yet")
     if len(answer.engines) > 1:
         say("")

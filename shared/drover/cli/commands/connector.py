@@ -41,26 +41,19 @@ from drover.cli.console import (
 from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
 from drover.cli.names import NameArgument, NamesArgument, OptionalNamesArgument, trimmed
 from drover.cli.output.connectors import (
-    COUNTS,
     connector_document,
-    count_rows,
-    figure_rows,
-    run_state,
+    list_table,
     status_document,
     status_rows,
-    status_table,
     target_state,
-    task_summary,
 )
-from drover.cli.output.failures import failure_notes, failure_rows
 from drover.cli.output.previews import preview_tables
 from drover.cli.output.remains import remains_text, statements_of
+from drover.cli.output.statuses import print_description, print_status
 from drover.cli.warnings import print_file_warnings, print_warnings
 from drover.client import ConnectClient
 from drover.clock import SystemClock
-from drover.codec.connect import decode_connector_type
 from drover.errors import DroverError, UnavailableError
-from drover.model.failures import cause_in
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
@@ -91,17 +84,7 @@ def list_connectors(
             output,
         )
         return
-    rows = [
-        (
-            entry.name,
-            decode_connector_type(entry.status.type) or decode_connector_type(entry.connector.type),
-            entry.connector.config.get("connector.class", ""),
-            run_state(entry.status.connector.state),
-            task_summary(entry.status),
-        )
-        for entry in entries
-    ]
-    print_table(("NAME", "TYPE", "CLASS", "STATE", "TASKS"), rows, empty="no connectors")
+    print_table(*list_table(entries), empty="no connectors")
 
 
 @commands.command()
@@ -342,25 +325,12 @@ def preview(
 def describe(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show each task's record counts since its start, their sums, failures and figures."""
+    """Show record counts since the connector's creation, what each task does, failures, figures."""
     found = call_worker(address, lambda c: c.get_connector_status(name))
     if output is not Output.TABLE:
         print_document(status_document(found), output)
         return
-    kind = decode_connector_type(found.type) or "unknown type"
-    say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
-    print_table(("TASK", "STATE", "WORKER", *COUNTS), count_rows(found))
-    figures = figure_rows(found)
-    if figures:
-        print_table(("FIGURES OF", "FIGURE", "VALUE"), figures)
-    for task in found.tasks:
-        if task.trace and not task.HasField("failures"):
-            say(plain(f"task {task.task}: {cause_in(task.trace)}"))
-    failures = failure_rows(found)
-    if failures:
-        print_table(("FAILURES OF", "TIME", "WORKER", "CAUSE"), failures)
-    for note in failure_notes(found, now_ms=SystemClock().now_ms()):
-        say(plain(note))
+    print_description(found, now_ms=SystemClock().now_ms())
 
 
 @commands.command()
@@ -517,14 +487,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
     if output is not Output.TABLE:
         print_document(status_document(status_), output)
         return
-    print_table(*status_table(status_))
-    for note in failure_notes(status_, now_ms=SystemClock().now_ms()):
-        say(plain(note))
-    for task in status_.tasks:
-        if task.trace.count("\n") > 1:
-            say(plain(f"\ntask {task.task} failed:\n{task.trace}"))
-    if cause_in(status_.connector.trace) != status_.connector.trace.strip():
-        say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
+    print_status(status_, now_ms=SystemClock().now_ms())
 
 
 commands.command()(apply)

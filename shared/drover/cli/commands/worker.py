@@ -21,6 +21,7 @@ from drover.cli.console import (
 )
 from drover.cli.names import trimmed
 from drover.cli.output.connectors import worker_health
+from drover.cli.output.workers import memory_cell, memory_document
 from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="Workers: list, drain, resume.")
@@ -55,6 +56,11 @@ def worker_document(worker: pb.WorkerInfo) -> dict[str, Any]:
         "leader": worker.leader,
         "connectors": list(worker.connectors),
         "tasks": list(worker.tasks),
+        **(
+            {"engine_memory": memory_document(worker.engine_memory)}
+            if worker.HasField("engine_memory")
+            else {}
+        ),
     }
 
 
@@ -74,12 +80,14 @@ def list_(address: AddressOption = "", output: OutputOption = Output.TABLE) -> N
             worker.worker_id,
             state_of(worker),
             "yes" if worker.leader else "",
+            memory_cell(worker),
             str(len(worker.connectors)),
             str(len(worker.tasks)),
         )
         for worker in found
     ]
-    print_table(("WORKER", "STATE", "LEADER", "CONNECTORS", "TASKS"), rows, empty="no workers yet")
+    columns = ("WORKER", "STATE", "LEADER", "MEMORY", "CONNECTORS", "TASKS")
+    print_table(columns, rows, empty="no workers yet")
 
 
 @commands.command("drain")

@@ -11,7 +11,10 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.access import Access
 from drover.cli.doctor.certificates import ends_soon
 from drover.cli.doctor.finding import Finding, Level
+from drover.cli.output.activities import doing_cell, is_retrying, is_slow, task_notes
+from drover.cli.output.workers import memory_text
 from drover.client import ConnectClient, channel
+from drover.clock import SystemClock
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
@@ -36,7 +39,7 @@ Way = Callable[[str], Access]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
     """A worker's response.
 
     Attributes:
@@ -64,12 +67,12 @@ async def look_at_cluster(
     if running is not None:
         findings += await _processes(running)
     answers = dict(zip(workers, await _ask_all(workers, way), strict=True))
-    known = [a for a in answers.values() if isinstance(a, _Answer)]
+    known = [a for a in answers.values() if isinstance(a, Answer)]
     others = {each.worker_id for a in known for each in a.info.workers} - answers.keys()
     answers |= dict(zip(others, await _ask_all(others, way), strict=True))
     for address, answer in answers.items():
-        findings += _worker(address, answer)
-    reached = {where: a for where, a in answers.items() if isinstance(a, _Answer)}
+        findings += worker_findings(address, answer)
+    reached = {where: a for where, a in answers.items() if isinstance(a, Answer)}
     if reached:
         findings += [_leader(reached.values()), *await _failures(next(iter(reached)), way)]
     return findings
@@ -108,11 +111,11 @@ async def _process(name: str, address: str, certificate: Certificate | None) -> 
     )
 
 
-async def _ask_all(addresses: Iterable[str], way: Way) -> list["_Answer | Finding"]:
+async def _ask_all(addresses: Iterable[str], way: Way) -> list["Answer | Finding"]:
     return await asyncio.gather(*(_ask(address, way(address)) for address in addresses))
 
 
-async def _ask(address: str, access: Access) -> "_Answer | Finding":
+async def _ask(address: str, access: Access) -> "Answer | Finding":
     """A worker's response, or a finding if it does not respond."""
     name = _name(address)
     try:
@@ -132,19 +135,24 @@ async def _ask(address: str, access: Access) -> "_Answer | Finding":
         refusal = await asyncio.to_thread(why_refused, address, access.tls)
         if refusal is not None:
             return Finding(name, Level.ERROR, refusal.why, refusal.remedy)
-        return Finding(
-            name,
-            Level.ERROR,
-            f"does not answer: {error.message}",
-            "start it, or check the network to it; the other workers take over its connectors and"
-            " tasks",
-        )
+        return silent_worker(address, error)
     certificate = await _certificate(name, address) if access.tls else ()
     there_s = info.current_time.ToMilliseconds() / 1_000
     if not there_s:  # a worker of an earlier version
-        return _Answer(info, 0.0, certificate)
+        return Answer(info, 0.0, certificate)
     ahead_s = there_s - answered_s if there_s > answered_s else min(there_s - asked_s, 0.0)
-    return _Answer(info, ahead_s, certificate)
+    return Answer(info, ahead_s, certificate)
+
+
+def silent_worker(address: str, error: DroverError) -> Finding:
+    """The finding for a worker that does not answer."""
+    return Finding(
+        _name(address),
+        Level.ERROR,
+        f"does not answer: {error.message}",
+        "start it, or check the network to it; the other workers take over its connectors and"
+        " tasks",
+    )
 
 
 def _refused(name: str, error: DroverError) -> Finding:
@@ -175,7 +183,8 @@ def _name(address: str) -> str:
     return f"worker {address}"
 
 
-def _worker(address: str, answer: "_Answer | Finding") -> list[Finding]:
+def worker_findings(address: str, answer: "Answer | Finding") -> list[Finding]:
+    """Check a worker's response."""
     if isinstance(answer, Finding):
         return [answer]
     name = _name(address)
@@ -192,7 +201,10 @@ def _worker(address: str, answer: "_Answer | Finding") -> list[Finding]:
             )
         )
     bad = [each for each in findings if each.level is not Level.OK]
+    memory = memory_text(info.engine_memory)
     summary = f"{info.stage or 'idle'}, Spark {info.spark_version}, clock and version agree"
+    if memory:
+        summary += f"; memory: {memory}"
     return bad or [Finding(name, Level.OK, summary)]
 
 
@@ -220,7 +232,7 @@ def _version(name: str, version: str) -> Finding:
     )
 
 
-def _leader(known: Iterable[_Answer]) -> Finding:
+def _leader(known: Iterable[Answer]) -> Finding:
     leaders = {each.info.leader_worker_id for each in known if each.info.leader_worker_id}
     if len(leaders) == 1:
         return Finding("leader", Level.OK, leaders.pop())
@@ -235,27 +247,66 @@ def _leader(known: Iterable[_Answer]) -> Finding:
 
 
 async def _failures(address: str, way: Way) -> list[Finding]:
-    """Report the connectors that are FAILED or have FAILED tasks."""
+    """Report the connectors that failed, retry or hang."""
     try:
         async with channel(address, way(address).credentials()) as connection:
             client = ConnectClient(connection)
             listed = await client.list_connectors(include_status=True, timeout_s=TIMEOUT_S)
     except DroverError as error:
         return [Finding("connectors", Level.ERROR, f"cannot be listed: {error.message}")]
-    quarantined = [each for each in (_quarantine(each) for each in listed) if each is not None]
-    failed = [each.name for each in listed if _has_failed(each.status)]
-    if not failed:
-        return [Finding("connectors", Level.OK, f"{len(listed)}, none failed"), *quarantined]
-    more = f" and {len(failed) - _NAMED_MAX} more" if len(failed) > _NAMED_MAX else ""
     return [
-        Finding(
-            "connectors",
-            Level.ERROR,
-            f"FAILED, or with FAILED tasks: {', '.join(failed[:_NAMED_MAX])}{more}",
-            f"`drover connector status {failed[0]}` shows the cause and the time of the next retry",
-        ),
-        *quarantined,
+        *connector_findings([each.status for each in listed], now_ms=SystemClock().now_ms()),
+        *(found for found in map(_quarantine, listed) if found is not None),
     ]
+
+
+def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -> list[Finding]:
+    """Report the connectors that failed, retry an operation, or have been in one step for long."""
+    failed = [each.name for each in statuses if _has_failed(each)]
+    tasks = [(each.name, task) for each in statuses for task in each.tasks]
+    retrying = [each for each in tasks if is_retrying(each[1])]
+    slow = [each for each in tasks if is_slow(each[1], now_ms) and not is_retrying(each[1])]
+    findings = []
+    if failed:
+        findings.append(
+            Finding(
+                "connectors",
+                Level.ERROR,
+                f"FAILED, or with FAILED tasks: {_named(failed)}",
+                f"`drover connector status {failed[0]}` shows the cause and the time of the next"
+                " retry",
+            )
+        )
+    for name, task in retrying[:_NAMED_MAX]:
+        note = next(task_notes(task, now_ms))
+        findings.append(
+            Finding(
+                "connectors",
+                Level.WARNING,
+                f"task {task.task} of {name} {note}",
+                f"`drover connector status {name}` shows the retries; they end when the system"
+                " answers",
+            )
+        )
+    for name, task in slow[:_NAMED_MAX]:
+        findings.append(
+            Finding(
+                "connectors",
+                Level.WARNING,
+                f"task {task.task} of {name} has been {doing_cell(task, now_ms)}",
+                f"`drover connector describe {name}` shows where its code is",
+            )
+        )
+    left_out = len(retrying[_NAMED_MAX:]) + len(slow[_NAMED_MAX:])
+    if left_out:
+        text = f"{left_out} more tasks retry or have been in one step for long"
+        findings.append(Finding("connectors", Level.WARNING, text))
+    return findings or [Finding("connectors", Level.OK, f"{len(statuses)}, none failed")]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"{', '.join(names[:_NAMED_MAX])}{more}"
 
 
 def _quarantine(each: pb.ListConnectorsResponse.Entry) -> Finding | None:

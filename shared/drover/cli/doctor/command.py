@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -80,12 +81,13 @@ def doctor(
                 f"none runs in {directory}; to check another one, give --address or a context",
             )
         )
-    _print(findings, output)
+    print_findings(findings, output)
     if any(each.level is Level.ERROR for each in findings):
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _print(findings: list[Finding], output: Output) -> None:
+def print_findings(findings: Sequence[Finding], output: Output) -> None:
+    """Print the findings, then the advice for each problem."""
     counts = Counter(each.level for each in findings)
     if output is not Output.TABLE:
         document = {

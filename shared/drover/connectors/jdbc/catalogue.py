@@ -71,9 +71,21 @@ SELECT avg_row_length FROM information_schema.tables
 WHERE table_schema = coalesce(%(schema)s, database()) AND table_name = %(name)s
 """,
 }
+# as of the last ANALYZE
+_ROW_COUNTS = {
+    "postgresql": """
+SELECT CASE WHEN min(reltuples) >= 0 THEN sum(reltuples)::bigint END FROM pg_class
+WHERE relkind <> 'p' AND oid IN (
+    SELECT to_regclass(%(table)s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
+""",
+    "mysql": """
+SELECT table_rows FROM information_schema.tables
+WHERE table_schema = coalesce(%(schema)s, database()) AND table_name = %(name)s
+""",
+}
 
 
-__all__ = ["reflected", "server_faults", "sources_of", "wanted_tables"]
+__all__ = ["estimated_rows", "reflected", "server_faults", "sources_of", "wanted_tables"]
 
 
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
@@ -173,17 +185,29 @@ def _table_source(
     return replace(source, row_bytes=_row_bytes(connection, source))
 
 
+def estimated_rows(connection: "sa.Connection", source: TableSource) -> int | None:
+    """The database's estimate of the number of a table's rows; None if it has none."""
+    return None if source.query else _statistic(connection, source, _ROW_COUNTS)
+
+
 def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
+    return _statistic(connection, source, _ROW_BYTES) or 0
+
+
+def _statistic(
+    connection: "sa.Connection", source: TableSource, queries: Mapping[str, str]
+) -> int | None:
     dialect = connection.dialect.name
-    query = _ROW_BYTES.get("mysql" if dialect in MYSQL else dialect)
+    query = queries.get("mysql" if dialect in MYSQL else dialect)
     if query is None:
-        return 0
+        return None
     table = {
         "table": source.sql_name(connection),
         "schema": source.schema,
         "name": source.name,
     }
-    return int(connection.exec_driver_sql(query, table).scalar_one_or_none() or 0)
+    found = connection.exec_driver_sql(query, table).scalar_one_or_none()
+    return None if found is None else int(found)
 
 
 def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:

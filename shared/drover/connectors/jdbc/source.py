@@ -17,6 +17,7 @@ from drover.connector import (
     ConnectorContext,
     OffsetChange,
     OffsetForm,
+    SnapshotProgress,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -56,6 +57,8 @@ from drover.connectors.offset_changes import refuse_misshapen
 
 # import the database libraries only where they are used
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from drover.connectors.jdbc.reading import RowsBetween, TableSource
     from drover.connectors.jdbc.table_plan import Plan, TablePlanner
 
@@ -123,6 +126,8 @@ class JdbcSourceTask(SourceTask):
         #: When each table is checked next.
         self._due_s = [0.0] * len(self._planners)
         self._next = 0
+        #: The table that is being read completely.
+        self._bulk = ""
 
     def poll(self) -> SourceBatch | None:
         """The next rows of the first table that has new ones."""
@@ -135,6 +140,7 @@ class JdbcSourceTask(SourceTask):
         turns = [(self._next + each) % count for each in range(count)]
         due = [each for each in turns if self._due_s[each] <= now_s]
         if not due:
+            self._end_bulk()
             return None
         spark = self._context.spark
         looking = translated_errors(self._address, "reading new rows")
@@ -150,8 +156,10 @@ class JdbcSourceTask(SourceTask):
                 if plan is None or not plan.more:
                     self._due_s[index] = now_s + self._interval_s
                 if plan is not None:
+                    self._report_bulk(connection, planner.source, len(due), more=plan.more)
                     break
             else:
+                self._end_bulk()
                 return None
         # read all of a table, as of one snapshot, before the next table
         self._next = index if plan.more and self._context.config[MODE] == BULK else index + 1
@@ -181,6 +189,24 @@ class JdbcSourceTask(SourceTask):
         """Release sessions and locks on tables."""
         for each in getattr(self, "_planners", ()):
             each.close()
+
+    def _report_bulk(
+        self, connection: "sa.Connection", source: "TableSource", due_count: int, *, more: bool
+    ) -> None:
+        """Report the table that is being read completely."""
+        from drover.connectors.jdbc.catalogue import estimated_rows
+
+        if self._context.config[MODE] != BULK:
+            return
+        if self._bulk != source.id:
+            self._end_bulk()
+            count = estimated_rows(connection, source)
+            self._context.report_snapshot(SnapshotProgress(source.id, count, due_count))
+        self._bulk = source.id if more else ""
+
+    def _end_bulk(self) -> None:
+        self._bulk = ""
+        self._context.report_snapshot(None)
 
     def _rows_max(self, source: "TableSource") -> int:
         config = self._context.config

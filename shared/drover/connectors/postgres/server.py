@@ -434,6 +434,11 @@ def log_end(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
     return int(row[0])
 
 
+def lsn_text(position: int) -> str:
+    """A position in the server's log as PostgreSQL shows it, such as "0/16B3748"."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
 def lag_of(connection: "psycopg.Connection[tuple[Any, ...]]", slot: str) -> tuple[int, int]:
     """The bytes of the log after the slot's confirmed position, and the bytes that the server
     retains for it; zeros without the slot.

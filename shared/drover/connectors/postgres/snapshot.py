@@ -171,6 +171,18 @@ class Snapshot:
                 )
             yield table, None
 
+    def estimated_rows(self) -> dict[str, int | None]:
+        """Estimated numbers of rows by the tables' ids; None if the server has no estimate."""
+        rows = self._connection.execute(
+            "SELECT t.oid, (SELECT CASE WHEN min(c.reltuples) >= 0 THEN sum(c.reltuples)::bigint"
+            " END FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = t.oid OR c.oid IN"
+            " (SELECT relid FROM pg_partition_tree(t.oid) WHERE isleaf)))"
+            " FROM unnest(%s::oid[]) AS t(oid)",
+            ([table.oid for table, _ in self._plans],),
+        ).fetchall()
+        counts = {int(oid): count if count is None else int(count) for oid, count in rows}
+        return {table.id: counts.get(table.oid) for table, _ in self._plans}
+
     def close(self) -> None:
         """Release the snapshot and the locks."""
         self._connection.close()

@@ -9,7 +9,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from drover.connectors.postgres.pgoutput import EPOCH_US
-from drover.connectors.postgres.server import ServerAddress, first_line, with_state_remedy
+from drover.connectors.postgres.server import (
+    ServerAddress,
+    first_line,
+    lsn_text,
+    with_state_remedy,
+)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -186,7 +191,7 @@ class ChangeStream:
         """Start the replication stream; replication sessions accept no prepared statements."""
         from psycopg.pq import ExecStatus
 
-        lsn = f"{self._lsn >> 32:X}/{self._lsn & 0xFFFFFFFF:X}"
+        lsn = lsn_text(self._lsn)
         # an identifier in double quotes within a string in single quotes
         publication = self._publication.replace('"', '""').replace("'", "''")
         started = pgconn.exec_(

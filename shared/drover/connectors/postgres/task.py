@@ -25,7 +25,13 @@ from drover.connectors.postgres.publications import (
     published_generated,
     unsent_operations,
 )
-from drover.connectors.postgres.server import ServerError, Table, log_end, translated_errors
+from drover.connectors.postgres.server import (
+    ServerError,
+    Table,
+    log_end,
+    lsn_text,
+    translated_errors,
+)
 from drover.connectors.postgres.session import (
     check_what_is_left,
     create_slot,
@@ -55,6 +61,7 @@ from drover.connectors.postgres.settings import (
 )
 from drover.connectors.postgres.skipped_truncates import SkippedTruncates
 from drover.connectors.postgres.snapshot_point import SnapshotPoint, committed_points
+from drover.connectors.postgres.snapshot_reports import SnapshotReports
 from drover.connectors.postgres.table_choice import divided
 from drover.connectors.postgres.table_identities import TableIdentities
 
@@ -116,6 +123,7 @@ class PostgresCdcSourceTask(SourceTask):
         self._passed_over: set[str] = set()
         self._refused: dict[str, str] = {}
         self._truncates = SkippedTruncates(config, context.report)
+        self._reports = SnapshotReports(context.report_snapshot)
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
         self._looked_s = 0.0
         self._position = 0
@@ -168,6 +176,7 @@ class PostgresCdcSourceTask(SourceTask):
                 acknowledged=self._committed,
                 end=self._log_end,
             )
+            self._reports.streaming(self._slot, lsn_text(self._position))
         before = self._position, self._transaction, self._ordinal
         try:
             # heartbeats and changes alternate, even if the interval is short
@@ -352,6 +361,7 @@ class PostgresCdcSourceTask(SourceTask):
                 raise
             self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
             point = self._snapshot.point
+            self._reports.began(wanting, self._snapshot.estimated_rows(), lsn_text(point.lsn))
             fresh = {
                 each.id: replace(point, oid=each.oid)
                 for each in wanting
@@ -364,7 +374,9 @@ class PostgresCdcSourceTask(SourceTask):
                 )
         table, reader = next(self._snapshot_batches)
         if reader is not None:
+            self._reports.reading(table)
             return SourceBatch(ArrowRows(spark, reader, len(reader.parts), None), [])
+        self._reports.read(table)
         point = self._begun.pop(table.id)
         self._seen[table.id] = self._identities.points[table.id] = point
         return self._without_records((self._of_table(table.id), point.offset()))

@@ -55,7 +55,9 @@ _OWNER_STATES = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTIN
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """The progress that a task reports during a run: record counts, and its connector's figures."""
+    """The record counts of a task since its connector was created, and the figures that its
+    connector reports during a run.
+    """
 
     counts: RecordCounts | None = None
     figures: Mapping[str, int] = field(default_factory=dict)
@@ -99,6 +101,11 @@ class Lifecycle(ABC):
     def connector(self) -> str:
         """The name of the connector, or of the task's connector."""
         return self.key if isinstance(self.key, str) else self.key.connector
+
+    @property
+    def progress(self) -> TaskProgress:
+        """The present progress."""
+        return self._progress
 
     @property
     def removable(self) -> bool:
@@ -431,8 +438,10 @@ class Lifecycle(ABC):
         self._report(context, state, trace=trace or context.engines.note_of(self.connector))
 
     def _progress_in(self, state: RunState) -> TaskProgress:
-        """The progress for a status; an UNASSIGNED task has none."""
-        return NO_PROGRESS if state is RunState.UNASSIGNED else self._progress
+        """The progress for a status; an UNASSIGNED task has no figures."""
+        if state is RunState.UNASSIGNED:
+            return TaskProgress(self._progress.counts)
+        return self._progress
 
     @abstractmethod
     def _config_offset(self, context: Context) -> int:

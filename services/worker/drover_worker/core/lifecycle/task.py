@@ -13,7 +13,7 @@ from drover.errors import (
 from drover.model.config import CONSUMER_GROUP_SETTING, TargetState, setting_text
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.status import RecordCounts, RunState
+from drover.model.status import RecordCounts, RunState, Status
 from drover_worker.core.context import Context
 from drover_worker.core.events import TaskRetryDue
 from drover_worker.core.instructions import (
@@ -23,7 +23,7 @@ from drover_worker.core.instructions import (
     StartTask,
     StopTask,
 )
-from drover_worker.core.lifecycle.lifecycle import NO_PROGRESS, Lifecycle, Phase, TaskProgress
+from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase, TaskProgress
 
 #: Every sink has one of these settings, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})
@@ -41,6 +41,10 @@ class TaskLifecycle(Lifecycle):
         self._paused = False
         self._pause_under_way = False
         self._attempt = 0
+        #: The counts before the present run.
+        self._counts_before = RecordCounts()
+        #: The generation in which the task was assigned to this worker.
+        self._first_generation = -1
 
     def claimed(self, context: Context, run_id: int, claim: Term) -> None:
         """Fetch the offsets under the granted claim, which excludes other committers."""
@@ -110,8 +114,28 @@ class TaskLifecycle(Lifecycle):
         """Record the progress of a run; False if the run has ended."""
         if self.phase not in (Phase.STARTING, Phase.RUNNING) or run_id != self.run_id:
             return False
-        self._progress = TaskProgress(counts, figures)
+        self._progress = TaskProgress(self._counts_before + counts, figures)
         return True
+
+    def adopt_status(self, context: Context) -> None:
+        """See Lifecycle; the counts continue too."""
+        super().adopt_status(context)
+        self._first_generation = context.status_generation
+        stored = context.statuses.get(self.task)
+        if stored is not None:
+            self._progress = TaskProgress(stored.counts, self._progress.figures)
+
+    def status_seen(self, context: Context, status: Status) -> bool:
+        """Take over the last counts of the previous owner, which may arrive after the start."""
+        if status.generation < self._first_generation and status.counts is not None:
+            before = self._counts_before.at_least(status.counts)
+            more = before - self._counts_before
+            self._counts_before = before
+            counts = self._progress.counts
+            if more != RecordCounts():
+                total = before if counts is None else counts + more
+                self._progress = TaskProgress(total, self._progress.figures)
+        return super().status_seen(context, status)
 
     def report_progress(self, context: Context) -> None:
         """Repeat the last report if the progress of the present run has changed.
@@ -149,7 +173,8 @@ class TaskLifecycle(Lifecycle):
     def _begin(self, context: Context) -> None:
         self.phase = Phase.CLAIMING
         self.claim = None
-        self._progress = NO_PROGRESS
+        self._counts_before = self._progress.counts or RecordCounts()
+        self._progress = TaskProgress(self._progress.counts)
         self._attempt = 0
         self._pause_under_way = False
         self._emit_claim(context)

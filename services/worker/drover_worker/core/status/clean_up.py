@@ -1,4 +1,4 @@
-"""The leader removes the statuses of connectors and tasks that no longer exist."""
+"""The leader removes the statuses of connectors that no longer exist, and of their tasks."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class StatusCleanUp:
-    """Writes a tombstone for each status whose connector or task does not exist.
+    """Writes a tombstone for each status whose connector does not exist.
 
     The previous owner's status may arrive after the tombstone, or replace it, so statuses are
     checked again until they are removed. The previous owner may be this worker.
@@ -47,7 +47,8 @@ class StatusCleanUp:
         if not self._membership.leads or key not in context.statuses or key in self._removing:
             return
         view = context.view
-        exists = view.has_task(key) if isinstance(key, TaskId) else key in view.connectors
+        # a task that does not exist at present keeps its counts until its connector is deleted
+        exists = (key.connector if isinstance(key, TaskId) else key) in view.connectors
         if not exists:
             self._removing.add(key)
             context.report(key, RunState.DESTROYED)

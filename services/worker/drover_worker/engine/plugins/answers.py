@@ -85,7 +85,8 @@ def failure_of(
     """Report a call that raised or timed out; ``what`` names it, ``cause`` who is at fault."""
     if isinstance(outcome, TimedOut):
         message = timed_out_message(what, outcome.limit_ms)
-        return failed(call_id, message, trace=message, timed_out=True)
+        trace = timed_out_message(what, outcome.limit_ms, outcome.stack)
+        return failed(call_id, message, trace=trace, timed_out=True)
     error = outcome.error
     if isinstance(error, PluginNotFoundError):
         return failed(call_id, str(error), plugin_not_found=True)
@@ -95,6 +96,7 @@ def failure_of(
     return failed(call_id, message, trace=format_trace(error), cause=cause)
 
 
-def timed_out_message(what: str, limit_ms: int) -> str:
-    """The failure message for an abandoned call."""
-    return f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"
+def timed_out_message(what: str, limit_ms: int, stack: str = "") -> str:
+    """The failure message for an abandoned call; ``stack`` has the calls in which it hangs."""
+    message = f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"
+    return f"{message}\nit hangs in:\n{stack}" if stack else message

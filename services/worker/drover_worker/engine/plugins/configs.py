@@ -48,7 +48,7 @@ class EngineConfigs:
         return self._secrets.hidden(text)
 
     def hiding(self, send: Send) -> Send:
-        """A ``send`` that masks provider values in failures, validations and previews."""
+        """A ``send`` that masks provider values in failures, retries, validations and previews."""
 
         def send_hidden(report: engine_pb2.EngineReport) -> None:
             self._hide(report)
@@ -73,6 +73,11 @@ class EngineConfigs:
                         texts[:] = [self.hidden(each) for each in texts]
             case "preview":
                 self._hide_in_preview(report.preview)
+            case "task_progress":
+                for entry in report.task_progress.entries:
+                    if entry.activity.HasField("retry"):
+                        retry = entry.activity.retry
+                        retry.message = self.hidden(retry.message)
 
     def _hide_in_preview(self, preview: preview_pb2.Preview) -> None:
         preview.notes[:] = [self.hidden(each) for each in preview.notes]

@@ -22,6 +22,7 @@ from drover.dataplane.answers import trace_on_executor
 from drover.errors import Reason, ResourceExhaustedError
 from drover.model.status import StatusKey
 from drover_worker.engine.in_flight import InFlight
+from drover_worker.engine.plugins.stacks import stack_of
 
 TRACE_MAX_BYTES = 64 * 1024
 _RUNNING_MAX = 64
@@ -46,9 +47,10 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The call was abandoned after ``limit_ms``."""
+    """The call was abandoned after ``limit_ms``; ``stack`` has the calls in which it hung."""
 
     limit_ms: int
+    stack: str = field(default="", compare=False)
 
 
 Outcome = Returned | Raised | TimedOut
@@ -69,6 +71,7 @@ class _Call:
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: Set by the thread that decides the outcome: the one that ran the call, or the watchdog.
     decided: bool = False
+    thread: threading.Thread | None = None
 
 
 class PluginThreads:
@@ -168,7 +171,10 @@ class PluginThreads:
         heapq.heappush(self._deadlines, (deadline, next(self._sequence), call))
         if self._deadlines[0][2] is call:
             self._changed.notify()
-        threading.Thread(target=self._execute, args=(call,), name=call.name, daemon=True).start()
+        call.thread = threading.Thread(
+            target=self._execute, args=(call,), name=call.name, daemon=True
+        )
+        call.thread.start()
 
     def _execute(self, call: _Call) -> None:
         outcome: Outcome
@@ -226,8 +232,12 @@ class PluginThreads:
                 if not overdue:
                     self._changed.wait(self._deadlines[0][0] - now if self._deadlines else None)
             for call in overdue:
-                log.warning("abandoning a plugin call", call=call.name, limit_ms=call.limit_ms)
-                self._report(call, TimedOut(call.limit_ms))
+                ident = call.thread.ident if call.thread is not None else None
+                stack = stack_of(ident) if ident is not None else ""
+                log.warning(
+                    "abandoning a plugin call", call=call.name, limit_ms=call.limit_ms, stack=stack
+                )
+                self._report(call, TimedOut(call.limit_ms, stack))
             if reason:
                 self._on_exhausted(reason)
 

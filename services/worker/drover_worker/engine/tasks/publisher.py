@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drover.connector.task import SnapshotProgress
 from drover.dataplane.plane import NotPublishedError, Receipt, TopicWriter
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -26,7 +27,8 @@ class StagedBatch:
     """A staged batch that waits to be published, with its source offsets.
 
     ``task_offsets`` are the offsets in the task's form, for ``committed()``; None for dead letters.
-    ``follows`` means that the batch came right after another one.
+    ``follows`` means that the batch came right after another one. ``snapshot`` is the table that
+    was being read completely.
     """
 
     staged: Any
@@ -36,6 +38,7 @@ class StagedBatch:
     write_started_s: float
     made_s: float
     follows: bool
+    snapshot: SnapshotProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from drover.errors import DataLossError, UnavailableError
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover.pipeline import PassReport
+from drover_worker.engine.tasks.activity import Step
 from drover_worker.engine.tasks.record_path import dead_letter_destination
 from drover_worker.engine.tasks.sink_commits import (
     checked_metadata,
@@ -36,6 +37,7 @@ from drover_worker.engine.tasks.sink_commits import (
     offsets_of,
     rewound,
 )
+from drover_worker.engine.tasks.sink_lag import SinkLag
 from drover_worker.engine.tasks.sink_replay import SinkReplay
 from drover_worker.engine.tasks.sink_starts import (
     changed_topics,
@@ -54,12 +56,10 @@ from drover_worker.engine.tasks.task_times import timed
 
 #: How often an idle sink with topics.regex checks for new topics.
 _NEW_TOPICS_S = 5.0
+#: How often a paused sink checks for new topics and partitions, which are a part of its lag.
+_PAUSED_LOOK_S = 30.0
 #: How often a batch that waits for more records checks for them.
 _WAITING_S = 1.0
-#: A figure of every sink task: the number of unread records in its partitions.
-_LAG = "lag_count"
-#: How often the lag is measured.
-_LAG_EVERY_S = 1.0
 #: The longest time between two commits of an unchanged offset, and the share of the time after
 #: which the brokers remove it.
 _RECOMMIT_MAX_S = 3_600.0
@@ -113,8 +113,7 @@ class SinkRunner(TaskRunner):
         self._fresh = True
         #: When the first records of the waiting batch were available.
         self._waits_since_s: float | None = None
-        #: When the lag is measured next.
-        self._next_lag_s = 0.0
+        self._lag = SinkLag(self._figures.report)
         #: When all offsets are committed again, so that the brokers keep them; 0 for at once.
         self._next_recommit_s: float | None = 0.0
         self._restored_count = 0
@@ -167,15 +166,13 @@ class SinkRunner(TaskRunner):
         recommit_in_s = self._recommit_in_s()
         if self._paused:
             self._tools.watcher.forget(self._wake)
-            if recommit_in_s != 0:
-                return recommit_in_s
         self._find_partitions()
         if self._restarts_for_topics(self._topic_ids):
             return 0
         if recommit_in_s == 0 and self._recommit():
             return None
         if self._paused:
-            return self._recommit_in_s()
+            return min(self._recommit_in_s() or _PAUSED_LOOK_S, _PAUSED_LOOK_S)
         if self._unsent_starts:  # a restart must not choose a later start
             starts, self._unsent_starts = self._unsent_starts, set()
             if self._commit_starts(starts):
@@ -189,10 +186,12 @@ class SinkRunner(TaskRunner):
         if plan is None:
             return 0
         if not plan.record_count:
+            self._lag.passed(self._positions, plan.next_offsets, self._committed)
             self._positions.update(plan.next_offsets)
             return self._wait_for_records(plan, idle_in_s)
         wait_s = 0 if self._is_replay(plan) else self._wait_s(plan)
         if wait_s > 0:
+            self._wait_step = Step.GATHERING
             return min(wait_s, _WAITING_S)
         if not self._is_replay(plan):
             topics = {each.topic for each in plan.ranges}
@@ -201,7 +200,8 @@ class SinkRunner(TaskRunner):
         if self._commit_starts({(each.topic, each.partition) for each in plan.ranges}):
             return None
         self._waits_since_s = None
-        self._report_lag()
+        if self._lag.is_due_before_batch():
+            self.report_lag(self._tools.plane.end_offsets(self._positions))
         self._check_claim()  # a fenced task should not write what it cannot commit
         try:
             written, report = self._write(plan)
@@ -238,8 +238,7 @@ class SinkRunner(TaskRunner):
 
     def _wait_for_records(self, plan: ReadPlan, idle_in_s: float | None) -> float | None:
         """Wait for new records; returns the longest wait in seconds."""
-        if len(plan.next_offsets) == len(self._positions):
-            self._figures.report(_LAG, 0)
+        self._recovered()
         self._tools.watcher.wait(
             self._wake, plan.next_offsets, self._partition_counts, self._topic_ids
         )
@@ -260,6 +259,7 @@ class SinkRunner(TaskRunner):
         assert isinstance(task, SinkTask)
         self._check_claim()
         self._control.called()
+        self._activity.enter(Step.NOTIFYING)
         self._restart_wanted = True
         try:
             with self._spark_jobs():
@@ -459,15 +459,17 @@ class SinkRunner(TaskRunner):
         self._log_skipped(plan)
         return plan
 
-    def _report_lag(self) -> None:
-        """Report the number of unread records, for the status."""
-        now_s = time.monotonic()
-        if now_s < self._next_lag_s:
-            return
-        self._next_lag_s = now_s + _LAG_EVERY_S
-        ends = self._tools.plane.end_offsets(self._positions)
-        lag = sum(max(0, ends.get(key, at) - at) for key, at in self._positions.items())
-        self._figures.report(_LAG, lag)
+    def lag_is_due(self, now_s: float) -> bool:
+        """See LaggingTask."""
+        return not self.stopping and self._lag.is_due(self._activity.step, now_s)
+
+    def partitions(self) -> Collection[PartitionKey]:
+        """See LaggingTask."""
+        return tuple(self._positions)
+
+    def report_lag(self, ends: Mapping[PartitionKey, int]) -> None:
+        """See LaggingTask."""
+        self._lag.measured(ends, dict(self._positions), dict(self._committed))
 
     def _find_partitions(self) -> None:
         """Add new partitions of the topics that are assigned to this task."""
@@ -536,6 +538,7 @@ class SinkRunner(TaskRunner):
         assert isinstance(task, SinkTask)
         # after a failure the extent of the write is unknown: restart from the committed offsets
         self._restart_wanted = True
+        self._activity.enter(Step.WRITING)
         self._control.called()
         self._path.begin_pass()
         dead_letters = self._tools.plane.dead_letters(

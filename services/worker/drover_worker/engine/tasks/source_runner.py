@@ -41,6 +41,7 @@ from drover.model.letter_states import replay_progress
 from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
+from drover_worker.engine.tasks.activity import Step
 from drover_worker.engine.tasks.batch_size import BatchSize
 from drover_worker.engine.tasks.idle_pauses import IdlePauses
 from drover_worker.engine.tasks.publisher import (
@@ -126,6 +127,7 @@ class SourceRunner(TaskRunner):
         refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
         self._polled = None
         self._unnotified.clear()
+        self._activity.report_snapshot(None)
         context = SourceTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
@@ -133,6 +135,7 @@ class SourceRunner(TaskRunner):
             spark=self._tools.spark,
             stopping=lambda: self.stopping,
             report=self._figures.report,
+            report_snapshot=self._activity.report_snapshot,
             committed=tuple(committed),
             commits_with_records=self._writer.commits_with_records,
         )
@@ -199,7 +202,10 @@ class SourceRunner(TaskRunner):
         if letters is not None:
             return letters
         batch = self._poll()
-        if batch is None:  # with a batch, the retries end when it is committed
+        # with a batch, the retries end when it is committed
+        if batch is None and (self._publisher is None or self._publisher.is_idle):
+            self._recovered()
+        elif batch is None:
             self._retrying_since_s = None
         if batch is None or self.over:
             self._had_data = False
@@ -217,6 +223,8 @@ class SourceRunner(TaskRunner):
     ) -> StagedBatch:
         # after a failure the task object has already advanced: restart from the committed offsets
         self._restart_wanted = True
+        self._activity.enter(Step.CONVERTING)
+        snapshot = self._activity.snapshot
         write_started_s = time.monotonic()
         with self._spark_jobs(passes_only=True):
             staged = self._writer.stage(batch)
@@ -224,7 +232,7 @@ class SourceRunner(TaskRunner):
         made_s = time.monotonic() - started_s
         follows, self._had_data = self._had_data, True
         return StagedBatch(
-            staged, offsets, task_offsets, started_s, write_started_s, made_s, follows
+            staged, offsets, task_offsets, started_s, write_started_s, made_s, follows, snapshot
         )
 
     def _poll(self) -> SourceBatch | None:
@@ -234,6 +242,7 @@ class SourceRunner(TaskRunner):
         self._task_config[BATCH_MAX_BYTES] = self._batch_size.bytes
         records_max = self._rate.next_max_records(self._config[BATCH_MAX_RECORDS])
         self._task_config[BATCH_MAX_RECORDS] = records_max
+        self._activity.enter(Step.POLLING)
         with self._time_limit("poll()", limit_ms), timed(self._times.polls):
             batch = task.poll()
         if batch is not None and not isinstance(batch, SourceBatch):
@@ -254,6 +263,7 @@ class SourceRunner(TaskRunner):
 
     def _publish(self, polled: StagedBatch) -> float | None:
         self._restart_wanted = True
+        self._activity.enter(Step.WRITING)
         began_s = time.monotonic()
         try:
             with self._spark_jobs():
@@ -284,6 +294,7 @@ class SourceRunner(TaskRunner):
     ) -> None:
         if batch.task_offsets is not None:
             self._unnotified.append(batch.task_offsets)
+        self._activity.batch_written(batch.snapshot, report.read_count)
         self._moved(report, batch.started_s, topics, size_bytes)
 
     def _notify_committed(self) -> None:
@@ -292,6 +303,7 @@ class SourceRunner(TaskRunner):
         assert isinstance(task, SourceTask)
         while self._unnotified:
             self._restart_wanted = True
+            self._activity.enter(Step.NOTIFYING)
             try:
                 with self._time_limit("committed()", self._tools.limits.poll_ms):
                     task.committed(self._unnotified[0])
@@ -316,6 +328,8 @@ class SourceRunner(TaskRunner):
         due_s = publisher.publish(at_once=self._paused)
         if made and not (publisher.takes_more and self._reads_ahead):
             wait_s = None  # the end of a transaction wakes the task
+        if wait_s is None and not publisher.is_idle:
+            self._wait_step = Step.WRITING
         waits_s = [each for each in (wait_s, due_s) if each is not None]
         return min(waits_s, default=None)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
 from typing import Any
 
 import structlog
@@ -15,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
-from drover.codec.common import encode_figures, encode_task_id
+from drover.clock import Clock, SystemClock
+from drover.codec.common import encode_task_id
 from drover.codec.failures import encode_cause
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
@@ -36,7 +36,6 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.times import DAY_MS
 from drover.pipeline import PassReport
-from drover.pipeline.report import total
 from drover.rpc.logs import log_context
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
@@ -46,6 +45,7 @@ from drover_worker.engine.plugins.threads import (
     error_text,
 )
 from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.tasks.activity import Step, TaskActivity
 from drover_worker.engine.tasks.commits import Answer, TaskCommits
 from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks.fair_pools import FairPools
@@ -54,8 +54,9 @@ from drover_worker.engine.tasks.faults import (
     failure_text,
     fault_of,
 )
+from drover_worker.engine.tasks.progress import RunProgress
 from drover_worker.engine.tasks.rate_limit import RateLimit
-from drover_worker.engine.tasks.record_path import RecordPath, encode_counts
+from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.scheduler import Scheduler
 from drover_worker.engine.tasks.task_times import TaskTimes
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
@@ -68,10 +69,15 @@ _LOSSES_MAX = 5
 _DAY_S = 86_400.0
 #: How long a task waits for the coordinator's answer before it retries.
 CLAIM_CHECK_S = 5.0
-#: Limits for topics in one progress report, and for topics waiting for later reports. A topic
-#: over the limit is reported when further records of it move.
-_REPORT_TOPICS_MAX = 1_000
-_WAITING_TOPICS_MAX = 10_000
+
+#: What is retried after a RetriableError, by the step in which it was raised.
+_CALLS = {
+    Step.STARTING: "start()",
+    Step.POLLING: "poll()",
+    Step.CONVERTING: "reading a batch",
+    Step.WRITING: "write()",
+    Step.NOTIFYING: "committed() or idle()",
+}
 
 log = structlog.get_logger(__name__)
 
@@ -117,6 +123,7 @@ class TaskTools:
     #: Runs small passes of several tasks in one job; None gives each pass its own job.
     shared_jobs: SharedJobs | None = None
     pools: FairPools = field(default_factory=FairPools)
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class TaskRunner(ABC):
@@ -141,17 +148,13 @@ class TaskRunner(ABC):
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
-        self._counts = PassReport()
         self._times = TaskTimes()
-        self._reported_retry_count = 0
-        self._batch_count = 0
-        #: Topics with moved records that are not reported yet; oldest first.
-        self._moved_topics: dict[str, None] = {}
-        self._last_batch_ms = 0
-        self._reported_batch_count = 0
+        self._progress = RunProgress(self._times)
+        self._activity = TaskActivity(tools.clock)
+        #: The step of the wait after the present run; None for the usual one.
+        self._wait_step: Step | None = None
         #: The plugin's own figures.
         self._figures = TaskFigures()
-        self._reported_figures: Mapping[str, int] = {}
         merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
         self._commits = TaskCommits(
             spec.task,
@@ -214,6 +217,7 @@ class TaskRunner(ABC):
             if fault_of(error) is None:
                 raise
             log.warning("a task's start is retried", task=self.name, error=error.message)
+            self._activity.failed("start", error.message, 0)
             self._restart_wanted = True
             return
         self._make_instance(committed)
@@ -226,6 +230,7 @@ class TaskRunner(ABC):
     def begin(self, *, paused: bool) -> None:
         """Add the task to the scheduler."""
         self._paused = paused
+        self._activity.enter(Step.QUEUED)
         self._tools.scheduler.add(self)
 
     def disown(self, *, in_use: bool) -> None:
@@ -248,14 +253,30 @@ class TaskRunner(ABC):
         if self.stopping:
             return None
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
+        self._activity.run_began()
+        self._wait_step = None
         with log_context(**self.spec.log_fields), at_work:
             try:
                 pause_s = self._run_step()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
-                return self._after_error(error)
+                pause_s = self._after_error(error)
+                self._activity.enter(Step.WAITING_TO_RETRY)
+            else:
+                self._activity.enter(self._step_after(pause_s))
             finally:
                 self._deadline = None
+                self._activity.run_ended()
         return pause_s
+
+    def _step_after(self, pause_s: float | None) -> Step:
+        """The step between two runs."""
+        if self._commits.open_count and pause_s is None:
+            return Step.COMMITTING
+        if self._paused:
+            return Step.PAUSED
+        if pause_s == 0:
+            return Step.QUEUED
+        return self._wait_step or Step.WAITING_FOR_RECORDS
 
     def _run_step(self) -> float | None:
         """Process the answers to commits, then do the next batch or restart."""
@@ -267,11 +288,18 @@ class TaskRunner(ABC):
             self._restart()
         if self.stopping:
             return None
-        return self._rate.pause_s(time.monotonic()) or self._run_batch()
+        pause_s = self._rate.pause_s(time.monotonic())
+        if pause_s:
+            self._wait_step = Step.RATE_LIMITED
+            return pause_s
+        return self._run_batch()
 
     def run_overdue(self) -> None:
         """See scheduler.Job."""
-        message = timed_out_message(self._deadline_what, self._deadline_limit_ms)
+        message = timed_out_message(
+            self._deadline_what, self._deadline_limit_ms, self._activity.stack()
+        )
+        log.warning("a call hangs and is abandoned", task=self.name, why=message)
         with self._lock:
             self._instance = None  # a hung thread is still using it
         self._end_failed(message)
@@ -300,33 +328,9 @@ class TaskRunner(ABC):
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """The task's progress, if it changed since the last call."""
-        figures = self._figures.values()
-        with self._lock:
-            retry_count = self._times.retry_count
-            moved = (
-                self._batch_count != self._reported_batch_count
-                or self._moved_topics
-                or retry_count != self._reported_retry_count
-            )
-            if not moved and figures == self._reported_figures:
-                return None
-            self._reported_batch_count, self._reported_figures = self._batch_count, figures
-            self._reported_retry_count = retry_count
-            topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
-            for topic in topics:
-                del self._moved_topics[topic]
-            entry = engine_pb2.TaskProgress.Entry(
-                task=encode_task_id(self.spec.task),
-                run_id=self.spec.run_id,
-                record_count=self._counts.written_count,
-                counts=encode_counts(self._counts),
-                batch_count=self._batch_count,
-                last_batch_ms=self._last_batch_ms,
-                topics=sorted(topics),
-                figures=encode_figures(figures),
-            )
-            self._times.fill(entry)
-            return entry
+        return self._progress.report(
+            self.spec.task, self.spec.run_id, self._figures.values(), self._activity.encode()
+        )
 
     @abstractmethod
     def _run_batch(self) -> float | None:
@@ -429,19 +433,15 @@ class TaskRunner(ABC):
         """
         self._retries.reset()
         self._loss_count = 0
-        self._retrying_since_s = None
-        with self._lock:
-            self._counts = total((self._counts, report))
-            self._batch_count += 1
-            for topic in topics if report.read_count else ():
-                if len(self._moved_topics) < _WAITING_TOPICS_MAX:
-                    self._moved_topics[topic] = None
-            duration_s = time.monotonic() - started_s
-            self._last_batch_ms = round(duration_s * 1000)
-            self._times.batches.add(duration_s)
-            self._times.size_bytes += size_bytes
+        self._recovered()
+        self._progress.moved(report, started_s, topics, size_bytes)
         self._rate.moved(report.read_count, size_bytes, started_s)
         self._error_rate.add(report, time.monotonic())
+
+    def _recovered(self) -> None:
+        """End the retries: the operation succeeded."""
+        self._retrying_since_s = None
+        self._activity.recovered()
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
         # source and sink connectors both define task_class
@@ -452,6 +452,7 @@ class TaskRunner(ABC):
 
     def _restart(self) -> None:
         """Restart from the committed offsets after a failed batch."""
+        self._activity.enter(Step.STARTING)
         instance = self._take_instance()
         with self._time_limit("restart", self._tools.limits.start_ms):
             if instance is not None:
@@ -476,6 +477,7 @@ class TaskRunner(ABC):
             self._times.retry_count += 1
             wait_s = self._retries.next_pause_s()
             log.warning(reason, error=error_text(error)[:500], pause_s=wait_s)
+            self._activity.failed("batch", f"{reason}: {error_text(error)}", wait_s)
             return wait_s
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
@@ -518,7 +520,13 @@ class TaskRunner(ABC):
         if errors.retry_timeout_ms >= 0:
             pause_s = min(pause_s, left_s)
         log.warning("a call failed and is retried", error=error_text(error)[:500], pause_s=pause_s)
+        self._activity.failed(self._call_in_step, error_text(error), pause_s)
         return pause_s
+
+    @property
+    def _call_in_step(self) -> str:
+        """The plugin's call in the present step."""
+        return _CALLS.get(self._activity.step, "batch")
 
     def _holds_claim(self) -> bool:
         """False only if the data plane shows another worker's claim."""

@@ -126,6 +126,11 @@ class TaskRegistry:
         entries = [runner.progress() for runner in runners]
         return [entry for entry in entries if entry is not None]
 
+    def sinks(self) -> list[SinkRunner]:
+        """The sink tasks that run or are paused."""
+        runners = [slot.runner for slot in list(self._slots.values()) if slot.started]
+        return [each for each in runners if isinstance(each, SinkRunner) and not each.over]
+
     def close(self) -> list[threading.Event]:
         """Stop every task.
 

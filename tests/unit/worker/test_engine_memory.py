@@ -1,0 +1,51 @@
+"""The memory of engines by kind of process."""
+
+import subprocess
+import sys
+
+from drover_worker.shell.engine_memory import (
+    EngineMemory,
+    EngineMemoryProbe,
+    Process,
+    memory_of,
+)
+
+ENGINE = b"python\0-P\0-m\0drover_worker.engine.process\x003"
+GUARD = b"python\0-P\0-m\0drover_worker.engine\x001"
+
+
+def test_engine_jvm_and_python_workers_are_told_apart() -> None:
+    found = memory_of(
+        [
+            Process(10, 1, GUARD, 1),
+            Process(11, 10, ENGINE, 1_600),
+            Process(12, 11, ENGINE, 90),  # the engine's fork for validations
+            Process(13, 11, b"/usr/lib/jvm/bin/java\0-cp\0x", 600),
+            Process(14, 13, b"python\0-m\0drover_worker.engine.python_daemon", 40),
+            Process(15, 14, b"python\0-m\0drover_worker.engine.python_daemon", 50),
+        ]
+    )
+    assert found == EngineMemory(1_600, 600, 1 + 90 + 40 + 50, 4)
+
+
+def test_several_engines_of_a_worker_are_summed() -> None:
+    found = memory_of(
+        [
+            Process(11, 10, ENGINE, 100),
+            Process(21, 20, ENGINE, 200),
+            Process(13, 11, b"java", 1),
+            Process(23, 21, b"java", 2),
+        ]
+    )
+    assert (found.engine_bytes, found.jvm_bytes, found.python_workers_count) == (300, 3, 0)
+
+
+def test_real_children_are_measured() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        found = EngineMemoryProbe().measure()
+    finally:
+        child.communicate(b"\n")
+    assert found.python_workers_count >= 1
+    assert found.python_workers_bytes > 1_000_000
+    assert found.engine_bytes == found.jvm_bytes == 0
