@@ -113,7 +113,7 @@ class _Source(SourceRunner):
     lost = False
 
     def _run_batch(self) -> float | None:
-        done = self.batch_limit is not None and self._batch_count >= self.batch_limit
+        done = self.batch_limit is not None and self._progress.batch_count >= self.batch_limit
         return None if done else super()._run_batch()
 
     def _publish(self, polled: StagedBatch) -> float | None:
@@ -150,7 +150,7 @@ class _Sink(SinkRunner):
 
     def _run_batch(self) -> float | None:
         # the run that would start the next batch also completes the commit
-        done = self.batch_limit is not None and self._batch_count >= self.batch_limit
+        done = self.batch_limit is not None and self._progress.batch_count >= self.batch_limit
         return None if done else super()._run_batch()
 
     def _send_commit(self, *arguments: Any) -> float | None:
@@ -225,7 +225,7 @@ class RunningTask:
     @property
     def batch_count(self) -> int:
         """The number of completed batches."""
-        return self.runner._batch_count
+        return self.runner._progress.batch_count
 
     def run(self, *, batches: int | None, until: Callable[[], bool] | None) -> None:
         """Run until no work is left, ``batches`` are done, or ``until`` is true.

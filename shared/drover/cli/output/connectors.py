@@ -163,9 +163,10 @@ def status_table(
         cells = [cell(task) if task else "" for task in tasks]
         if any(cells):
             columns.append((column, cells))
+    states: list[pb.ConnectorState | pb.TaskState] = [status.connector, *status.tasks]
     causes = [
         row[3] or (retry_cause(task) if task else "") or recent_failure(state, now_ms)
-        for row, task, state in zip(rows, tasks, (status.connector, *status.tasks), strict=True)
+        for row, task, state in zip(rows, tasks, states, strict=True)
     ]
     columns.append(("CAUSE", causes))
     names = tuple(column for column, _ in columns)

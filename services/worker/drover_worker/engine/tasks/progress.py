@@ -21,13 +21,17 @@ _WAITING_TOPICS_MAX = 10_000
 
 
 class RunProgress:
-    """Counts batches on the task's thread; another thread makes the reports."""
+    """Counts batches on the task's thread; another thread makes the reports.
+
+    Attributes:
+        batch_count: The number of committed batches.
+    """
 
     def __init__(self, times: TaskTimes) -> None:
         self._times = times
         self._lock = threading.Lock()
         self._counts = PassReport()
-        self._batch_count = 0
+        self.batch_count = 0
         self._last_batch_ms = 0
         #: Topics with moved records that are not reported yet; oldest first.
         self._moved_topics: dict[str, None] = {}
@@ -40,7 +44,7 @@ class RunProgress:
         """Account for a committed batch with records of these topics."""
         with self._lock:
             self._counts = total((self._counts, report))
-            self._batch_count += 1
+            self.batch_count += 1
             for topic in topics if report.read_count else ():
                 if len(self._moved_topics) < _WAITING_TOPICS_MAX:
                     self._moved_topics[topic] = None
@@ -58,7 +62,7 @@ class RunProgress:
     ) -> engine_pb2.TaskProgress.Entry | None:
         """The progress; None if nothing changed since the last report."""
         with self._lock:
-            present = (self._batch_count, self._times.retry_count, figures, activity)
+            present = (self.batch_count, self._times.retry_count, figures, activity)
             if present == self._reported and not self._moved_topics:
                 return None
             self._reported = present
@@ -70,7 +74,7 @@ class RunProgress:
                 run_id=run_id,
                 record_count=self._counts.written_count,
                 counts=encode_counts(self._counts),
-                batch_count=self._batch_count,
+                batch_count=self.batch_count,
                 last_batch_ms=self._last_batch_ms,
                 topics=sorted(topics),
                 figures=encode_figures(figures),
