@@ -270,7 +270,7 @@ def test_findings_and_refusals_break_no_words(
     monkeypatch.setenv("NO_COLOR", "1")
     found = "connector warehouse-orders-copy retries its writes since ten minutes ago"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    doctor._print([Finding("worker-1", Level.ERROR, found, "look at its log")], Output.TABLE)
+    doctor.print_findings([Finding("worker-1", Level.ERROR, found, "look at its log")], Output.TABLE)
     fault = Violation("transforms.mask.fields.of.the.orders", f"is {found}")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     print_refusal(InvalidArgumentError(Reason.INVALID_CONFIG, "1 fault", violations=[fault]))
@@ -372,5 +372,5 @@ def test_a_real_terminal_gets_its_own_width(monkeypatch: pytest.MonkeyPatch) -> 
     os.close(terminal)
     lines = os.read(controller, 65_536).decode().splitlines()
     os.close(controller)
-    assert lines[0] == f"NAME   {NAME}"
+    assert lines[0] == f"NAME       {NAME}"
     assert f"CLASS  {CLASS}" in lines
