@@ -373,4 +373,4 @@ def test_a_real_terminal_gets_its_own_width(monkeypatch: pytest.MonkeyPatch) -> 
     lines = os.read(controller, 65_536).decode().splitlines()
     os.close(controller)
     assert lines[0] == f"NAME       {NAME}"
-    assert f"CLASS  {CLASS}" in lines
+    assert f"CLASS      {CLASS}" in lines
