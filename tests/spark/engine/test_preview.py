@@ -34,11 +34,14 @@ async def test_rows_of_a_file_are_shown_after_each_step_and_what_fails_in_place(
         "path": str(file),
         "topic": "previewed",
         "schema": "id int, city string",
-        "transforms": "only,mask",
+        "transforms": "only,mask,route",
         "transforms.only.type": "Filter",
         "transforms.only.predicate": "oslo",
         "transforms.mask.type": "MaskField$Value",
         "transforms.mask.fields": "id",
+        "transforms.route.type": "RegexRouter",
+        "transforms.route.regex": "pre(.*)",
+        "transforms.route.replacement": "$1",
         "predicates": "oslo",
         "predicates.oslo.type": "FieldMatches",
         "predicates.oslo.field": "city",
@@ -46,7 +49,8 @@ async def test_rows_of_a_file_are_shown_after_each_step_and_what_fails_in_place(
     }
     found = (await preview(engine, settings)).preview
     assert list(found.steps) == [
-        "read", "transforms.only (Filter)", "transforms.mask (MaskField$Value)", "write",
+        "read", "transforms.only (Filter)", "transforms.mask (MaskField$Value)",
+        "transforms.route (RegexRouter)", "write",
     ]  # fmt: skip
     rows = {Path(row.place).name: row for row in found.rows}
     assert sorted(rows) == ["a.csv:2", "a.csv:3", "a.csv:4"]
@@ -59,7 +63,10 @@ async def test_rows_of_a_file_are_shown_after_each_step_and_what_fails_in_place(
     assert [(each.step, list(each.values)) for each in found.schemas] == [
         (step, ["struct<id: int32, city: string>"]) for step in found.steps[:-1]
     ]
-    (written,) = values(found, 3)
+    topics = [[(each.topic, each.read_topic) for each in one.topics] for one in found.schemas]
+    assert topics == [[("previewed", "previewed")]] * 3 + [[("viewed", "previewed")]]
+    assert {each.value for each in found.schemas[-1].topics} == {"struct<id: int32, city: string>"}
+    (written,) = values(found, 4)
     assert isinstance(written, dict)
     assert written["payload"] == {"id": 0, "city": "bonn"}
     assert engine.store.topic("previewed") is None

@@ -106,6 +106,7 @@ def test_offsets_come_from_yaml_on_standard_input_too(
     ("text", "told"),
     [
         ("", '"offsets"'),
+        ("offsets:\n- &a {partition: {}, offset: null}\n- *a\n", "has an alias"),
         ("{", "offsets.json"),
         ("[1]", '"offsets"'),
         ('{"offsets": 1}', '"offsets"'),

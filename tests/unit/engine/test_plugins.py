@@ -152,6 +152,15 @@ def test_a_plugin_that_cannot_say_its_settings_is_a_problem_of_the_list() -> Non
     assert problem.message == "config_def() failed: OSError: no definition here"
 
 
+def test_the_settings_of_every_connector_are_marked_as_common() -> None:
+    plugins = {each.class_name: each for each in encode_plugins(*PluginRegistry().list()).plugins}
+    found = plugins["drover.connectors.files.lines.file_stream_source.FileStreamSource"]
+    common = {key.name: key.common for key in found.config_keys}
+    assert common["errors.tolerance"]
+    assert not common["file"]
+    assert not common["topic"]
+
+
 def test_every_built_in_connector_says_what_it_guarantees() -> None:
     plugins, problems = PluginRegistry().list()
     assert not problems

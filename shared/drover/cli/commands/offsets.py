@@ -102,14 +102,11 @@ def _load_yaml(text: str) -> Any:
     """The content of YAML without aliases, which could make a short text a huge value."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("has an alias: write the value itself")
-            return super().compose_node(parent, index)
-
     try:
-        return yaml.load(text, Loader=Loader)  # a SafeLoader
+        events = yaml.parse(text, Loader=yaml.SafeLoader)
+        if any(isinstance(event, yaml.AliasEvent) for event in events):
+            raise ValueError("has an alias: write the value itself")
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
 
