@@ -161,7 +161,7 @@ class Topics:
         )
         try:
             return [each for batch in decode(records) for each in _records(batch)]
-        except StageError:
+        except (StageError, ValueError, OverflowError):  # or Python has no object for the value
             if records.num_rows == 1:  # a dead letter
                 return _records(records)
         rows = (records.slice(row, 1) for row in range(records.num_rows))

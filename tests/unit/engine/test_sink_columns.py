@@ -48,5 +48,5 @@ def test_only_what_nobody_looks_at_is_left_out(
     plane = KafkaPlane(KafkaStorage(bootstrap_servers="127.0.0.1:1", group_id="g"))
     plan = ReadPlan((ReadRange("t", 0, 0, 5, 100),), {("t", 0): 5})
     batch = path.sink_batch(plane, plan, DeadLetterWriter(lambda rows: rows, lambda _rows: None))
-    read: Any = cast("Any", batch.records).read
+    read: Any = cast("Any", batch.rows).read
     assert getattr(read, "read", read).columns == columns
