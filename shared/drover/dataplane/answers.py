@@ -137,13 +137,16 @@ def read_answers(answers: Iterable[bytes]) -> tuple[list[dict[str, Any]], float]
 
 
 def with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and its chain of causes; stops at a cycle."""
+    """The error and its chain of causes, as a traceback shows it; stops at a cycle.
+
+    ``raise … from None`` ends the chain: such an error leaves out a cause with values or secrets.
+    """
     each: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if each is None:
             return
         yield each
-        each = each.__cause__ or each.__context__
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
 def trace_on_executor(error: BaseException) -> str | None:

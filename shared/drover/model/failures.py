@@ -1,8 +1,9 @@
 """Failures of a connector or task, and the policy for automatic restarts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Self
 from zlib import crc32
 
@@ -133,7 +134,8 @@ class RestartPolicy:
         """When ``name`` restarts after the last of ``failures``, or why it does not.
 
         Failures that the engine caused always lead to a restart. Outages and rejected credentials
-        lead to one unless the policy is ``never``. Neither counts towards ``attempts_max``.
+        lead to one unless the policy is ``never``. Neither counts towards ``attempts_max``. The
+        back-off of an outage is reset if there was no failure for a while before it.
 
         Returns:
             The time since the epoch in ms, and ""; or 0 and the reason.
@@ -149,12 +151,24 @@ class RestartPolicy:
             times = f"{len(recent)} failures" if len(recent) > 1 else "a failure"
             window = f"{self.window_ms / 1000:g} s ({RESTART_WINDOW_MS})"
             return 0, f"{times} within {window}: {RESTART_ATTEMPTS_MAX}={self.attempts_max}"
-        doublings = min(len(recent) - 1, _DOUBLINGS_MAX)
+        in_a_row = self._same_outage(recent) if last.cause is FailureCause.OUTAGE else len(recent)
+        doublings = min(in_a_row - 1, _DOUBLINGS_MAX)
         delay_ms = min(self.backoff_ms << doublings, self.backoff_max_ms)
         if last.cause is FailureCause.CREDENTIALS:
             delay_ms = self.backoff_max_ms
         spread = 1 + _JITTER * (2 * _fraction(f"{name}/{last.failed_ms}") - 1)
         return last.failed_ms + round(delay_ms * spread), ""
+
+    def _same_outage(self, outages: Sequence[Failure]) -> int:
+        """How many of the last outages followed each other faster than two of the longest pauses;
+        a longer gap means that it ran in between.
+        """
+        count = 1
+        for earlier, later in reversed(list(pairwise(outages))):
+            if later.failed_ms - earlier.failed_ms > 2 * self.backoff_max_ms:
+                break
+            count += 1
+        return count
 
 
 def cause_in(trace: str) -> str:

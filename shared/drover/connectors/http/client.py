@@ -54,9 +54,15 @@ class PassingHttpError(HttpError):
 class RefusedError(HttpError):
     """The server rejected the request: a status of 400 or above."""
 
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 class UnauthorizedError(RefusedError, CredentialsRejectedError):
-    """The server rejected the credentials: the status 401."""
+    """The server rejected the credentials, or a right is missing: the status 401, 403 or 407; or a
+    token server refused a token.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class HttpClient:
                 return self._followed(method, url, content, headers or {}, max_bytes)
             except RefusedError as error:
                 # the token may have been revoked early
-                if renewed or self._token is None or " 401" not in str(error):
+                if renewed or self._token is None or error.status != 401:
                     raise
                 self._token, renewed = None, True
 
@@ -222,9 +228,10 @@ class HttpClient:
             found: Any = httpx.Response(200, content=answer.body).json()
             token, seconds = str(found["access_token"]), float(found.get("expires_in", _TOKEN_S))
         except RefusedError as error:
-            raise HttpError(
-                f"no access token: {error}: check oauth2.client.id and .secret"
-            ) from error
+            text = f"no access token: {error}: check oauth2.client.id and .secret"
+            # RFC 6749: a token server answers 400 or 401 to credentials that it rejects
+            rejected = error.status in (400, 401, 403, 407)
+            raise (UnauthorizedError if rejected else HttpError)(text) from error
         except (ValueError, KeyError, TypeError) as error:
             raise HttpError(f"POST {shown_url(url)} returned no access_token") from error
         self._token = token, self._now_s() + max(0.0, seconds - _TOKEN_MARGIN_S)
@@ -272,9 +279,9 @@ def _raise_for(what: str, answer: Answer) -> None:
     if status in _RETRIED or status >= 500:
         wait_s = wait_of(answer.headers.get("retry-after"))
         raise PassingHttpError(text, wait_s, is_busy=status in _BUSY)
-    if status in (401, 403):
-        text = f"{text} (check http.authorization.type and its settings)"
-    raise (UnauthorizedError if status == 401 else RefusedError)(text)
+    if status not in (401, 403, 407):
+        raise RefusedError(text, status)
+    raise UnauthorizedError(f"{text} (check http.authorization.type and its settings)", status)
 
 
 def wait_of(text: str | None, now: datetime | None = None) -> float | None:

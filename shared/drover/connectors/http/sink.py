@@ -167,7 +167,7 @@ class HttpWriter:
 
     def _send(self, client: Any, group: list[Message]) -> list[RefusedRecord]:
         """Send records; if a request with several is refused, send them one by one."""
-        from drover.connectors.http.client import RefusedError
+        from drover.connectors.http.client import RefusedError, UnauthorizedError
 
         layout, first, last = self.layout, group[0], group[-1]
         if first.body is None and layout.nulls == FAIL:
@@ -192,7 +192,7 @@ class HttpWriter:
                 headers,
             )
         except RefusedError as error:
-            if any(f" answers {each}" in str(error) for each in (401, 403)):
+            if isinstance(error, UnauthorizedError):
                 raise  # not caused by a record
             if len(group) == 1:
                 return [_refused(first, str(error))]

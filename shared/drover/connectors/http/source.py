@@ -24,6 +24,7 @@ from drover.connector import (
     OffsetChange,
     OffsetForm,
     OneOf,
+    RetriableError,
     SkippedCheck,
     SourceBatch,
     SourceConnector,
@@ -137,7 +138,7 @@ class HttpSourceTask(SourceTask):
 
     def poll(self) -> SourceBatch | None:
         """The items of the next page; None during a pause, or if nothing is new."""
-        from drover.connectors.http.client import HttpError, PassingHttpError, pause_s
+        from drover.connectors.http.client import PassingHttpError, pause_s
 
         if time.monotonic() < self._not_before_s:
             return None
@@ -154,7 +155,8 @@ class HttpSourceTask(SourceTask):
         except PassingHttpError as error:
             self._attempt += 1
             if self._attempt > config["max.retries"]:
-                raise HttpError(f"{error}; failed after {self._attempt} attempts") from error
+                text = f"{error}; failed after {self._attempt} attempts"
+                raise RetriableError(text) from error
             pause = pause_s(self._settings, self._attempt, error.wait_s)
             self._not_before_s = time.monotonic() + pause
             return None

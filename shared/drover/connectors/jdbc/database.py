@@ -23,8 +23,9 @@ from drover.connector import (
     RetriableError,
     Violation,
 )
+from drover.connector.database_failures import DatabaseFailure, database_failure
 from drover.connectors.jdbc import mysql_tls
-from drover.connectors.postgres.remedies import LOGIN_REJECTED, MAKE_ROOM, NO_ROOM_STATE
+from drover.connectors.postgres.remedies import MAKE_ROOM, NO_ROOM_STATE
 from drover.policy.checked_databases import restrict_engine
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
@@ -92,11 +93,6 @@ _DEFAULT_ONLY = {
     "tinyInt1isBit": ("false", "set tinyint1.mapping"),
     "yearIsDateType": ("false", "years are numbers"),
 }
-#: SQLite messages for a file that is in use, or has no room to grow.
-_SQLITE_PASSING = ("locked", "busy", "unable to open", "disk is full")
-#: MySQL errors that its driver reports as operational, although a retry cannot help: missing rights
-#: or tables, wrong statements.
-_MYSQL_LASTING = frozenset({1044, 1045, 1049, 1054, 1064, 1142, 1143, 1146, 1227, 1370, 1419})
 #: Errors of MySQL and MariaDB about the values of a row, although their driver reports them as
 #: operational: no value for a column without default, a constraint, an invalid value.
 _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
@@ -104,7 +100,6 @@ _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 #: a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
 _MYSQL_DUPLICATE_KEY = 1062
-_MYSQL_LOGIN_REJECTED = 1045
 _NO_SCHEMA_STATE, _MYSQL_NO_SCHEMA = "3F000", 1049
 #: PostgreSQL's state, and MySQL's errors, for a missing right.
 _DENIED_STATE, _MYSQL_DENIED = "42501", frozenset({1044, 1142, 1143, 1227, 1370})
@@ -371,20 +366,16 @@ def translated_errors(address: DatabaseAddress, what: str) -> Iterator[None]:
 
     try:
         yield
-    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        told = f"{what} at {address}: {reason_of(error)}{_grant_remedy(error)}"
-        if _has_no_room(error):
-            told = f"{told}: {MAKE_ROOM}"
-        # SQLite reports almost every error as operational
-        passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
-        passes = passes and _number(error) not in _MYSQL_LASTING | _MYSQL_OF_A_ROW
-        # without the cause, which contains the statement and its values
-        if LOGIN_REJECTED.search(told) or _number(error) == _MYSQL_LOGIN_REJECTED:
-            raise LoginRejectedError(told) from None
-        raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
         told = f"{what} at {address}: {reason_of(error)}{_grant_remedy(error)}"
-        raise DatabaseError(told) from None
+        if isinstance(error, sa.exc.DBAPIError) and _has_no_room(error):
+            told = f"{told}: {MAKE_ROOM}"
+        kind = {
+            DatabaseFailure.OUTAGE: RetriableError,
+            DatabaseFailure.LOGIN_REJECTED: LoginRejectedError,
+        }.get(database_failure(error) or DatabaseFailure.LASTING, DatabaseError)
+        # without the cause, which contains the statement and its values
+        raise kind(told) from None
 
 
 class DatabaseError(Exception):

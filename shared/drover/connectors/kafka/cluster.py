@@ -67,16 +67,26 @@ _REFUSED_CODES = (
     "SASL_AUTHENTICATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
-#: Errors that a retry can fix although the client does not mark them: brokers are away, or groups
-#: rebalance.
-_PASSING = (
-    "_TRANSPORT",
-    "_ALL_BROKERS_DOWN",
-    "_TIMED_OUT",
-    "COORDINATOR_LOAD_IN_PROGRESS",
-    "COORDINATOR_NOT_AVAILABLE",
-    "NOT_COORDINATOR",
+#: Errors that a retry can fix although the client does not mark them: brokers are away, start or
+#: hand over, names cannot be resolved, groups rebalance, quotas are used up.
+_PASSING = frozenset(
+    {
+        *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_DESTROY_BROKER", "_UNKNOWN_BROKER"),
+        *("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_IN_PROGRESS", "_WAIT_COORD"),
+        *("_NODE_UPDATE", "_OUTDATED", "_RETRY", "_ISR_INSUFF", "_MAX_POLL_EXCEEDED"),
+        *("BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"),
+        *("REPLICA_NOT_AVAILABLE", "PREFERRED_LEADER_NOT_AVAILABLE", "NOT_CONTROLLER"),
+        *("ELIGIBLE_LEADERS_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"),
+        *("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "STALE_BROKER_EPOCH"),
+        *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "OFFSET_NOT_AVAILABLE"),
+        *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
+        *("REBALANCE_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT"),
+        *("THROTTLING_QUOTA_EXCEEDED", "REBOOTSTRAP_REQUIRED"),
+    }
 )
+#: In the client's report of a failed TLS handshake (_SSL). A broker that ends the connection during
+#: the handshake is reported as _SSL too, but is an outage.
+_MISTRUSTED = "certificate verify failed"
 
 
 class ClusterError(Exception):
@@ -244,9 +254,15 @@ def fault_of(error: "KafkaError", doing: str, needs: Mapping[str, str] | None = 
         )
     if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         return ClusterError(f"{text}: the topic was deleted, or has fewer partitions than before")
-    if error.retriable() or error.name() in _PASSING:
+    if _is_mistrusted(error):
+        return ClusterError(f"{text}: check the truststore, and the brokers' names in certificates")
+    if error.retriable() or error.name() in _PASSING or error.name() == "_SSL":
         return RetriableError(text)
     return ClusterError(text)
+
+
+def _is_mistrusted(error: "KafkaError") -> bool:
+    return error.name() == "_SSL" and _MISTRUSTED in error.str()
 
 
 @contextmanager
@@ -256,14 +272,14 @@ def translated_errors(
     """Convert the client's errors to ``ClusterError``, or ``RetriableError`` if a retry may help.
 
     ``told`` has the errors that the client reported asynchronously: a call that times out does not
-    report a refused login itself. ``needs`` as of ``fault_of``.
+    report a refused login or an untrusted certificate itself. ``needs`` as of ``fault_of``.
     """
     from confluent_kafka import KafkaException
 
     try:
         yield
     except KafkaException as error:
-        refused = [each for each in told if each.name() in _REFUSED_CODES]
+        refused = [e for e in told if e.name() in _REFUSED_CODES or _is_mistrusted(e)]
         raise fault_of(refused[-1] if refused else error.args[0], doing, needs) from error
 
 

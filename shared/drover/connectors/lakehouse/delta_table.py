@@ -16,6 +16,7 @@ from drover.connector import RetriableError, TopicPartition
 from drover.connector.records import OFFSET, PARTITION, original_topics
 from drover.connectors.files.storage.object_store import (
     FINAL_STATUS,
+    MISTRUSTED,
     ObjectPlace,
     ObjectStoreError,
     check_place,
@@ -23,6 +24,7 @@ from drover.connectors.files.storage.object_store import (
 )
 from drover.connectors.lakehouse.delta_limits import check_supported, check_writable, topic_fault
 from drover.connectors.lakehouse.fitted_rows import (
+    TableAccessError,
     TableError,
     TableTypes,
 )
@@ -433,17 +435,20 @@ def translated_errors(uri: str) -> Iterator[None]:
     except RefusedRecordError as error:
         raise RefusedRecordError(error.record.within(uri)) from error
     except TableError as error:
-        raise TableError(f"{uri}: {error}") from error
+        raise type(error)(f"{uri}: {error}") from error
     except (RetriableError, ForbiddenPathError):
         raise
     except Exception as error:  # noqa: BLE001
         # the library raises some as plain Exception; they have parts of files and responses
         line = str(error).partition("\n")[0][:500]
         text = f"{uri}: {_store_text(error) if is_object_url(uri) else line}"
-        if any(each in line for each in _PASSING) and not FINAL_STATUS.search(text):
-            raise RetriableError(text) from None
         if _REFUSED.search(text):
             text += ": check the credentials, and that they may read, write and list there"
+            raise TableAccessError(text) from None
+        if MISTRUSTED.search(str(error)):
+            raise TableError(f"{uri}: the store's certificate is not trusted") from None
+        if any(each in line for each in _PASSING) and not FINAL_STATUS.search(text):
+            raise RetriableError(text) from None
         raise TableError(text) from None
 
 

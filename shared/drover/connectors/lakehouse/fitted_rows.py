@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector import CredentialsRejectedError
 from drover.connector.records import is_binary, is_list, is_text
 from drover.connectors.files.partition_levels import shown
 
@@ -33,6 +34,10 @@ _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 class TableError(Exception):
     """A table that cannot be written; the message has the remedy."""
+
+
+class TableAccessError(TableError, CredentialsRejectedError):
+    """A catalogue or a store rejects the credentials, or they lack a right."""
 
 
 def _same(kind: pa.DataType, new: pa.DataType) -> pa.DataType:

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from drover.connector import RetriableError
-from drover.connectors.lakehouse.fitted_rows import TableError
+from drover.connector.database_failures import DatabaseFailure, database_failure
+from drover.connectors.lakehouse.fitted_rows import TableAccessError, TableError
 from drover.connectors.lakehouse.rows import EXTRA
 from drover.connectors.refused_records import RefusedRecordError
 from drover.policy.egress import forbidden_host
@@ -53,7 +54,7 @@ def translated_errors(what: str) -> Iterator[None]:
     except RefusedRecordError as error:
         raise RefusedRecordError(error.record.within(what)) from error
     except TableError as error:
-        raise TableError(f"{what}: {error}") from error
+        raise type(error)(f"{what}: {error}") from error
     except (RetriableError, ForbiddenPathError):
         raise
     except (ModuleNotFoundError, known.NotInstalledError) as error:
@@ -63,6 +64,9 @@ def translated_errors(what: str) -> Iterator[None]:
         text = f"{what}: {safe_text(error)}"
         if forbidden_host(error) is not None or isinstance(error, requests.exceptions.SSLError):
             raise TableError(text) from None
+        database = database_failure(error)
+        if database is DatabaseFailure.LOGIN_REJECTED or _is_refused(error):
+            raise TableAccessError(text) from None
         if isinstance(error, passing) or _waiting_helps(error):
             raise RetriableError(text) from None
         raise TableError(text) from None
@@ -70,12 +74,31 @@ def translated_errors(what: str) -> Iterator[None]:
 
 def _waiting_helps(error: Exception) -> bool:
     """Whether a retry may fix an error of a database, of pyarrow, or of Azure's library."""
-    status = getattr(error, "status_code", None)
+    status = _status_of(error)
     return (
-        type(error).__name__ in ("OperationalError", "ServiceRequestError", "ServiceResponseError")
-        or (isinstance(status, int) and (status == 429 or status >= 500))
+        database_failure(error) is DatabaseFailure.OUTAGE
+        or type(error).__name__ in ("ServiceRequestError", "ServiceResponseError")
+        or (status is not None and (status in (408, 425, 429) or (status >= 500 and status != 501)))
         or _AWAY.search(str(error)) is not None
     )
+
+
+def _status_of(error: Exception) -> int | None:
+    """The status of the response behind an error; None without one."""
+    for each in causes_of(error):
+        for part in (each, getattr(each, "response", None)):
+            status = getattr(part, "status_code", None)
+            if isinstance(status, int):
+                return status
+    return None
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether a catalogue or a store rejected the credentials, or they lack a right."""
+    status = _status_of(error)
+    if type(error).__name__ == "OAuthError":  # the endpoint for tokens
+        return status in (400, 401, 403)
+    return status in (401, 403, 419) or "AWS Error ACCESS_DENIED" in str(error)
 
 
 def safe_text(error: Exception) -> str:

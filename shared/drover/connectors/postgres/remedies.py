@@ -45,10 +45,6 @@ def identifier(*names: str) -> str:
     )
 
 
-#: The server's message about a user or password that it rejects.
-LOGIN_REJECTED = re.compile(r"\w+ authentication failed for user|no password supplied")
-
-
 def session_remedy(message: str, user: str, database: str) -> str | None:
     """The remedy for a session that the server refuses; None if none is known."""
     for pattern, remedy in _SESSION_REMEDIES:

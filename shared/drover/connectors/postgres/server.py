@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from drover.connector import CredentialsRejectedError, RetriableError
+from drover.connector.database_failures import DatabaseFailure, database_failure
 from drover.connectors.postgres.pgoutput import Relation, RelationColumn
 from drover.connectors.postgres.remedies import (
-    LOGIN_REJECTED,
     MAKE_ROOM,
     NO_ROOM_STATE,
     session_remedy,
@@ -225,11 +225,12 @@ def translated_errors(
 
     try:
         yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        rejected = LOGIN_REJECTED.search(str(error)) is not None
-        raise (LoginRejectedError if rejected else RetriableError)(line(error)) from None
     except psycopg.Error as error:
-        raise ServerError(line(error)) from None
+        kind = {
+            DatabaseFailure.OUTAGE: RetriableError,
+            DatabaseFailure.LOGIN_REJECTED: LoginRejectedError,
+        }.get(database_failure(error) or DatabaseFailure.LASTING, ServerError)
+        raise kind(line(error)) from None
 
 
 def first_line(error: Exception, address: ServerAddress | None = None) -> str:

@@ -13,7 +13,13 @@ from typing import Any
 from drover.policy.checked_http import bound_responses, restrict_client
 from drover.policy.egress import ForbiddenHostError, forbidden_host
 from drover.policy.foreign_errors import causes_of, connection_text
-from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
+from drover.record.errors import (
+    CredentialsRejectedError,
+    PassError,
+    RecordError,
+    RetriableError,
+    SchemaError,
+)
 
 _RESPONSE_MAX_BYTES = 16 * 1024 * 1024
 #: Packages that the client needs; they are an optional dependency.
@@ -22,6 +28,8 @@ _REGISTRIES_MAX = 32
 _REFERENCES_MAX = 1000
 #: The registry's error codes for an unknown subject, version or schema.
 _UNKNOWN = range(40400, 40500)
+#: Error codes of token servers for credentials that they reject (RFC 6749, section 5.2).
+_REJECTIONS = ("invalid_client", "invalid_grant", "unauthorized_client", "access_denied")
 #: The registry's error codes; its messages are not shown, as anything may have sent them.
 _MEANINGS = {
     40401: "the subject does not exist",
@@ -84,7 +92,8 @@ class Registry:
     """A caching client of one registry.
 
     Its methods raise RecordError for a bad schema or id of a record, RetriableError if the registry
-    is unreachable or busy, and PassError if it denies access.
+    is unreachable or busy, CredentialsRejectedError if it rejects the credentials, and PassError
+    for other refusals.
     """
 
     def __init__(self, access: Access, kind: SchemaFormat) -> None:
@@ -175,9 +184,9 @@ class Registry:
                     f"the schema registry at {self._place} is not who it should be: {told}. "
                     "Check schema.registry.ssl.truststore.location"
                 ) from None
-            raise RetriableError(
-                f"the schema registry at {self._place} does not answer for {what}: {told}"
-            ) from None
+            told = f"the schema registry at {self._place} does not answer for {what}: {told}"
+            refused = isinstance(error, OAuthTokenError) and _is_refused(error)
+            raise (CredentialsRejectedError if refused else RetriableError)(told) from None
         except json.JSONDecodeError:
             raise PassError(
                 f"what answers at {self._place} is no schema registry: check schema.registry.url"
@@ -200,7 +209,8 @@ class Registry:
             f"{'' if meaning is None else f' ({code}: {meaning})'}"
         )
         if status in (401, 403, 407):
-            return PassError(f"{told}. Check basic.auth.* or bearer.auth.*, and what they may do")
+            told = f"{told}. Check basic.auth.* or bearer.auth.*, and what they may do"
+            return CredentialsRejectedError(told)
         if status in (408, 429) or status >= 500:
             return RetriableError(told)
         if status == 409:
@@ -211,6 +221,17 @@ class Registry:
         if status == 422 or (status == 404 and code in _UNKNOWN):
             return RecordError(told)
         return PassError(f"{told}. Check schema.registry.url")
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether a token server rejected the credentials: it answers 400 or 401 with an error code
+    (RFC 6749, section 5.2), which the library raises as its attribute ``error``.
+    """
+    return any(
+        getattr(each, "error", None) in _REJECTIONS
+        or getattr(getattr(each, "response", None), "status_code", None) in (400, 401, 403, 407)
+        for each in causes_of(error)
+    )
 
 
 def _is_mistrusted(error: BaseException) -> bool:

@@ -49,6 +49,10 @@ EXTRA = (
 #: Status codes, in the library's messages, for which a retry cannot help.
 FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
 _REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
+#: S3's codes for credentials that it rejects with another status.
+_REJECTED_CODES = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId")
+#: A certificate that the library's TLS does not trust, in its messages.
+MISTRUSTED = re.compile(r"InvalidCertificate\(|invalid peer certificate")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _CODE = re.compile(r"<Code>(\w{1,40})</Code>")
 #: The start of the library's message, up to the first text that the store may have sent.
@@ -250,12 +254,15 @@ def translated_errors(place: ObjectPlace, doing: str) -> Iterator[None]:
         # no cause, as it has the response
         text = f"{place.url}, {doing}: {safe_text(error)}"
         refused = (PermissionDeniedError, UnauthenticatedError)
-        if isinstance(error, refused) or _REFUSED_STATUS.search(text):
+        rejected = _REFUSED_STATUS.search(text) or _code(error) in _REJECTED_CODES
+        if isinstance(error, refused) or rejected:
             raise AccessRefusedError(
                 f"{place.url}, {doing}: the store refuses it ({_code(error)}): check the "
                 "credentials, and that they may read, write, list and delete there"
             ) from None
-        if any(each in str(error) for each in _NO_BUCKET):
+        if MISTRUSTED.search(str(error)):
+            text = f"{place.url}, {doing}: the store's certificate is not trusted"
+        elif any(each in str(error) for each in _NO_BUCKET):
             text = f"{place.url}, {doing}: the bucket does not exist: create it, or correct the URL"
         elif isinstance(error, GenericError) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from None
