@@ -58,7 +58,11 @@ async def test_a_plugin_is_taken_on_without_a_restart_of_the_cluster(
     assert not any("late_plugin" in each.class_name for each in before)
     moved_count = 0
     for number, worker in enumerate(flowing.cluster.workers):
-        done = await client.reload_plugins(worker, timeout_s=RELOAD_TIMEOUT_S)
+        kept = await client.reload_plugins(worker, timeout_s=RELOAD_TIMEOUT_S)
+        assert kept.moved_count == 0, "nothing uses the new package"
+        assert any("late" in each for each in kept.changed_packages)
+        await flowing.flow.wait_until_passed(f"in the old engine of worker {number}")
+        done = await client.reload_plugins(worker, everything=True, timeout_s=RELOAD_TIMEOUT_S)
         moved_count += done.moved_count
         await flowing.flow.wait_until_passed(f"after the reload of worker {number}")
         (late,) = [

@@ -273,10 +273,17 @@ class ConnectClient:
         )
 
     async def reload_plugins(
-        self, worker_id: str = "", *, timeout_s: float = ADMIN_TIMEOUT_S
+        self,
+        worker_id: str = "",
+        *,
+        everything: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.ReloadPluginsResponse:
-        """Reload the plugins of a worker, by default the called one, in a new engine process."""
-        request = pb.ReloadPluginsRequest(worker_id=worker_id)
+        """Reload the plugins of a worker, by default the called one, in a new engine process.
+
+        Moves what uses a changed package; with ``everything`` all connectors and tasks.
+        """
+        request = pb.ReloadPluginsRequest(worker_id=worker_id, all=everything)
         return await self._call_once(self._stub.ReloadPlugins, request, timeout_s=timeout_s)
 
     async def get_plugin(

@@ -23,7 +23,7 @@ async def test_every_workers_engine_is_replaced_while_its_work_goes_on(
             old, held = worker.engine, worker.tasks
             held_count = len(held) + len(old.running_connectors)
             old_loaded = before.plugins[0].load_time.ToNanoseconds()
-            done = await client.reload_plugins(worker.address, timeout_s=60)
+            done = await client.reload_plugins(worker.address, everything=True, timeout_s=60)
             assert (done.worker_id, done.moved_count) == (worker.address, held_count)
             assert worker.engine is not old
             assert old.process_id is None
@@ -47,6 +47,17 @@ async def test_without_a_name_it_is_the_worker_that_is_called(
 ) -> None:
     other = three_workers[1]
     old = other.engine
-    answer = await other.stub.ReloadPlugins(pb.ReloadPluginsRequest(), timeout=30)
+    answer = await other.stub.ReloadPlugins(pb.ReloadPluginsRequest(all=True), timeout=30)
     assert (answer.worker_id, answer.moved_count) == (other.address, 0)
     assert other.engine is not old
+
+
+async def test_without_a_changed_package_nothing_moves(
+    three_workers: list[RunningWorker],
+) -> None:
+    other = three_workers[1]
+    old = other.engine
+    answer = await other.stub.ReloadPlugins(pb.ReloadPluginsRequest(), timeout=30)
+    assert answer.unchanged
+    assert (answer.moved_count, answer.kept_count) == (0, 0)
+    assert other.engine is old

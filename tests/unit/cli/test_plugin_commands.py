@@ -54,6 +54,41 @@ def test_plugins_are_reloaded_worker_by_worker(cluster: FakeCluster, drover: Run
     assert cluster.requests[-1].worker_id == "w:2"
 
 
+def test_a_reload_names_what_moved_and_why_and_what_stays(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1"])
+    cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(
+        worker_id="w:1",
+        moved_count=2,
+        changed_packages=["acme-api 1.3.0"],
+        moved_connectors=[
+            pb.MovedConnector(connector="tickets", reason="connector.class uses acme-api 1.3.0")
+        ],
+        kept_count=19,
+    )
+    code, out, _ = drover("plugin", "reload", "--all")
+    assert code == 0
+    assert cluster.requests[-1].all
+    assert out.splitlines() == [
+        "w:1 has a new engine: acme-api 1.3.0; 2 connectors and tasks moved to it",
+        "  tickets: connector.class uses acme-api 1.3.0",
+        "  19 connectors and tasks stay in the old engine until they restart, at most an hour; "
+        "both engines use memory (--all moves them now)",
+    ]
+    document = json.loads(drover("plugin", "reload", "-o", "json")[1])
+    assert document["moved_connectors"] == {"tickets": "connector.class uses acme-api 1.3.0"}
+    assert (document["kept_count"], document["unchanged"]) == (19, False)
+
+
+def test_a_reload_without_changes_says_so(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1"])
+    cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(worker_id="w:1", unchanged=True)
+    code, out, _ = drover("plugin", "reload")
+    assert code == 0
+    assert out.startswith("w:1: no package changed since its engine started, so nothing was moved")
+
+
 def test_a_worker_that_cannot_be_reloaded_is_told(cluster: FakeCluster, drover: Run) -> None:
     listing = pb.ListPluginsResponse(worker_ids=["w:1"], silent_worker_ids=["w:2"])
     cluster.answers["ListPlugins"] = listing

@@ -11,7 +11,7 @@ from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 from drover_worker.shell.engines import LimitsInForce
-from drover_worker.shell.replaceable_engine import ReplaceableEngine
+from drover_worker.shell.replaceable_engine import Moves, ReplaceableEngine, move_all
 from tests.support.waiting import wait_until_async
 
 TASKS = [TaskId("c", number) for number in range(3)]
@@ -58,7 +58,9 @@ class StubEngine:
 class World:
     """The engine under test, the processes it started, and its reports and exits."""
 
-    def __init__(self, *, move_limit_s: float = 30.0, restarts: bool = True) -> None:
+    def __init__(
+        self, *, move_limit_s: float = 30.0, keep_old_s: float = 60.0, restarts: bool = True
+    ) -> None:
         self.restarts = restarts
         self.made: list[StubEngine] = []
         self.reports: list[pb.EngineReport] = []
@@ -66,7 +68,11 @@ class World:
         self.renewed: list[StatusKey] = []
         self.renewals: list[asyncio.Task[None]] = []
         self.engine = ReplaceableEngine(
-            self._make, self.reports.append, self.exits.append, move_limit_s=move_limit_s
+            self._make,
+            self.reports.append,
+            self.exits.append,
+            move_limit_s=move_limit_s,
+            keep_old_s=keep_old_s,
         )
 
     def _make(self, on_report: ReportHandler, on_exit: ExitHandler) -> StubEngine:
@@ -95,14 +101,19 @@ class World:
         self.renewals.append(asyncio.create_task(restart()))
         return True
 
-    async def begin(self) -> "asyncio.Task[int]":
+    async def begin(self, moves: Moves = move_all) -> "asyncio.Task[int]":
         """Start an engine with three tasks, and begin to replace it."""
         await self.engine.start()
         self.made[0].come_up()
         for task in TASKS:
             await self.command("start_task", task)
-        replacement = asyncio.create_task(self.engine.replace(self.renew, lambda: None))
-        await wait_until_async(lambda: len(self.made) == 2)
+        return await self.begin_again(moves)
+
+    async def begin_again(self, moves: Moves = move_all) -> "asyncio.Task[int]":
+        """Begin a replacement, whose engine is not ready yet."""
+        count = len(self.made)
+        replacement = asyncio.create_task(self.engine.replace(self.renew, lambda: None, moves))
+        await wait_until_async(lambda: len(self.made) == count + 1)
         return replacement
 
 
@@ -174,6 +185,66 @@ async def test_the_answer_to_a_commit_goes_to_the_engine_that_asked() -> None:
     assert len(set(numbers)) == 2
     await world.engine.send(pb.EngineCommand(call_id=numbers[1], commit_result=pb.CommitResult()))
     assert (old.sent, new.sent) == ([], [7])
+
+
+def only_the_first(key: StatusKey) -> bool:
+    return key == TASKS[0]
+
+
+async def test_work_that_need_not_move_stays_in_the_old_engine_until_it_restarts() -> None:
+    world = World()
+    replacement = await world.begin(only_the_first)
+    old, new = world.made
+    new.come_up()
+    assert await replacement == 1
+    assert (old.stopped, new.started) == ([0], [0])
+    assert not old.closed
+    old.on_report(pb.EngineReport(task_failed=pb.TaskFailed(run_id=1)))
+    assert world.reports[-1].HasField("task_failed"), "its reports still arrive"
+    for task in TASKS[1:]:
+        await world.command("stop_task", task)
+        await world.command("start_task", task)
+    await wait_until_async(lambda: old.closed)
+    assert (old.stopped, new.started) == ([0, 1, 2], [0, 1, 2])
+    assert world.exits == []
+
+
+async def test_an_old_engine_is_kept_for_a_time_only() -> None:
+    world = World(keep_old_s=0.01)
+    replacement = await world.begin(only_the_first)
+    old, new = world.made
+    new.come_up()
+    await replacement
+    await wait_until_async(lambda: old.closed)
+    assert new.started == [0, 2], "the failed task 1 stays failed"
+
+
+async def test_work_left_in_an_old_engine_restarts_when_that_engine_dies() -> None:
+    world = World()
+    replacement = await world.begin(only_the_first)
+    old, new = world.made
+    new.come_up()
+    await replacement
+    old.fail("killed")
+    await wait_until_async(lambda: new.started == [0, 2])
+    assert world.exits == [], "the current engine has not ended"
+    await wait_until_async(lambda: old.closed)
+
+
+async def test_there_are_never_more_than_two_engines() -> None:
+    world = World()
+    replacement = await world.begin(only_the_first)
+    oldest, middle = world.made
+    middle.come_up()
+    await replacement
+    again = await world.begin_again(only_the_first)
+    assert oldest.closed, "before the third engine starts"
+    assert middle.started == [0, 2]
+    world.made[2].come_up()
+    assert await again == 1
+    assert not middle.closed
+    await world.engine.close()
+    assert all(engine.closed for engine in world.made)
 
 
 async def test_an_end_gives_a_replacement_up() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
+from drover.config.plugin_modules import module_names
 from drover_worker.admin.cluster import ClusterInfo
 from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.connector_changes import ConnectorChanges
@@ -122,7 +123,9 @@ class Admin:
         self.plugin_reload = PluginReload(
             worker_id=backends.worker_id,
             loop=loop,
+            plugins=engine.plugins,
             forwarder=forwarder,
             replace_engine=backends.replace_engine,
+            plugin_modules=module_names(backends.settings.plugin_modules),
         )
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

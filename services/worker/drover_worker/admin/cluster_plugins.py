@@ -170,7 +170,7 @@ def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) ->
             "connector was not checked: no answer"
         )
         faults.append(SkippedCheck(_field(CONNECTOR_CLASS), text))
-    for setting, kind in _settings(config):
+    for setting, kind in class_settings(config):
         name = config[setting].strip().replace(":", ".")
         found = _versions(kind, name, listing)
         everywhere = listing.worker_ids
@@ -189,7 +189,7 @@ def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) ->
     return faults
 
 
-def _settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def class_settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The settings with classes and the kinds of these classes."""
     found = [(CONNECTOR_CLASS, "")]
     found += [(f"{each}.converter", CONVERTER) for each in ("key", "value", "header")]

@@ -1,20 +1,25 @@
 """Makes a worker load plugins that were installed after its engine started."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import invalid_field
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason
+from drover.model.status import StatusKey
 from drover_worker.admin.call import AdminCall
+from drover_worker.admin.cluster_plugins import class_settings
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.herder_loop import HerderLoop
+from drover_worker.shell.known_plugins import KnownPlugins
+from drover_worker.shell.package_changes import PackageChanges
+from drover_worker.shell.replaceable_engine import Moves
 
 RELOAD = ForwardedMethod("ReloadPlugins", pb.ReloadPluginsRequest, pb.ReloadPluginsResponse)
 
 #: Replaces this worker's engine; returns how many connectors and tasks moved to the new one.
-ReplaceEngine = Callable[[], Awaitable[int]]
+ReplaceEngine = Callable[[Moves], Awaitable[int]]
 
 
 class PluginReload:
@@ -25,18 +30,25 @@ class PluginReload:
         *,
         worker_id: str,
         loop: HerderLoop,
+        plugins: KnownPlugins,
         forwarder: RequestForwarder,
         replace_engine: ReplaceEngine,
+        plugin_modules: Sequence[str] = (),
+        changes_since: Callable[[int], PackageChanges] = PackageChanges,
     ) -> None:
         self._worker_id = worker_id
         self._loop = loop
+        self._plugins = plugins
         self._forwarder = forwarder
         self._replace_engine = replace_engine
+        self._plugin_modules = plugin_modules
+        self._changes_since = changes_since
 
     async def reload(
         self, request: pb.ReloadPluginsRequest, call: AdminCall
     ) -> pb.ReloadPluginsResponse:
-        """Replace a worker's engine; concurrent calls wait for the same replacement.
+        """Replace a worker's engine if packages changed; concurrent calls wait for the same
+        replacement.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, the new engine did not start.
@@ -47,11 +59,10 @@ class PluginReload:
         if request.worker_id in ("", self._worker_id):
             try:
                 async with asyncio.timeout(call.deadline.remaining_s()):
-                    moved_count = await self._replace_engine()
+                    return await self._reload(everything=request.all)
             except TimeoutError:
                 text = "the engine is still being replaced: call again to wait for it"
                 raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text) from None
-            return pb.ReloadPluginsResponse(worker_id=self._worker_id, moved_count=moved_count)
         return await self._forwarder.forward(
             RELOAD,
             request,
@@ -60,6 +71,50 @@ class PluginReload:
             hop_count=call.hop_count + 1,
             timeout_s=call.deadline.forwarded_s(),
         )
+
+    async def _reload(self, *, everything: bool) -> pb.ReloadPluginsResponse:
+        context = self._loop.herder.context
+        configs = {name: context.view.config(name) or {} for name in context.view.connectors}
+        changed, reasons = await asyncio.to_thread(self._find_changes, configs)
+        response = pb.ReloadPluginsResponse(worker_id=self._worker_id, changed_packages=changed)
+        if not changed and not everything:
+            response.unchanged = True
+            return response
+        moved: dict[str, str] = {}
+
+        def moves(key: StatusKey) -> bool:
+            name = key if isinstance(key, str) else key.connector
+            if name in reasons or everything:
+                moved[name] = reasons.get(name, "all were to move")
+                return True
+            response.kept_count += 1
+            return False
+
+        response.moved_count = await self._replace_engine(moves)
+        for name, reason in sorted(moved.items()):
+            response.moved_connectors.add(connector=name, reason=reason)
+        return response
+
+    def _find_changes(
+        self, configs: Mapping[str, Mapping[str, str]]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The packages that changed since the engine loaded its plugins; and for each connector
+        that uses one of them, which. Reads many files.
+        """
+        changes = self._changes_since(self._plugins.loaded_ms)
+        reasons: dict[str, str] = {}
+        for name, config in configs.items():
+            for setting, kind in class_settings(config):
+                changed = changes.of_class(self._plugins.full_name(kind, config[setting]))
+                if changed is not None:
+                    reasons[name] = f"{setting} uses {changed}"
+                    break
+        modules = {name.partition(".")[0] for name in self._plugin_modules}
+        modules |= changes.plugin_modules
+        found = {*changes.distributions.values()}
+        found |= {f"the module {name}" for name in changes.modules(modules)}
+        found |= {reason.partition(" uses ")[2] for reason in reasons.values()}
+        return sorted(found), reasons
 
     def _address_of(self, worker_id: str, hop_count: int) -> str:
         """Where to forward the call: to the worker itself from the leader, else to the leader."""

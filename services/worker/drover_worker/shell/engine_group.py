@@ -25,7 +25,13 @@ from drover.model.status import StatusKey
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 from drover_worker.shell.engines import Engine, EngineDescription, LimitsInForce
-from drover_worker.shell.replaceable_engine import Renew, ReplaceableEngine, key_of
+from drover_worker.shell.replaceable_engine import (
+    Moves,
+    Renew,
+    ReplaceableEngine,
+    key_of,
+    move_all,
+)
 
 _STARTS = ("start_connector", "start_task")
 _STOPS = ("stop_connector", "stop_task")
@@ -172,15 +178,20 @@ class EngineGroup:
             for slot, member in self._members.items()
         ]
 
-    async def replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
-        """Replace each engine by a new one, one after another, the shared one first.
+    async def replace(
+        self, renew: Renew, on_switch: Callable[[], None], moves: Moves = move_all
+    ) -> int:
+        """Replace engines by new ones, one after another, the shared one first.
 
-        See ``ReplaceableEngine.replace``; ``on_switch`` is called for the shared engine.
+        Another engine is replaced, with all that it has, if anything in it moves. See
+        ``ReplaceableEngine.replace``; ``on_switch`` is called for the shared engine.
         """
-        moved_count = await self._shared.engine.replace(renew, on_switch)
+        moved_count = await self._shared.engine.replace(renew, on_switch, moves)
         for member in list(self._members.values()):
             if member is not self._shared and member.ready and not member.stopping:
-                moved_count += await member.engine.replace(renew, lambda: None)
+                held = [key for key, at in self._places.items() if at is member]
+                if any([moves(key) for key in held]):
+                    moved_count += await member.engine.replace(renew, lambda: None)
         return moved_count
 
     async def close(self) -> None:

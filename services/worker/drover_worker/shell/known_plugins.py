@@ -49,6 +49,19 @@ class KnownPlugins:
                 return each
         return None
 
+    def full_name(self, kind: str, name: str) -> str:
+        """The full name of a class that a config names; ``name`` if it is not known.
+
+        ``kind`` is that of RecordPlugin, or empty for a connector.
+        """
+        name = name.strip().replace(":", ".")
+        if not kind:
+            found = self.find(name)
+            return found.class_name if found is not None else name
+        of_kind = (each for each in self.record_plugins if each.kind == kind)
+        names = (each.class_name for each in of_kind if name in (each.class_name, *each.aliases))
+        return next(names, name)
+
     def installed(self) -> list[pb.Plugin]:
         """The installed plugins, sorted by class name."""
         by_class = {plugin.class_name: plugin for plugin in self._installed.values()}

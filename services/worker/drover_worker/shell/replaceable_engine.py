@@ -1,9 +1,10 @@
 """An engine that can be replaced while its connectors and tasks keep running.
 
 The new engine starts beside the old one. When it is ready it becomes the current engine and
-receives all starts. Then each connector and task of the old engine is restarted, one after another,
-and the old engine is stopped. Commands for a running connector or task go to the engine that runs
-it.
+receives all starts. Then a selection of the old engine's connectors and tasks is restarted there,
+one after another. The others stay in the old engine until they restart for another reason, at most
+for a time; the old engine is stopped when nothing runs in it. Commands for a running connector or
+task go to the engine that runs it. There are never more than two engines.
 """
 
 import asyncio
@@ -23,11 +24,23 @@ from drover_worker.shell.engines import Engine, LimitsInForce
 #: How long a new engine may take until Spark is ready.
 _READY_TIMEOUT_S = 300.0
 
+#: How long an old engine is kept for connectors and tasks that need not move: both engines use
+#: memory.
+_KEEP_OLD_S = 3_600.0
+
 _log = structlog.get_logger("drover.worker")
 
 MakeEngine = Callable[[ReportHandler, ExitHandler], Engine]
 #: Restarts a running connector or task; False when it does not run.
 Renew = Callable[[StatusKey], bool]
+#: Whether a connector or task moves to the new engine at once.
+Moves = Callable[[StatusKey], bool]
+
+
+def move_all(key: StatusKey) -> bool:
+    """Everything moves at once."""
+    del key
+    return True
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +52,8 @@ class _Place:
     held: list[pb.EngineReport] = field(default_factory=list)
     ready: bool = False
     exit: EngineExit | None = None
+    #: It was asked to stop.
+    ending: bool = False
 
     def get(self) -> Engine:
         """The engine.
@@ -60,6 +75,7 @@ class ReplaceableEngine:
         on_exit: Called when the current engine ended.
         move_limit_s: How long to wait for the restart of one connector or task.
         call_numbers: The call ids of commits and fetches, shared with other engines.
+        keep_old_s: How long an old engine is kept for connectors and tasks that need not move.
     """
 
     def __init__(
@@ -70,13 +86,18 @@ class ReplaceableEngine:
         *,
         move_limit_s: float,
         call_numbers: Iterator[int] | None = None,
+        keep_old_s: float = _KEEP_OLD_S,
     ) -> None:
         self._make = make
         self._on_report = on_report
         self._on_exit = on_exit
         self._move_limit_s = move_limit_s
+        self._keep_old_s = keep_old_s
         self._present = _Place()
         self._old: _Place | None = None
+        #: Ends the old engine when its last connector or task has left it.
+        self._leaving: asyncio.Task[None] | None = None
+        self._renew: Renew = lambda _key: False
         self._places: dict[StatusKey, _Place] = {}
         self._starting: set[StatusKey] = set()
         #: Commits and fetches in flight: the engine that waits, and its own call id.
@@ -146,13 +167,18 @@ class ReplaceableEngine:
     async def close(self) -> None:
         """See Engine; cancels a replacement."""
         self._closing = True
-        if self._replacement is not None:
-            self._replacement.cancel()
-            await asyncio.gather(self._replacement, return_exceptions=True)
+        for task in (self._replacement, self._leaving):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self._old is not None:
+            await self._end(self._old)
         if self._present.engine is not None:
             await self._present.engine.close()
 
-    async def replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
+    async def replace(
+        self, renew: Renew, on_switch: Callable[[], None], moves: Moves = move_all
+    ) -> int:
         """Replace the engine by a new one, or wait for the replacement in progress.
 
         It continues when the caller is cancelled.
@@ -160,9 +186,10 @@ class ReplaceableEngine:
         Args:
             renew: Restarts a connector or task.
             on_switch: Called when the new engine has become the current one.
+            moves: Which connectors and tasks move at once.
 
         Returns:
-            How many connectors and tasks were moved.
+            How many connectors and tasks were moved at once.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, the new engine did not start; the old one
@@ -171,25 +198,61 @@ class ReplaceableEngine:
         if self._closing:
             raise UnavailableError(Reason.DRAINING, "the worker is shutting down")
         if self._replacement is None or self._replacement.done():
-            self._replacement = asyncio.create_task(self._replace(renew, on_switch))
+            self._replacement = asyncio.create_task(self._replace(renew, on_switch, moves))
         return await asyncio.shield(self._replacement)
 
-    async def _replace(self, renew: Renew, on_switch: Callable[[], None]) -> int:
+    async def _replace(self, renew: Renew, on_switch: Callable[[], None], moves: Moves) -> int:
+        if self._leaving is not None:  # an earlier replacement left work in an older engine
+            self._leaving.cancel()
+            await asyncio.gather(self._leaving, return_exceptions=True)
+            self._leaving = None
+        if self._old is not None:
+            await self._move_rest(self._old)
+        self._renew = renew
         new = await self._started()
         old, self._present = self._present, new
         self._old = old
+        moved: list[StatusKey] = []
         try:
             on_switch()
             held, new.held = new.held, []
             for report in held:
                 self._on_report(report)
-            moved = [key for key in self._in(old) if await self._move(key, old, renew)]
-        finally:
-            await old.get().close()
-            self._forget(old)
-            self._old = None
-        _log.info("the engine was replaced", moved_count=len(moved))
+            kept = [key for key in self._in(old) if not moves(key)]
+            moving = [key for key in self._in(old) if key not in kept]
+            moved = [key for key in moving if await self._move(key, old)]
+        except BaseException:
+            await self._end(old)
+            raise
+        kept = [key for key in self._in(old) if key in kept]
+        if kept:
+            self._leaving = asyncio.create_task(self._let_leave(old))
+        else:
+            await self._end(old)
+        kept_count = len(kept)
+        _log.info("the engine was replaced", moved_count=len(moved), kept_count=kept_count)
         return len(moved)
+
+    async def _let_leave(self, old: _Place) -> None:
+        """Keep an old engine until nothing runs in it, or its time is over."""
+        await self._wait_for(lambda: not self._in(old), self._keep_old_s)
+        await self._move_rest(old)
+
+    async def _move_rest(self, old: _Place) -> None:
+        """Move all connectors and tasks of an old engine, and stop it."""
+        try:
+            for key in self._in(old):
+                await self._move(key, old)
+        finally:
+            await self._end(old)
+            _log.info("the old engine was stopped")
+
+    async def _end(self, old: _Place) -> None:
+        old.ending = True
+        await old.get().close()
+        self._forget(old)
+        if self._old is old:
+            self._old = None
 
     async def _started(self) -> _Place:
         """Start a new engine and wait until it is ready."""
@@ -218,9 +281,9 @@ class ReplaceableEngine:
         found = [key for key, at in self._places.items() if at is place]
         return sorted(found, key=lambda key: (isinstance(key, TaskId), str(key)))
 
-    async def _move(self, key: StatusKey, old: _Place, renew: Renew) -> bool:
+    async def _move(self, key: StatusKey, old: _Place) -> bool:
         """Restart it and wait, within the limit; False when it does not run."""
-        if self._places.get(key) is not old or not renew(key):
+        if self._places.get(key) is not old or not self._renew(key):
             return False
 
         def is_there() -> bool:
@@ -269,6 +332,12 @@ class ReplaceableEngine:
         if place is self._present:
             self._forget(place)
             self._on_exit(ended)
+        elif place is self._old and not place.ending:
+            left = self._in(place)
+            self._forget(place)
+            _log.warning("the old engine ended", why=ended.message, left_count=len(left))
+            for key in left:  # they start in the current engine
+                self._renew(key)
 
     def _forget(self, place: _Place) -> None:
         for key in self._in(place):

@@ -1,6 +1,6 @@
 """``drover plugin …``: the connector classes installed on the workers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -76,12 +76,18 @@ def reload_plugins(
         list[str] | None,
         typer.Option("--worker", help="A worker's id; repeatable; by default all."),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Move all connectors and tasks, even if no package changed."),
+    ] = False,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Load new and changed plugins by starting a new engine on each worker, one after another.
 
-    Connectors and tasks move to the new engine one by one; until then they run in the old one.
+    Connectors that use a changed package move to the new engine with their tasks, one by one. The
+    others stay in the old engine until they restart, for at most an hour. Nothing happens if no
+    package changed.
     """
     addresses = worker_addresses(address)
     listing = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker")
@@ -89,22 +95,48 @@ def reload_plugins(
         done = run_call(
             addresses,
             lambda c, at=worker_id: ConnectClient(c).reload_plugins(  # type: ignore[misc]
-                at, timeout_s=_RELOAD_TIMEOUT_S
+                at, everything=everything, timeout_s=_RELOAD_TIMEOUT_S
             ),
             server="worker",
         )
         if output is not Output.TABLE:
-            print_event({"worker": done.worker_id, "moved_count": done.moved_count}, output)
+            print_event(_reload_fields(done), output)
         else:
-            say(
-                plain(
-                    f"{done.worker_id} has a new engine; {done.moved_count} connectors and tasks "
-                    "moved to it"
-                )
-            )
+            for line in _reload_lines(done):
+                say(plain(line))
     silent = [] if worker else listing.silent_worker_ids
     if silent:
         raise CliError(f"not reloaded, no answer: {', '.join(silent)}; retry with --worker")
+
+
+def _reload_fields(done: pb.ReloadPluginsResponse) -> dict[str, Any]:
+    return {
+        "worker": done.worker_id,
+        "unchanged": done.unchanged,
+        "changed_packages": list(done.changed_packages),
+        "moved_count": done.moved_count,
+        "moved_connectors": {each.connector: each.reason for each in done.moved_connectors},
+        "kept_count": done.kept_count,
+    }
+
+
+def _reload_lines(done: pb.ReloadPluginsResponse) -> Iterator[str]:
+    worker = done.worker_id
+    if done.unchanged:
+        yield (
+            f"{worker}: no package changed since its engine started, so nothing was moved (--all "
+            "moves all connectors and tasks to a new engine)"
+        )
+        return
+    changed = f": {', '.join(done.changed_packages)}" if done.changed_packages else ""
+    yield f"{worker} has a new engine{changed}; {done.moved_count} connectors and tasks moved to it"
+    for each in done.moved_connectors:
+        yield f"  {each.connector}: {each.reason}"
+    if done.kept_count:
+        yield (
+            f"  {done.kept_count} connectors and tasks stay in the old engine until they restart, "
+            "at most an hour; both engines use memory (--all moves them now)"
+        )
 
 
 @commands.command()
