@@ -34,6 +34,9 @@ _RECOMMENDED_MAX = 100
 _INT_BOUND = 2**31
 _LONG_BOUND = 2**63
 
+#: The group of settings that no plugin defines.
+UNDEFINED_GROUP = "Unknown"
+
 
 class ConfigType(StrEnum):
     """The type of a setting; the Python type of its value is in parentheses."""
@@ -281,7 +284,7 @@ class ConfigDef:
             found.append(_recommended(value, parsed.values))
         for name, text in raw.items():
             if name not in self._keys:
-                unknown = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
+                unknown = ConfigKey(name, ConfigType.STRING, default=None, group=UNDEFINED_GROUP)
                 found.append(ConfigValue(unknown, text, warnings=(self._unknown(name),)))
         return found
 

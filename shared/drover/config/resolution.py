@@ -34,6 +34,14 @@ _PROVIDER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _REPLACED_LENGTH_MIN = 4
 
 
+class UnknownProvider(Violation):
+    """A placeholder of a provider that the worker does not have."""
+
+
+class _UnknownProviderError(ConfigProviderError):
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """A config with resolved placeholders.
@@ -52,14 +60,26 @@ class Resolution:
     secrets: Mapping[str, str] = field(default_factory=dict)
     ttl_ms: int | None = None
 
-    def require_whole(self) -> "Resolution":
+    def require_whole(self, undefined: Collection[str] = ()) -> "Resolution":
         """This resolution, if all placeholders were resolved.
+
+        In settings that no plugin defines, placeholders of unknown providers stay text, as in Kafka
+        Connect: nothing reads them.
+
+        Args:
+            undefined: The settings that no plugin defines.
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG with every violation.
         """
-        if self.faults:
-            raise InvalidArgumentError.listing(self.faults, reason=Reason.INVALID_CONFIG)
+        unread = {f'config["{each}"]' for each in undefined}
+        faults = [
+            each
+            for each in self.faults
+            if not (isinstance(each, UnknownProvider) and each.field in unread)
+        ]
+        if faults:
+            raise InvalidArgumentError.listing(faults, reason=Reason.INVALID_CONFIG)
         return self
 
     def unresolved(self, config: Mapping[str, str]) -> dict[str, str]:
@@ -91,8 +111,8 @@ def placeholder_providers(text: str) -> set[str]:
 class ConfigResolver:
     """Resolves configs with a worker's providers; each provider is created on first use.
 
-    A placeholder of an unknown provider is a fault. Kafka Connect would keep it as text, and so
-    send it to other systems.
+    A placeholder of an unknown provider is a fault (``UnknownProvider``). Kafka Connect would keep
+    it as text, and so send it to other systems.
 
     Args:
         settings: The settings of each provider, by its name.
@@ -131,7 +151,8 @@ class ConfigResolver:
                     raise ConfigProviderError("workers read it unresolved: write its value")
             except ConfigProviderError as error:
                 resolved[key] = raw
-                faults.append(Violation(f'config["{key}"]', str(error)))
+                kind = UnknownProvider if isinstance(error, _UnknownProviderError) else Violation
+                faults.append(kind(f'config["{key}"]', str(error)))
         return Resolution(resolved, dict(config), tuple(faults), lookup.secrets, lookup.ttl_ms)
 
     def known(self, name: str) -> bool:
@@ -179,7 +200,7 @@ class _Lookup:
         placeholder, name, path, key = match[0], match[1], match[2] or "", match[3]
         if not self._resolver.known(name):
             if _PROVIDER_NAME.fullmatch(name):
-                raise ConfigProviderError(
+                raise _UnknownProviderError(
                     f"{placeholder}: this worker has no config provider {name!r}: the operator of "
                     "the workers defines it with DROVER_CONFIG_PROVIDERS"
                 )

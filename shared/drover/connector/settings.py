@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from drover.config.config_def import (
+    UNDEFINED_GROUP,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -405,6 +406,12 @@ def parse_config(
     return ParsedConfig(parsed.values, faults)
 
 
+def undefined_settings(connector_class: type[Connector], raw: RawConfig) -> frozenset[str]:
+    """The settings of a config that no plugin defines, so that nothing reads them."""
+    values = validate_config(connector_class, raw, use_systems=False)
+    return frozenset(each.key.name for each in values if each.key.group == UNDEFINED_GROUP)
+
+
 def validate_config(
     connector_class: type[Connector], raw: RawConfig, *, use_systems: bool = True
 ) -> list[ConfigValue]:
@@ -437,7 +444,7 @@ def validate_config(
         for each in definition.validate(translation.config)
     ]
     for name, errors in faults.items():
-        key = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
+        key = ConfigKey(name, ConfigType.STRING, default=None, group=UNDEFINED_GROUP)
         values.append(ConfigValue(key, raw.get(name), tuple(errors)))
     values = _as_named(values, translation, raw)
     unknown = _settings_of_unknown_classes(values)

@@ -115,6 +115,19 @@ def test_faults_name_the_setting_and_the_placeholder_and_no_value(
     assert len(caught.value.violations) == 2
 
 
+def test_placeholders_of_unknown_providers_stay_text_where_nothing_reads_them(
+    resolver: ConfigResolver,
+) -> None:
+    resolution = resolver.resolve({"note": "${nope:a}", "b": "${vault:user}"}, "c")
+    assert resolution.require_whole({"note"}).config == {"note": "${nope:a}", "b": "ann"}
+    for undefined in ((), ("b",)):
+        with pytest.raises(InvalidArgumentError):
+            resolution.require_whole(undefined)
+    missing = resolver.resolve({"note": "${vault:missing}"}, "c")
+    with pytest.raises(InvalidArgumentError):
+        missing.require_whole({"note"})
+
+
 def test_a_provider_that_cannot_be_set_up_is_told_and_tried_again() -> None:
     attempts: list[str] = []
 

@@ -62,12 +62,13 @@ def test_a_validation_that_hangs_or_crashes_costs_only_its_own_result() -> None:
 
 
 def test_only_a_validation_that_uses_systems_sees_secrets_and_calls_them() -> None:
-    closed, opened, shown, masked, unknown = validated(
+    closed, opened, shown, masked, unknown, unread = validated(
         request(plugins.UsesSystems, url="${env:CANARY}", port="${env:PORT}"),
         request(plugins.UsesSystems, use_systems=True, url="${env:CANARY}"),
         request(plugins.ShowsItsProcess),
         request(plugins.ShowsItsProcess, use_systems=True),
         request(plugins.UsesSystems, url="${vault:a:b}"),
+        request(plugins.UsesSystems, note="${vault:a:b}"),
     )
     assert errors(closed) == {}
     skipped = closed["validation"]["skipped_checks"]
@@ -81,3 +82,5 @@ def test_only_a_validation_that_uses_systems_sees_secrets_and_calls_them() -> No
     assert "PYTHONPATH" in str(shown)
     assert "CANARY" in str(masked)
     assert "no config provider 'vault'" in errors(unknown)["url"][0]
+    assert errors(unread).keys() == {"url"}
+    assert "no config provider 'vault'" in str(unread)

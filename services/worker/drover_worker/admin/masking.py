@@ -3,12 +3,13 @@
 from collections.abc import Collection
 
 from drover.api.engine.v1 import engine_pb2
+from drover.config.config_def import UNDEFINED_GROUP
 from drover.config.resolution import only_placeholder_of, without_placeholders
 from drover.config.url_passwords import has_url_password
 from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
-from drover_worker.shell.known_plugins import UNDEFINED_GROUP, KnownPlugins
+from drover_worker.shell.known_plugins import KnownPlugins
 
 #: Settings that are never secret; if the plugin is unknown, all other settings are masked.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})

@@ -316,7 +316,11 @@ class Engine:
         )
 
     def _resolved(self, config: Mapping[str, str]) -> Mapping[str, str]:
-        return self._configs.resolve_connector(config).require_whole().config
+        resolution = self._configs.resolve_connector(config)
+        if not resolution.faults:
+            return resolution.config
+        connector_class = self._plugins.find(config.get("connector.class", ""))
+        return self._configs.whole(connector_class, config, resolution).config
 
     def _preview(self, call_id: int, command: engine_pb2.PreviewConnector) -> None:
         def finish(outcome: Outcome) -> None:

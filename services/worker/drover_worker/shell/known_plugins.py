@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from drover.api.engine.v1 import engine_pb2 as pb
+from drover.config.config_def import UNDEFINED_GROUP
 
-#: The group in validations of settings that the class does not define.
-UNDEFINED_GROUP = "Unknown"
 #: What Drover itself defines for each transform and predicate.
 _STEP_SETTINGS = frozenset(
     {

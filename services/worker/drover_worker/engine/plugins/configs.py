@@ -7,7 +7,9 @@ from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import ConfigResolver, Resolution
 from drover.config.secret_texts import SecretTexts
+from drover.connector import Connector
 from drover.connector.record_settings import with_worker_converters
+from drover.connector.settings import undefined_settings
 from drover.errors import InvalidArgumentError, Violation
 from drover.rpc.status import from_rpc_status, to_rpc_status
 
@@ -42,6 +44,19 @@ class EngineConfigs:
         return self.resolve(
             with_worker_converters(config, self._converters), config.get("name", "").strip()
         )
+
+    def whole(
+        self, connector_class: type[Connector], config: Mapping[str, str], resolution: Resolution
+    ) -> Resolution:
+        """A resolution of a connector's ``config``, or of a config of its tasks, if all settings
+        that a plugin reads were resolved.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG with every violation.
+        """
+        if not resolution.faults:
+            return resolution
+        return resolution.require_whole(undefined_settings(connector_class, config))
 
     def hidden(self, text: str) -> str:
         """The text with provider values replaced by their placeholders."""

@@ -184,7 +184,8 @@ class ConnectorRegistry:
 
     def _start(self, run: _Run, config: Mapping[str, str]) -> None:
         connector_class = self._plugins.find(config.get(CONNECTOR_CLASS, ""))
-        run.resolution = self._configs.resolve_connector(config).require_whole()
+        resolution = self._configs.resolve_connector(config)
+        run.resolution = self._configs.whole(connector_class, config, resolution)
         parsed = parse_config(connector_class, run.resolution.config)
         run.instance = connector_class()
         context = ConnectorContext(

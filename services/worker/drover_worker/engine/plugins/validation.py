@@ -8,8 +8,8 @@ from typing import Any
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.class_registry import ClassRegistry
-from drover.config.config_def import KeyPlace, places
-from drover.config.resolution import Resolution, placeholder_providers
+from drover.config.config_def import UNDEFINED_GROUP, KeyPlace, places
+from drover.config.resolution import Resolution, UnknownProvider, placeholder_providers
 from drover.config.secret_texts import SecretTexts
 from drover.config.url_passwords import URL_PASSWORD_FAULT
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
@@ -258,7 +258,7 @@ def _as_written(
     """Put placeholders back, and drop texts about resolved values, which may contain them in any
     form; a value with an unresolved placeholder keeps only that fault.
     """
-    faults = {each.field: each.description for each in resolution.faults}
+    faults = {each.field: each for each in resolution.faults}
     secrets = SecretTexts()
     secrets.add(resolution.secrets)
     for value in answer.values:
@@ -273,8 +273,10 @@ def _as_written(
                 shown = [each for each in value.errors if each.startswith(URL_PASSWORD_FAULT)]
                 value.errors[:] = shown or [_RESOLVED_FAULT]
         fault = faults.pop(f'config["{name}"]', None)
-        if fault is not None:
-            value.errors[:] = [fault]
+        if isinstance(fault, UnknownProvider) and value.key.group == UNDEFINED_GROUP:
+            value.warnings.append(fault.description)
+        elif fault is not None:
+            value.errors[:] = [fault.description]
     for check in answer.skipped_checks:
         if resolution.raw.get(check.setting) != resolution.config.get(check.setting):
             check.reason = _RESOLVED_CHECK

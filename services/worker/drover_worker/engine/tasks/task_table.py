@@ -150,15 +150,16 @@ class TaskRegistry:
     def _prepare(self, slot: _Slot, command: engine_pb2.StartTask) -> None:
         tools = self._wait_for_tools()
         connector_class = self._plugins.find(command.connector_config.get(CONNECTOR_CLASS, ""))
-        connector = self._configs.resolve_connector(dict(command.connector_config))
+        config = dict(command.connector_config)
+        connector = self._configs.resolve_connector(config)
         own = self._configs.resolve(dict(command.task_config), slot.task.connector)
         spec = TaskSpec(
             task=slot.task,
             run_id=command.run_id,
             claim=decode_term(command.claim),
             connector_class=connector_class,
-            connector_config=connector.require_whole().config,
-            own_config=own.require_whole().config,
+            connector_config=self._configs.whole(connector_class, config, connector).config,
+            own_config=self._configs.whole(connector_class, config, own).config,
             committed=tuple(decode_offset(each) for each in command.offsets),
         )
         kind = SinkRunner if connector_type(connector_class) == "sink" else SourceRunner
