@@ -9,7 +9,6 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.plain_text import HeaderStyle
-from drover.convert.settings import CONVERTER_TYPE
 from drover.record.arrow import Array, Binaries, Texts
 from drover.record.json.schema_writer import NO_SCHEMA, schema_text
 from drover.record.json.schemaless import dumps
@@ -32,7 +31,7 @@ class SimpleHeaderConverter(Converter):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See Converter."""
-        return ConfigDef(CONVERTER_TYPE)
+        return ConfigDef()
 
     def encode(self, field: pa.Field, values: Array, topics: Texts | None) -> Binaries:
         """See Converter. Null stays null."""

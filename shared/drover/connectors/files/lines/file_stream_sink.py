@@ -20,6 +20,7 @@ from drover.connector import (
     ConnectorContext,
     Importance,
     NonEmpty,
+    OffsetChange,
     OverwriteKey,
     SinkBatch,
     SinkConnector,
@@ -203,6 +204,12 @@ class FileStreamSink(SinkConnector):
                 ),
             ),
         )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """The file belongs to the offsets: the next start truncates it or continues at its end."""
+        del config, changes
+        return True
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
