@@ -27,6 +27,9 @@ from typing import Any, ClassVar
 
 #: In the metadata of NOT_COORDINATOR: the address of the coordinator that owns the group.
 OWNER_KEY = "coordinator"
+#: In the metadata of DEADLINE_EXCEEDED: the cluster could not execute the call in its time, because
+#: there was no leader, or another service was unavailable.
+UNAVAILABLE_KEY = "unavailable"
 
 
 class Reason(StrEnum):

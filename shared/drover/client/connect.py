@@ -135,6 +135,7 @@ class ConnectClient:
         skip_unchanged: bool = False,
         dry_run: bool = False,
         plan_hash: str = "",
+        keep_masked: bool = False,
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.PutConnectorConfigResponse:
@@ -142,7 +143,7 @@ class ConnectClient:
 
         With ``skip_unchanged``, an equal config is not written. With ``dry_run``, nothing is
         written and the response has the changes. With ``plan_hash``, the config is written only if
-        the plan still has this hash.
+        the plan still has this hash. With ``keep_masked``, the mask of a secret keeps its value.
         """
         request = pb.PutConnectorConfigRequest(
             name=name,
@@ -152,6 +153,7 @@ class ConnectClient:
             skip_unchanged=skip_unchanged,
             dry_run=dry_run,
             plan_hash=plan_hash,
+            keep_masked=keep_masked,
         )
         return await self._call(self._stub.PutConnectorConfig, request, timeout_s=timeout_s)
 
@@ -266,11 +268,14 @@ class ConnectClient:
 
         return [task async for page in pages(fetch) for task in page.tasks]
 
-    async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> pb.ListPluginsResponse:
-        """The plugins installed on the workers, and the workers that responded."""
-        return await self._call(
-            self._stub.ListPlugins, pb.ListPluginsRequest(), timeout_s=timeout_s
-        )
+    async def list_plugins(
+        self, *, kinds: Sequence[str] = (), timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ListPluginsResponse:
+        """The plugins installed on the workers, and the workers that responded; all kinds if
+        ``kinds`` is empty.
+        """
+        request = pb.ListPluginsRequest(kinds=kinds)
+        return await self._call(self._stub.ListPlugins, request, timeout_s=timeout_s)
 
     async def reload_plugins(
         self,
@@ -298,12 +303,16 @@ class ConnectClient:
         config: ConfigMap,
         *,
         skip_systems: bool = False,
+        keep_masked: bool = False,
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.ValidateConfigResponse:
         """Validate a config and return all violations; nothing is written. With ``skip_systems``
-        the systems that the config names are not called.
+        the systems that the config names are not called; ``keep_masked`` as in
+        ``put_connector_config``.
         """
-        request = pb.ValidateConfigRequest(config=config, skip_systems=skip_systems)
+        request = pb.ValidateConfigRequest(
+            config=config, skip_systems=skip_systems, keep_masked=keep_masked
+        )
         return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
 
     async def preview_connector(

@@ -3,6 +3,7 @@
 import pytest
 
 from drover.errors import (
+    UNAVAILABLE_KEY,
     AbortedError,
     AlreadyExistsError,
     DeadlineExceededError,
@@ -429,6 +430,13 @@ def test_a_deadline_names_the_stage(herder: HerderDriver) -> None:
     assert isinstance(error, DeadlineExceededError)
     assert "waiting for the engine and the config log" in error.message
     assert "CreateConnector" in error.message
+    assert UNAVAILABLE_KEY in error.metadata
+
+
+def test_a_deadline_during_the_work_is_not_marked_as_unavailability(leader: HerderDriver) -> None:
+    leader.ask(CREATE, timeout_ms=1_000)
+    leader.advance(1_000)
+    assert UNAVAILABLE_KEY not in error_of(leader).metadata
 
 
 def test_a_deadline_names_what_failed_last(leader: HerderDriver) -> None:

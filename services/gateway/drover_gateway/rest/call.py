@@ -10,6 +10,8 @@ from urllib.parse import parse_qs
 
 from drover.client import ConnectClient
 from drover.errors import (
+    UNAVAILABLE_KEY,
+    DeadlineExceededError,
     DroverError,
     PermissionDeniedError,
     Reason,
@@ -223,10 +225,19 @@ class RestCall:
         client = self.backend.client(self.caller)
         loop = asyncio.get_running_loop()
         end_s = min(loop.time() + UNAVAILABLE_TIMEOUT_S, self.deadline_s)
+        # a call that cannot be repeated gets all the time
+        until_s = end_s if repeatable else self.deadline_s
         pause_s = _RETRY_FIRST_S
         while True:
             try:
-                result = await call(client, max(0.001, self.deadline_s - loop.time()))
+                result = await call(client, max(0.001, until_s - loop.time()))
+            except DeadlineExceededError as error:
+                if self._was_unavailable(error):
+                    raise UnavailableError(Reason.SERVICE_UNREACHABLE, error.message) from None
+                if until_s == self.deadline_s:
+                    raise
+                until_s = self.deadline_s  # the work is slow: it gets the rest of the time
+                continue
             except UnavailableError as error:
                 may_repeat = repeatable or error.reason in _NOTHING_DONE
                 if not may_repeat or loop.time() + pause_s >= end_s:
@@ -259,6 +270,13 @@ class RestCall:
             if self._is_unknown(error):
                 raise unauthenticated() from None
         self.identified = True
+
+    def _was_unavailable(self, error: DeadlineExceededError) -> bool:
+        """Whether the call ended because the cluster could not execute it, rather than because of
+        its work. Reads have no work that takes so long.
+        """
+        is_read = self.scope["method"] in ("GET", "HEAD", "OPTIONS")
+        return is_read or UNAVAILABLE_KEY in error.metadata
 
     def _is_unknown(self, error: DroverError) -> bool:
         """Whether the caller has no valid credential. Without one the workers check the gateway's

@@ -36,6 +36,7 @@ _CLASS = "connector.class"
 _CLASS_FIELD = f'config["{_CLASS}"]'
 _CONNECTOR_SUFFIX = "Connector"
 _LATEST = "latest"
+_ROOT = "root"
 #: The levels of Kafka Connect's loggers, and Drover's name of one.
 _LEVELS = frozenset(("ALL", "TRACE", "DEBUG", "INFO", "WARN", "WARNING", "ERROR", "FATAL", "OFF"))
 #: How many connectors are asked for their secrets at a time.
@@ -48,6 +49,8 @@ _HEALTH_TEXTS: Mapping[HealthState, tuple[int, str]] = {
         "Worker was unable to handle this request and may be unable to handle other requests.",
     ),
 }
+#: How long the response to a restart waits for its begin, and how often it is checked.
+_RESTART_BEGINS_S, _RESTART_PAUSE_S = 1.0, 0.01
 _NO_OFFSETS = "Partitions / offsets need to be provided for an alter offsets request"
 _OFFSETS_CHANGED = "The offsets for this connector have been {} successfully"
 _OFFSETS_MAYBE_CHANGED = (
@@ -314,6 +317,7 @@ async def restart(call: RestCall) -> Response:
     )
     if not (include_tasks or only_failed):
         return Response(204)
+    await _wait_for_restart(call, planned)
     return Response(202, codec.status_json(planned))
 
 
@@ -427,7 +431,8 @@ async def set_logger(call: RestCall) -> Response:
         if any(each.field == "name" for each in error.violations):
             raise RestError(404, f"Logger {name} not found.") from None
         raise
-    return Response(204) if cluster_scope else _json(changed)
+    # as in Kafka Connect, the list has loggers below the root logger only
+    return Response(204) if cluster_scope else _json([each for each in changed if each != _ROOT])
 
 
 #: The handler of each operation, by its name in the table.
@@ -458,6 +463,27 @@ async def _status_json(call: RestCall) -> bytes:
         lambda client, limit_s: client.get_connector_status(call.connector, timeout_s=limit_s)
     )
     return codec.status_json(status)
+
+
+async def _wait_for_restart(call: RestCall, planned: pb.ConnectorStatus) -> None:
+    """Wait until a planned restart has begun, so that the next status does not show the time before
+    it: clients would take it for the end of the restart.
+    """
+    restarting = pb.RUN_STATE_RESTARTING
+    tasks = {each.task for each in planned.tasks if each.state == restarting}
+    waits_for_connector = planned.connector.state == restarting
+    if not tasks and not waits_for_connector:
+        return
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _RESTART_BEGINS_S
+    while loop.time() < end_s:
+        status = await call.ask(
+            lambda client, limit_s: client.get_connector_status(call.connector, timeout_s=limit_s)
+        )
+        began = {each.task for each in status.tasks if each.state == restarting}
+        if tasks <= began or (not tasks and status.connector.state == restarting):
+            return
+        await asyncio.sleep(_RESTART_PAUSE_S)
 
 
 async def _loggers(call: RestCall) -> list[pb.Logger]:
@@ -533,15 +559,15 @@ async def _written(call: RestCall, connector: pb.Connector, *, created: bool) ->
     return Response(201, body, headers=(("location", location),))
 
 
-async def _shown_config(call: RestCall, connector: pb.Connector) -> Mapping[str, str]:
+async def _shown_config(call: RestCall, connector: pb.Connector) -> dict[str, str]:
     """A connector's config, with secrets where the settings and the caller's role allow it."""
     return (await _shown_configs(call, [connector]))[connector.name]
 
 
 async def _shown_configs(
     call: RestCall, connectors: Sequence[pb.Connector]
-) -> dict[str, Mapping[str, str]]:
-    found: dict[str, Mapping[str, str]] = {each.name: each.config for each in connectors}
+) -> dict[str, dict[str, str]]:
+    found = {each.name: dict(each.config) for each in connectors}
     if call.settings.secrets != "admin":
         return found
     places = asyncio.Semaphore(_SECRETS_AT_A_TIME)

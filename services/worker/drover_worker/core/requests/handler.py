@@ -7,6 +7,7 @@ callers need not retry. Its deadline bounds the wait, and the error at the deadl
 from collections.abc import Callable
 
 from drover.errors import (
+    UNAVAILABLE_KEY,
     DeadlineExceededError,
     DroverError,
     Reason,
@@ -110,7 +111,10 @@ class RequestHandler:
         text = f"{what} did not finish in time: it {pending.step}, {self._describe_stage()}"
         if pending.last_error:
             text = f"{text}; last error: {pending.last_error}"
-        self._pending.fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
+        was_idle = pending.step in (RequestStage.WAITING, RequestStage.BACKING_OFF)
+        metadata = {UNAVAILABLE_KEY: "true"} if was_idle else {}
+        error = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text, metadata=metadata)
+        self._pending.fail(pending, error)
 
     # Outcomes of calls
 
