@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from drover.config.other_products import SYSTEMS
 from drover.connector import (
     ConfigDef,
     ConfigKey,
@@ -33,7 +34,6 @@ from drover.connector.settings import full_config_def
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_worker.engine.plugins.catalogue import PluginRegistry
-from drover_worker.engine.plugins.other_products import SYSTEMS
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
 from tests.support.terminal_texts import terminal_text

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from drover.config.near_names import did_you_mean, near_classes
+from drover.config.other_products import nearest_connector
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 from drover.config.plugin_modules import module_fault
 from drover.connector import Connector, SinkConnector, SourceConnector
-from drover_worker.engine.plugins.other_products import nearest_connector
 from drover_worker.engine.plugins.threads import error_text
 
 GROUP = "drover.connectors"
