@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.faults("engine"),
 ]
 
-ROOT = Path(__file__).parents[2]
 GOOD_COUNT = 10
 #: Covers several engine starts one after another on a busy machine.
 NAMED_TIMEOUT_S = 900.0
@@ -93,7 +92,6 @@ class Fleet:
 async def fleet(directory: Path, good_count: int = GOOD_COUNT) -> AsyncIterator[Fleet]:
     env = {
         "DROVER_PLUGIN_MODULES": "tests.support",
-        "PYTHONPATH": str(ROOT),
         "DROVER_PLUGIN_POLL_TIMEOUT_MS": "10000",
         "DROVER_PLUGIN_STOP_TIMEOUT_MS": "2000",
     }
