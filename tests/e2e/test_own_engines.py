@@ -21,7 +21,7 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 #: Each start waits longer, up to half a minute; tests/integration has a hundred ends.
-KILL_COUNT = 16
+KILL_COUNT = 10
 #: Covers an engine's start after the longest back-off, on a busy machine.
 BACK_TIMEOUT_S = 300.0
 NAME = "fragile"
@@ -61,7 +61,7 @@ async def test_kills_of_an_own_engine_restart_no_other_task(tmp_path: Path) -> N
         for number in range(KILL_COUNT):
             (own,) = [each for each in guards(cluster) if each != shared]
             own.kill()
-            if number % 4 == 0:  # these live until Spark is up; the others are killed early
+            if number % 3 == 0:  # these live until Spark is up; the others are killed early
                 await wait_until_async(
                     lambda: own_engine_is_up(client),
                     timeout_s=BACK_TIMEOUT_S,

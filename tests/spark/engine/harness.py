@@ -51,6 +51,9 @@ class Harness:
         limits: EngineLimits = LIMITS,
         spark_conf: Mapping[str, str] | None = None,
         storage: Storage | None = None,
+        memory_bytes: int | None = None,
+        cores: int | None = None,
+        plugin_modules: str = PLUGINS,
     ) -> None:
         self.directory = directory
         self.store = EmbeddedStore(directory / "data.db")
@@ -71,7 +74,9 @@ class Harness:
                 spark_master="local[2]",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,
-                plugin_modules=PLUGINS,
+                memory_bytes=memory_bytes,
+                cores=cores,
+                plugin_modules=plugin_modules,
                 log_format="json",
             ),
             on_report=self._take_report,

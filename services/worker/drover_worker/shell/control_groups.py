@@ -7,6 +7,7 @@ below, so the worker has to be in a group of a delegated one (in systemd ``Deleg
 """
 
 import os
+import select
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ _MEMBERS = "cgroup.procs"
 #: What a group can limit.
 MEMORY, CORES = "memory", "cores"
 
+#: Processes that were killed stay in their group for a moment.
+_CHECK_INTERVAL_S = 0.01
 #: Empty groups of this age were left behind by a worker that was killed.
 _LEFTOVER_AGE_S = 60.0
 
@@ -45,11 +48,12 @@ class ControlGroup:
         """The files to which a process writes its id to join."""
         return [str(each / _MEMBERS) for each in self.directories]
 
-    def remove(self) -> None:
-        """Remove the group; nothing happens while it has processes."""
+    def remove(self, limit_s: float = 0.0) -> None:
+        """Remove the group, within the limit once its processes have ended."""
+        deadline_s = time.monotonic() + limit_s
         for directory in self.directories:
-            with suppress(OSError):
-                directory.rmdir()
+            while not _removed(directory) and time.monotonic() < deadline_s:
+                select.select([], [], [], _CHECK_INTERVAL_S)
 
 
 def create_group(
@@ -90,6 +94,12 @@ def create_group(
                 limits.append(what)
                 break
     return ControlGroup(directories, limits) if directories else None
+
+
+def _removed(directory: Path) -> bool:
+    with suppress(OSError):
+        directory.rmdir()
+    return not directory.exists()
 
 
 def _set_up(directory: Path, files: dict[str, str]) -> bool:

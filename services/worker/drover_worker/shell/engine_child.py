@@ -170,7 +170,8 @@ class EngineChild:
             os.close(lifeline_write)
             os.close(stderr_read)
             self.take_in_flight()
-            self._remove_group()
+            if self._group is not None:
+                self._group.remove()
             raise
         finally:
             theirs.close()
@@ -246,11 +247,8 @@ class EngineChild:
         """Clean up after a guard that was killed."""
         process_tree.kill_marked(TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S)
         shutil.rmtree(self._directory, ignore_errors=True)
-        self._remove_group()
-
-    def _remove_group(self) -> None:
         if self._group is not None:
-            self._group.remove()
+            self._group.remove(_SWEEP_LIMIT_S)
 
     def _kill_guard(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -283,6 +281,8 @@ class EngineChild:
             variables[GROUPS_VARIABLE] = os.pathsep.join(self._group.member_files())
         if self.limits.memory is LimitKind.RLIMIT:
             variables[DATA_LIMIT_VARIABLE] = str(self._settings.memory_bytes)
+            # Arrow's allocator would otherwise take a GiB at its start, which would count
+            variables["MIMALLOC_ARENA_EAGER_COMMIT"] = "0"
         return variables
 
     def _start_command(self, environment: Mapping[str, str]) -> engine_pb2.EngineCommand:

@@ -23,6 +23,7 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.model.engines import ENGINE_MEMORY
 from drover.model.sizes import size_text
 from drover.model.status import StatusKey
 from drover_worker.core.events import EndKind
@@ -432,10 +433,15 @@ def _kind_of(code: int, memory_kill_count: int, *, given_up: bool) -> EndKind:
 def _describe_starved(code: int, settings: EngineSettings) -> str:
     if code == ExitCode.HEAP_USED_UP:
         heap = settings.spark_conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY)
-        return (
-            f"Spark's JVM ran out of its heap of {heap}: raise {DRIVER_MEMORY} in DROVER_SPARK_CONF"
-        )
+        by_connector = settings.memory_bytes is not None
+        where = ENGINE_MEMORY if by_connector else f"{DRIVER_MEMORY} in DROVER_SPARK_CONF"
+        return f"Spark's JVM ran out of its heap of {heap}: raise {where}"
     what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
+    if settings.memory_bytes is not None:
+        size = size_text(settings.memory_bytes)
+        return (
+            f"the kernel killed {what} because the memory of {size} ({ENGINE_MEMORY}) was exhausted"
+        )
     limit = memory_limit_bytes()
     of = f" of {size_text(limit)}" if limit is not None else ""
     return f"the kernel killed {what} because the memory{of} was exhausted"
