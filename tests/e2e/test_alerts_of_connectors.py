@@ -9,6 +9,7 @@ from drover.client import ConnectClient
 from tests.support import plugins_for_tests as plugins
 from tests.support.alerts import firing, wait_until_fired, wait_until_over, wait_until_silent
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.deadly_plugins import DeadlySource
 from tests.support.flow import Flow
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.random_kills import find_of_kind
@@ -47,6 +48,7 @@ async def test_each_fires_in_what_it_is_named_after(tmp_path: Path) -> None:
                 await a_sink_that_cannot_write(prometheus, client, tmp_path)
                 await a_heap_that_is_held(prometheus, client)
                 await engines_that_are_killed(prometheus, cluster)
+                await a_connector_that_ends_its_engine(prometheus, client)
                 await wait_until_over(prometheus, "DroverHeapAlmostFull")
 
 
@@ -132,6 +134,16 @@ async def engines_that_are_killed(prometheus: Prometheus, cluster: EmbeddedClust
         engine.kill()
         await wait_until_fired(prometheus, "DroverEngineDown")
     await wait_until_fired(prometheus, "DroverEngineRestarts")
+
+
+async def a_connector_that_ends_its_engine(prometheus: Prometheus, client: ConnectClient) -> None:
+    """It is named at its second end."""
+    await wait_until_over(prometheus, "DroverEngineDown")
+    config = {"connector.class": plugins.plugin(DeadlySource), "how": "exit"}
+    await client.create_connector("exits", config)
+    await wait_until_fired(prometheus, "DroverConnectorQuarantined")
+    await client.delete_connector("exits")
+    await wait_until_over(prometheus, "DroverConnectorQuarantined")
 
 
 def source_of(file: Path, topic: str) -> Mapping[str, str]:

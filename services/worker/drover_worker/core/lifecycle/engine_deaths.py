@@ -335,8 +335,8 @@ def _remedy(kind: EndKind) -> str:
             " connector's code, or give the worker more memory."
         )
     return (
-        "\nLook in the connector's code and its libraries for what ends or blocks a process: a"
-        " crash of native code, os._exit, or a call that holds Python's global interpreter lock."
+        "\nLook in the connector's code and its libraries for a reason why a process ends or hangs:"
+        " a crash of native code, os._exit, or a call that holds Python's global interpreter lock."
     )
 
 
