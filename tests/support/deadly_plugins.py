@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +36,12 @@ def _close_all() -> None:
     os.closerange(3, 4096)
 
 
+@cache
+def _close_stdout() -> None:
+    """Only once: the number is soon that of another descriptor."""
+    os.close(1)
+
+
 def _fork_often() -> None:
     for _ in range(5):
         os.fork()
@@ -54,7 +61,7 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "close all descriptors": _close_all,
     "fork": os.fork,
     "fork often": _fork_often,
-    "close stdout": lambda: os.close(1),
+    "close stdout": _close_stdout,
     "close sys.stdout": lambda: sys.stdout.close(),
     "hang": lambda: threading.Event().wait(),
 }

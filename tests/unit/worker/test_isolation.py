@@ -95,6 +95,13 @@ def test_the_culprit_runs_in_quarantine_and_its_status_shows_why(herder: HerderD
     assert others.count == 1, "the second end did not affect it"
 
 
+def test_the_note_counts_the_ends_in_quarantine(herder: HerderDriver) -> None:
+    quarantine(herder)
+    end(herder, [A0], QUARANTINE)
+    assert set(herder.states().values()) == {"RUNNING"}
+    assert "the engine ended 3 times while it alone was at work" in herder.statuses["a"].trace
+
+
 def test_a_culprit_that_goes_on_is_stopped_with_all_its_work(herder: HerderDriver) -> None:
     quarantine(herder)
     for _ in range(3):

@@ -5,6 +5,7 @@ same pipe; in a JSON log each of their lines becomes an event. A line stays whol
 it is a single write of at most PIPE_BUF (4096) bytes.
 """
 
+import fcntl
 import io
 import json
 import os
@@ -15,8 +16,21 @@ from datetime import UTC, datetime
 #: pyspark's daemon prints this, with a traceback, for a worker whose output is not read.
 _FLUSH_FAILED = "PySpark daemon failed to flush the output to the worker process:"
 _LOST_PIPES = ("BrokenPipeError", "ConnectionResetError")
+_OWN_DESCRIPTORS_FROM = 64
 #: Java prints this at every start, because Spark requests that module.
 _NOISE = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector"})
+
+
+def use_own_descriptors() -> None:
+    """Make this process write its log to descriptors that no other code uses.
+
+    A plugin that closes descriptor 1 or 2 frees it for the next file or connection that is opened,
+    to which the log would then be written.
+    """
+    for name in ("stdout", "stderr"):
+        descriptor = getattr(sys, name).fileno()
+        copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS_FROM)
+        setattr(sys, name, os.fdopen(copy, "w", encoding="utf-8", errors="backslashreplace"))
 
 
 def write_whole_lines() -> None:

@@ -22,7 +22,7 @@ from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
-from drover_worker.engine.log_lines import write_whole_lines
+from drover_worker.engine.log_lines import use_own_descriptors, write_whole_lines
 from drover_worker.engine.own_cluster import announce_own_cluster
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
@@ -53,6 +53,7 @@ def run(
 
     Must be called from the main thread. ``validate`` validates configs in other processes.
     """
+    use_own_descriptors()
     write_whole_lines()
     configs = EngineConfigs(settings.converters, settings.config_providers)
     sys.stdout = cast("TextIO", HidingStream(sys.stdout, configs.hidden))

@@ -68,7 +68,7 @@ class Isolation:
 
     def _place(self) -> None:
         before, self._placed = self._placed, dict(self._deaths.slots)
-        if before == self._placed:
+        if not before and not self._placed:
             return
         for name in before.keys() - self._placed.keys():
             self._context.engines.release(name)

@@ -135,5 +135,8 @@ class HidingStream:
         self._stream.write(self._hide(text))
         return len(text)
 
+    def close(self) -> None:
+        """Do nothing: the log and all plugins of this process write to the stream."""
+
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
