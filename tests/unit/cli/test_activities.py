@@ -79,6 +79,7 @@ def test_documents_have_the_activity() -> None:
 
 def test_doctor_warns_of_a_step_that_takes_long() -> None:
     status = terminal_texts._hang()
+    status.tasks[0].ClearField("failures")
     (finding,) = connector_findings([status], now_ms=NOW_MS)
     assert finding.level is Level.WARNING
     assert finding.found == "task 0 of tickets has been polling 40 s"
@@ -88,11 +89,22 @@ def test_doctor_warns_of_a_step_that_takes_long() -> None:
     assert finding.level is Level.OK
 
 
+def test_doctor_warns_of_a_task_that_failed_and_runs_again() -> None:
+    status = terminal_texts._hang()
+    status.tasks[0].ClearField("activity")
+    (finding,) = connector_findings([status], now_ms=NOW_MS)
+    assert finding.level is Level.WARNING
+    assert finding.found == "tickets: task 0 failed once, last 95 s ago; runs again"
+    (finding,) = connector_findings([status], now_ms=NOW_MS + 600_000)
+    assert finding.level is Level.OK
+
+
 def test_doctor_lists_at_most_ten_tasks_of_a_kind() -> None:
     statuses = []
     for number in range(14):
         status = pb.ConnectorStatus()
         status.CopyFrom(terminal_texts._hang())
+        status.tasks[0].ClearField("failures")
         status.name = f"c{number}"
         statuses.append(status)
     findings = connector_findings(statuses, now_ms=NOW_MS)

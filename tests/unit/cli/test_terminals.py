@@ -270,7 +270,8 @@ def test_findings_and_refusals_break_no_words(
     monkeypatch.setenv("NO_COLOR", "1")
     found = "connector warehouse-orders-copy retries its writes since ten minutes ago"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    doctor.print_findings([Finding("worker-1", Level.ERROR, found, "look at its log")], Output.TABLE)
+    finding = Finding("worker-1", Level.ERROR, found, "look at its log")
+    doctor.print_findings([finding], Output.TABLE)
     fault = Violation("transforms.mask.fields.of.the.orders", f"is {found}")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     print_refusal(InvalidArgumentError(Reason.INVALID_CONFIG, "1 fault", violations=[fault]))

@@ -11,7 +11,7 @@ from drover_worker.shell.engine_memory import (
 )
 
 ENGINE = b"python\0-P\0-m\0drover_worker.engine.process\x003"
-GUARD = b"python\0-P\0-m\0drover_worker.engine\x001"
+GUARD = b"python\0-P\0-m\0drover_worker.engine\x001\0" + ENGINE
 
 
 def test_engine_jvm_and_python_workers_are_told_apart() -> None:

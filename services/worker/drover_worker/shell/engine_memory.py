@@ -41,6 +41,12 @@ class Process:
     resident_bytes: int
 
     @property
+    def is_engine(self) -> bool:
+        """Whether it is an engine or a fork of one; its guard has the engine's command too."""
+        _, _, rest = self.command.partition(b"\0-m\0")
+        return rest.partition(b"\0")[0] == _ENGINE_MODULE
+
+    @property
     def is_jvm(self) -> bool:
         """Whether it is a Java virtual machine."""
         return self.command.split(b"\0")[0].rpartition(b"/")[2] == b"java"
@@ -51,7 +57,7 @@ def memory_of(processes: list[Process]) -> EngineMemory:
 
     An engine's fork has the same command line as the engine, and counts as another process.
     """
-    engines = {each.process_id for each in processes if _ENGINE_MODULE in each.command}
+    engines = {each.process_id for each in processes if each.is_engine}
     mains = [p for p in processes if p.process_id in engines and p.parent_id not in engines]
     jvms = [each for each in processes if each.is_jvm]
     counted = {each.process_id for each in (*mains, *jvms)}

@@ -12,6 +12,7 @@ from drover.cli.access import Access
 from drover.cli.doctor.certificates import ends_soon
 from drover.cli.doctor.finding import Finding, Level
 from drover.cli.output.activities import doing_cell, is_retrying, is_slow, task_notes
+from drover.cli.output.failures import failure_notes
 from drover.cli.output.workers import memory_text
 from drover.client import ConnectClient, channel
 from drover.clock import SystemClock
@@ -32,6 +33,8 @@ TIMEOUT_S = 5.0
 #: Certificates, retention and schedules depend on wall clocks; rebalances do not.
 CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
 _NAMED_MAX = 10
+#: Connectors and tasks that run again are reported until this time after their failure.
+_RECENT_MS = 600_000
 
 
 #: Returns the access to an address.
@@ -261,7 +264,9 @@ async def _failures(address: str, way: Way) -> list[Finding]:
 
 
 def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -> list[Finding]:
-    """Report the connectors that failed, retry an operation, or have been in one step for long."""
+    """Report the connectors that failed, retry an operation, have been in one step for long, or run
+    again after a failure in the last ten minutes.
+    """
     failed = [each.name for each in statuses if _has_failed(each)]
     tasks = [(each.name, task) for each in statuses for task in each.tasks]
     retrying = [each for each in tasks if is_retrying(each[1])]
@@ -297,9 +302,24 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 f"`drover connector describe {name}` shows where its code is",
             )
         )
-    left_out = len(retrying[_NAMED_MAX:]) + len(slow[_NAMED_MAX:])
+    again = [
+        (status.name, note)
+        for status in statuses
+        if not _has_failed(status)
+        for note in failure_notes(status, now_ms=now_ms, recent_ms=_RECENT_MS)
+    ]
+    for name, note in again[:_NAMED_MAX]:
+        findings.append(
+            Finding(
+                "connectors",
+                Level.WARNING,
+                f"{name}: {note}",
+                f"`drover connector describe {name}` shows the last failures",
+            )
+        )
+    left_out = len(again[_NAMED_MAX:]) + len(retrying[_NAMED_MAX:]) + len(slow[_NAMED_MAX:])
     if left_out:
-        text = f"{left_out} more tasks retry or have been in one step for long"
+        text = f"{left_out} more tasks retry, have been in one step for long, or failed before"
         findings.append(Finding("connectors", Level.WARNING, text))
     return findings or [Finding("connectors", Level.OK, f"{len(statuses)}, none failed")]
 

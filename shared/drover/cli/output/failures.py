@@ -14,8 +14,8 @@ _SYSTEM_CAUSES = {
     FailureCause.CREDENTIALS: "its system rejects the credentials",
 }
 
-#: Until then a failure of a connector or task that runs again is shown.
-_RECENT_MS = 3_600_000
+#: How long a failure of a connector or task that runs again is shown.
+RECENT_MS = 3_600_000
 
 
 def failures_document(failures: failures_pb2.FailureHistory) -> dict[str, Any]:
@@ -40,23 +40,27 @@ def failures_document(failures: failures_pb2.FailureHistory) -> dict[str, Any]:
     return document
 
 
-def failure_notes(status: pb.ConnectorStatus, *, now_ms: int) -> list[str]:
+def failure_notes(
+    status: pb.ConnectorStatus, *, now_ms: int, recent_ms: int = RECENT_MS
+) -> list[str]:
     """A line for the connector and each task that is FAILED, with failure count and next retry, or
-    that failed within the last hour.
+    that runs again after a failure within ``recent_ms``.
     """
     return [
         f"{what} {_failure_note(state, now_ms)}"
         for what, state in _named_states(status)
         if (state.state == pb.RUN_STATE_FAILED and state.HasField("failures"))
-        or recent_failure(state, now_ms)
+        or recent_failure(state, now_ms, recent_ms)
     ]
 
 
-def recent_failure(state: pb.ConnectorState | pb.TaskState, now_ms: int) -> str:
-    """The last failure of a connector or task that runs again, if it was in the last hour."""
+def recent_failure(
+    state: pb.ConnectorState | pb.TaskState, now_ms: int, recent_ms: int = RECENT_MS
+) -> str:
+    """The last failure of a connector or task that runs again, if it was within ``recent_ms``."""
     last = decode_failures(state.failures).last if state.HasField("failures") else None
     is_up = state.state in (pb.RUN_STATE_RUNNING, pb.RUN_STATE_RESTARTING)
-    if last is None or not is_up or now_ms - last.failed_ms > _RECENT_MS:
+    if last is None or not is_up or now_ms - last.failed_ms > recent_ms:
         return ""
     return f"failed {span_text(now_ms - last.failed_ms)} ago: {last.message}"
 
