@@ -253,7 +253,7 @@ def _doctor(*findings: Finding) -> None:
     print_findings(findings, Output.TABLE)
 
 
-#: The command and its output, by situation. A place for a quarantined connector is in the page.
+#: The command and its output, by situation.
 _TEXTS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "an API is down": (
         "connector status tickets",

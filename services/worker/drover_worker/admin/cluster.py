@@ -14,8 +14,8 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, Wo
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
-from drover_worker.shell.engines import EngineDescription, LimitKind
 from drover_worker.shell.engine_memory import EngineMemory
+from drover_worker.shell.engines import EngineDescription, LimitKind
 from drover_worker.shell.herder_loop import HerderLoop
 
 #: How long a worker waits for the leader, and the leader for each other worker.
