@@ -90,11 +90,17 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 #: The cluster that the running command chose, until it is printed.
 _chosen_cluster: ContextVar[str] = ContextVar("chosen_cluster", default="")
+_printed_cluster: ContextVar[str] = ContextVar("printed_cluster", default="")
 
 
 def note_cluster(text: str) -> None:
-    """Have ``text`` printed on stderr once a server of the cluster answers."""
-    _chosen_cluster.set(text)
+    """Have ``text`` printed on stderr once a server of the cluster answers, once per command.
+
+    An empty text starts another command.
+    """
+    if not text:
+        _printed_cluster.set("")
+    _chosen_cluster.set("" if text == _printed_cluster.get() else text)
 
 
 def _print_cluster() -> None:
@@ -107,6 +113,7 @@ def print_cluster_if_noted() -> None:
     """Print the text of ``note_cluster`` on stderr unless it has been printed."""
     if chosen := _chosen_cluster.get():
         _chosen_cluster.set("")
+        _printed_cluster.set(chosen)
         print(f"drover: using {chosen}", file=sys.stderr)
 
 

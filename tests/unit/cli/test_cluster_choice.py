@@ -133,3 +133,14 @@ def test_doctor_and_drain_use_the_cluster_that_other_commands_use(
     code, _, err = drover("worker", "resume", "worker-9")
     assert code == 1
     assert "workers of the cluster here: worker-1" in err
+
+
+def test_a_command_with_several_calls_prints_its_cluster_once(
+    place: Place, drover: Run, tmp_path: Path, cluster: FakeCluster
+) -> None:
+    place(tmp_path / "c1")
+    cluster.answers["DeleteConnector"] = pb.DeleteConnectorResponse()
+    for _ in range(2):
+        code, _, err = drover("connector", "delete", "a")
+        assert code == 0
+        assert err.count("drover: using the cluster in c1") == 1
