@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TextIO, TypeVar
 
@@ -88,9 +89,19 @@ AddressOption = Annotated[
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-#: The cluster that the running command chose, until it is printed.
-_chosen_cluster: ContextVar[str] = ContextVar("chosen_cluster", default="")
-_printed_cluster: ContextVar[str] = ContextVar("printed_cluster", default="")
+
+@dataclass(slots=True)
+class _ClusterNote:
+    """The cluster that the running command chose: to print, and as printed.
+
+    It is no context variable: calls run in copies of the context.
+    """
+
+    chosen: str = ""
+    printed: str = ""
+
+
+_note = _ClusterNote()
 
 
 def note_cluster(text: str) -> None:
@@ -99,8 +110,8 @@ def note_cluster(text: str) -> None:
     An empty text starts another command.
     """
     if not text:
-        _printed_cluster.set("")
-    _chosen_cluster.set("" if text == _printed_cluster.get() else text)
+        _note.printed = ""
+    _note.chosen = "" if text == _note.printed else text
 
 
 def _print_cluster() -> None:
@@ -111,10 +122,9 @@ def _print_cluster() -> None:
 
 def print_cluster_if_noted() -> None:
     """Print the text of ``note_cluster`` on stderr unless it has been printed."""
-    if chosen := _chosen_cluster.get():
-        _chosen_cluster.set("")
-        _printed_cluster.set(chosen)
-        print(f"drover: using {chosen}", file=sys.stderr)
+    if _note.chosen:
+        _note.printed, _note.chosen = _note.chosen, ""
+        print(f"drover: using {_note.printed}", file=sys.stderr)
 
 
 def run_call(
@@ -319,9 +329,8 @@ def complain(text: str, **details: Any) -> None:
         print(f"drover: {text}", file=sys.stderr)
     else:
         document: dict[str, Any] = {"error": {"message": text, **details}}
-        if chosen := _chosen_cluster.get():
-            _chosen_cluster.set("")
-            document["cluster"] = chosen
+        if _note.chosen:
+            document["cluster"], _note.chosen = _note.chosen, ""
         print(json.dumps(document, ensure_ascii=not _is_unicode(sys.stderr)), file=sys.stderr)
 
 
