@@ -1,5 +1,6 @@
 """deploy/README.md has every setting of every service, with its default."""
 
+import os
 import re
 
 import pytest
@@ -52,3 +53,20 @@ def test_every_setting_stands_there_with_its_default(settings: type[ServiceSetti
 def test_the_table_tells_of_no_setting_that_is_gone() -> None:
     known = {ENV_PREFIX + name.upper() for each in SETTINGS for name in each.model_fields}
     assert set(told()) == known
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_process_accepts_the_settings_of_three_machines(
+    settings: type[ServiceSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (REPOSITORY / "docs/machines.md").read_text(encoding="utf-8")
+    given = dict(re.findall(r"^(DROVER_\w+)=(.*)$", page, re.M))
+    assert len(given) > 15
+    for name in given.keys() | {name for name in os.environ if name.startswith(ENV_PREFIX)}:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value.strip("'"))
+    found = settings()
+    assert found.storage_url == given["DROVER_STORAGE_URL"]
+    known = {ENV_PREFIX + name.upper() for each in SETTINGS for name in each.model_fields}
+    assert given.keys() <= known
