@@ -82,7 +82,8 @@ def read_resource(value: Value) -> Resource:
         name = ""
     for field in sorted(spec.keys() - _FIELDS):
         problems.append(f"spec.{field} is no field of a {_KIND}")
-    config = dict(_mapping(spec, "config", "spec.", problems)) if "config" in spec else {}
+    has_config = spec.get("config") is not None
+    config = dict(_mapping(spec, "config", "spec.", problems)) if has_config else {}
     _read_class(spec, config, problems, warnings)
     state = _state(spec, problems, warnings)
     _read_operations(spec, metadata, name, problems, warnings)

@@ -195,6 +195,13 @@ def test_the_fields_of_the_resource_replace_settings() -> None:
     assert (same, same.warnings) == (Definition("lines", CONFIG), ())
 
 
+def test_a_resource_needs_no_config() -> None:
+    head = RESOURCE.partition("  config:")[0]
+    for text in (head, f"{head}  config:\n", f"{head}  config: {{}}\n"):
+        assert parse_definition(text, "c.yaml").config.keys() == {"connector.class", "tasks.max"}
+    assert "spec.config is no object" in fault(f"{head}  config: [a]\n")
+
+
 def test_a_file_may_have_several_resources() -> None:
     second = RESOURCE.replace("name: lines", "name: more")
     found = parse_definitions(f"---\n{RESOURCE}---\n{second}---\n", "c.yaml")
