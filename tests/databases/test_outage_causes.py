@@ -96,8 +96,8 @@ def http_source(host: str, port: int) -> object:
 
 def registry(host: str, port: int, scheme: str = "http", **config: str) -> object:
     settings = {"schema.registry.url": f"{scheme}://{host}:{port}", **config}
-    config = AvroConverter.config_def().parse(settings).require_valid("c")
-    converter = AvroConverter(config, is_key=False)
+    parsed = AvroConverter.config_def().parse(settings).require_valid("c")
+    converter = AvroConverter(parsed, is_key=False)
 
     return converter.decode(pa.array([b"\0\0\0\0\1\2"], pa.binary()), "t")
 

@@ -116,7 +116,7 @@ def _password_as_before(postgres: Postgres) -> None:
 async def _histories(cluster: EmbeddedCluster, name: str) -> list[FailureHistory]:
     async with cluster.client() as client:
         status = await client.get_connector_status(name)
-    parts = (status.connector, *status.tasks)
+    parts: list[pb.ConnectorState | pb.TaskState] = [status.connector, *status.tasks]
     return [decode_failures(each.failures) for each in parts if each.HasField("failures")]
 
 
@@ -155,8 +155,7 @@ async def _all_run(cluster: EmbeddedCluster) -> None:
         async def runs(name: str = name) -> bool:
             async with cluster.client() as client:
                 status = await client.get_connector_status(name)
-            return all(
-                each.state == pb.RUN_STATE_RUNNING for each in (status.connector, *status.tasks)
-            )
+            states = [status.connector.state, *(task.state for task in status.tasks)]
+            return all(state == pb.RUN_STATE_RUNNING for state in states)
 
         await wait_until_async(runs, timeout_s=120, describe=partial(_shown, cluster, name))
