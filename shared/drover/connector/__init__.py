@@ -37,6 +37,7 @@ from drover.connector.connector import (
     Guarantee,
     Guarantees,
 )
+from drover.connector.database_failures import DatabaseFailure, database_failure
 from drover.connector.error_settings import TOLERANCE
 from drover.connector.generators import GeneratorError, sink, source
 from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
@@ -84,6 +85,7 @@ __all__ = [
     "Connector",
     "ConnectorContext",
     "CredentialsRejectedError",
+    "DatabaseFailure",
     "ForeignOffsetsError",
     "GeneratorError",
     "Guarantee",
@@ -133,6 +135,7 @@ __all__ = [
     "compiled_pattern",
     "core_count",
     "current_spark_partition",
+    "database_failure",
     "fieldless_converter",
     "is_schemaless_json",
     "load_plugin",

@@ -18,12 +18,13 @@ from drover.connector import (
     ConfigKey,
     ConfigType,
     CredentialsRejectedError,
+    DatabaseFailure,
     Importance,
     NonEmpty,
     RetriableError,
     Violation,
+    database_failure,
 )
-from drover.connector.database_failures import DatabaseFailure, database_failure
 from drover.connectors.jdbc import mysql_tls
 from drover.connectors.postgres.remedies import MAKE_ROOM, NO_ROOM_STATE
 from drover.policy.checked_databases import restrict_engine

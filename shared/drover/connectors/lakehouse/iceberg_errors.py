@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from drover.connector import RetriableError
-from drover.connector.database_failures import DatabaseFailure, database_failure
+from drover.connector import DatabaseFailure, RetriableError, database_failure
 from drover.connectors.lakehouse.fitted_rows import TableAccessError, TableError
 from drover.connectors.lakehouse.rows import EXTRA
 from drover.connectors.refused_records import RefusedRecordError

@@ -5,8 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from drover.connector import CredentialsRejectedError, RetriableError
-from drover.connector.database_failures import DatabaseFailure, database_failure
+from drover.connector import (
+    CredentialsRejectedError,
+    DatabaseFailure,
+    RetriableError,
+    database_failure,
+)
 from drover.connectors.postgres.pgoutput import Relation, RelationColumn
 from drover.connectors.postgres.remedies import (
     MAKE_ROOM,
