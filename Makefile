@@ -19,7 +19,7 @@ check-python:
 check-java: setup
 	@$(BIN)/python -m drover.local.java_check
 
-PROJECTS := shared services/coordinator services/config-store services/status-store services/worker
+PROJECTS := shared services/coordinator services/config-store services/status-store services/worker services/gateway
 
 $(VENV)/.installed: pyproject.toml requirements.lock $(PROJECTS:=/pyproject.toml) | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

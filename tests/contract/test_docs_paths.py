@@ -13,6 +13,7 @@ ROOTS = (
     *("", "docs", "shared", "shared/drover"),
     *("services/worker", "services/worker/drover_worker"),
     *("services/coordinator", "services/config-store", "services/status-store"),
+    "services/gateway",
 )
 DOTTED = re.compile(r"drover(_\w+)?(\.\w+)+")
 PATH = re.compile(r"[\w.-]+/[\w./-]*|[\w-]+\.(py|md|proto|toml)")

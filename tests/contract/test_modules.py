@@ -65,7 +65,7 @@ def test_the_command_and_the_control_services_need_neither_arrow_nor_spark() -> 
 import sys, importlib, pkgutil
 for name in ("pyspark", "pyarrow", "pandas", "numpy", "orjson", "fastavro"):
     sys.modules[name] = None
-control = ("drover_coordinator", "drover_config_store", "drover_status_store")
+control = ("drover_coordinator", "drover_config_store", "drover_status_store", "drover_gateway")
 for package in ("drover.cli.main", *control):
     found = importlib.import_module(package)
     for each in pkgutil.walk_packages(getattr(found, "__path__", []), found.__name__ + "."):

@@ -5,16 +5,18 @@ import re
 
 import pytest
 
-from drover.rpc.settings import ENV_PREFIX, ServiceSettings
+from drover.rpc.settings import ENV_PREFIX, ProcessSettings
 from drover_config_store.settings import ConfigStoreSettings
 from drover_coordinator.settings import CoordinatorSettings
+from drover_gateway.settings import GatewaySettings
 from drover_status_store.settings import StatusStoreSettings
 from drover_worker.settings import WorkerSettings
 from tests.support.repository import REPOSITORY
 
-SETTINGS: list[type[ServiceSettings]] = [
+SETTINGS: list[type[ProcessSettings]] = [
     ConfigStoreSettings,
     CoordinatorSettings,
+    GatewaySettings,
     StatusStoreSettings,
     WorkerSettings,
 ]
@@ -33,7 +35,7 @@ def told() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_every_setting_stands_there_with_its_default(settings: type[ServiceSettings]) -> None:
+def test_every_setting_stands_there_with_its_default(settings: type[ProcessSettings]) -> None:
     table = told()
     for name, field in settings.model_fields.items():
         variable = ENV_PREFIX + name.upper()

@@ -7,6 +7,7 @@ _EVERY = "every process"
 _STORES = "coordinator, stores"
 _COORDINATOR = "coordinator"
 _WORKER = "worker"
+_GATEWAY = "gateway"
 _METHOD = ("service", "method")
 _LOG = ("log",)
 _GROUP = ("group",)
@@ -487,6 +488,66 @@ TASK_FIGURE = Metric(
     (*_TASK, "figure"),
     _WORKER,
     "Gauges that its connector reports, such as `slot_lag_bytes`; at most 16 per task.",
+)
+
+# --- gateway ---------------------------------------------------------------------------------
+
+HTTP_REQUESTS = Metric(
+    "drover_http_requests_total",
+    COUNTER,
+    ("method", "code"),
+    _GATEWAY,
+    "HTTP requests by method and status code.",
+)
+HTTP_SECONDS = Metric(
+    "drover_http_request_seconds",
+    HISTOGRAM,
+    ("method",),
+    _GATEWAY,
+    "Time from a request's head to the end of its response.",
+)
+HTTP_IN_FLIGHT = Metric(
+    "drover_http_requests_in_flight",
+    GAUGE,
+    (),
+    _GATEWAY,
+    "HTTP requests in progress.",
+)
+HTTP_CONNECTIONS = Metric(
+    "drover_http_connections",
+    GAUGE,
+    (),
+    _GATEWAY,
+    "Open connections of HTTP clients.",
+)
+HTTP_REFUSED = Metric(
+    "drover_http_refused_total",
+    COUNTER,
+    ("reason",),
+    _GATEWAY,
+    "Connections and requests that were refused before the API: `connections`, `head_size`,"
+    " `head_time`, `body_time`, `write_time`, `requests`, `host` or `origin`.",
+)
+GATEWAY_FAILED_CALLS = Metric(
+    "drover_gateway_failed_calls_total",
+    COUNTER,
+    (),
+    _GATEWAY,
+    "Calls of workers that failed.",
+)
+GATEWAY_VIEWS = Metric(
+    "drover_gateway_views",
+    GAUGE,
+    (),
+    _GATEWAY,
+    "Callers whose reads are answered from memory.",
+)
+GATEWAY_VIEW_READS = Metric(
+    "drover_gateway_view_reads_total",
+    COUNTER,
+    (),
+    _GATEWAY,
+    "Requests that were answered from memory.",
 )
 
 #: In the order in which the docs list them.

@@ -11,6 +11,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 REQUEST_ID_KEY = "x-request-id"
 #: The author of a change, such as user@host, for the history of connectors.
 AUTHOR_KEY = "drover-author"
+#: The token of a caller, as ``Bearer TOKEN``.
+TOKEN_KEY = "authorization"
 #: The trailing metadata of a NOT_SERVING health check response: the reason, as text.
 WHY_NOT_SERVING_KEY = "drover-why-not-serving"
 #: Ids that are valid in a header and in a log; other ids are replaced.

@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from drover.errors import Reason, UnauthenticatedError, UnavailableError
-from drover.rpc import AUTHOR_KEY
+from drover.rpc import AUTHOR_KEY, TOKEN_KEY
 from drover.security.certificates import Certificate, is_issued_by
 from drover.security.grants import Grants
 from drover.security.principal import Principal
@@ -14,7 +14,6 @@ from drover.security.renewed import Renewed
 from drover.security.tokens import KeysUnavailableError, TokenRejectedError, TokenVerifier
 
 PRINCIPAL_MAX_CHARS = 128
-_TOKEN_KEY = "authorization"
 _SCHEME = "bearer "
 #: The kinds of a certificate's names, by their prefix in the access file.
 _KINDS = {
@@ -135,7 +134,7 @@ def host_of(peer: str) -> str:
 
 def _token_of(context: CallOrigin) -> str:
     for key, value in context.invocation_metadata() or ():
-        if key == _TOKEN_KEY and isinstance(value, str) and value.lower().startswith(_SCHEME):
+        if key == TOKEN_KEY and isinstance(value, str) and value.lower().startswith(_SCHEME):
             return value[len(_SCHEME) :].strip()
     return ""
 

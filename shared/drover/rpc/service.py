@@ -14,9 +14,9 @@ import structlog
 from drover.errors import DroverError, InternalError, InvalidArgumentError
 from drover.rpc.logs import configure_logging
 from drover.rpc.open_files import raise_open_files
-from drover.rpc.settings import ServiceSettings, load_settings
+from drover.rpc.settings import ProcessSettings, load_settings
 
-SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 EXIT_FAILED = 1
 EXIT_BAD_SETTINGS = 2

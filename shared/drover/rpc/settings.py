@@ -36,7 +36,7 @@ HOSTNAME = "{hostname}"
 
 _NOT_JSON = "not_json"
 
-SettingsT = TypeVar("SettingsT", bound="ServiceSettings")
+SettingsT = TypeVar("SettingsT", bound="ProcessSettings")
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -145,10 +145,68 @@ TopicName = Annotated[str, Field(pattern=f"^{TOPIC_NAME.pattern}$")]
 PartitionCount = Annotated[int, Field(ge=1, le=10_000)]
 
 
-class ServiceSettings(BaseSettings):
-    """The settings of every service; each service adds its own fields.
+class ProcessSettings(BaseSettings):
+    """The settings of every process: logs, metrics and certificates.
 
     An empty variable is treated as unset.
+
+    Attributes:
+        log_level: DEBUG, INFO, WARNING or ERROR.
+        log_format: ``json`` or ``text``.
+        metrics_listen: host:port of the Prometheus endpoint, over HTTP and without authentication;
+            empty for none.
+        tls_cert: The service's certificate, a PEM file, as a server and as a client. If set, all
+            listeners use TLS. The file may be replaced at any time.
+        tls_key: The certificate's private key, a PEM file.
+        tls_ca: The authorities that sign the certificates of clients and services, a PEM file.
+        allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
+            can reach, and a remote Spark master without authentication.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        # ``JsonTexts`` decodes: pydantic would stop at the first invalid JSON without its variable
+        enable_decoding=False,
+    )
+
+    log_level: LogLevel = "INFO"
+    log_format: LogFormat = "json"
+    metrics_listen: Annotated[str, AfterValidator(_optional_listen_address)] = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    allow_plaintext: bool = False
+
+    @model_validator(mode="after")
+    def _plaintext_is_local(self) -> Self:
+        if self.tls_cert or self.allow_plaintext:
+            return self
+        for name, value in self:
+            serves = name.endswith("_listen") and name != "metrics_listen" and value
+            if serves and not is_loopback(value):
+                raise ValueError(
+                    f"DROVER_{name.upper()}={value} can be reached from other machines: set"
+                    " DROVER_TLS_CERT (`drover certs init` creates certificates), or allow"
+                    " plaintext with DROVER_ALLOW_PLAINTEXT=true"
+                )
+        return self
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+
+class ServiceSettings(ProcessSettings):
+    """The settings of every service of a cluster; each service adds its own fields.
 
     Attributes:
         storage_url: ``sqlite:///absolute/path`` or ``kafka://host:port,host:port``.
@@ -166,18 +224,8 @@ class ServiceSettings(BaseSettings):
             default.
         storage_create_topics: Whether to create missing topics of the cluster; otherwise an
             operator has to create them, connectors' own offset topics included.
-        log_level: DEBUG, INFO, WARNING or ERROR.
-        log_format: ``json`` or ``text``.
-        metrics_listen: host:port of the Prometheus endpoint, over HTTP and without authentication;
-            empty for none.
-        tls_cert: The service's certificate, a PEM file, as a server and as a client. If set, all
-            listeners use TLS. The file may be replaced at any time.
-        tls_key: The certificate's private key, a PEM file.
-        tls_ca: The authorities that sign the certificates of clients and services, a PEM file.
         tls_client_ca: The authorities that sign the certificates of users, a PEM file. They have no
             role internal. If empty, the authorities in ``tls_ca`` sign them.
-        allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
-            can reach, and a remote Spark master without authentication.
         access_file: The roles of certificates, tokens and users; required with TLS.
         jwks: The keys that verify JSON Web Tokens, a file or an https URL; if empty, no such tokens
             are accepted.
@@ -190,15 +238,6 @@ class ServiceSettings(BaseSettings):
         audit_required: Whether to reject calls whose line in the audit log cannot be written.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        extra="forbid",
-        frozen=True,
-        env_ignore_empty=True,
-        # ``JsonTexts`` decodes: pydantic would stop at the first invalid JSON without its variable
-        enable_decoding=False,
-    )
-
     storage_url: str = "sqlite:///var/drover"
     group_id: Annotated[str, Field(min_length=1, max_length=255)] = "drover"
     kafka_config: JsonTexts = Field(default_factory=dict)
@@ -210,14 +249,7 @@ class ServiceSettings(BaseSettings):
     status_storage_partitions: PartitionCount = 5
     storage_replication_factor: Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_not_0)] = -1
     storage_create_topics: bool = True
-    log_level: LogLevel = "INFO"
-    log_format: LogFormat = "json"
-    metrics_listen: Annotated[str, AfterValidator(_optional_listen_address)] = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_ca: str = ""
     tls_client_ca: str = ""
-    allow_plaintext: bool = False
     access_file: str = ""
     jwks: str = ""
     jwt_audience: str = ""
@@ -246,30 +278,6 @@ class ServiceSettings(BaseSettings):
         if self.audit_required and not (self.access_file or self.audit_log):
             raise ValueError("DROVER_AUDIT_REQUIRED needs DROVER_AUDIT_LOG: set it to a file")
         return self
-
-    @model_validator(mode="after")
-    def _plaintext_is_local(self) -> Self:
-        if self.tls_cert or self.allow_plaintext:
-            return self
-        for name, value in self:
-            is_grpc = name.endswith("_listen") and name != "metrics_listen"
-            if is_grpc and not is_loopback(value):
-                raise ValueError(
-                    f"DROVER_{name.upper()}={value} can be reached from other machines: set"
-                    " DROVER_TLS_CERT (`drover certs init` creates certificates), or allow"
-                    " plaintext with DROVER_ALLOW_PLAINTEXT=true"
-                )
-        return self
-
-    @field_validator("log_level", mode="before")
-    @classmethod
-    def _upper(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("log_format", mode="before")
-    @classmethod
-    def _lower(cls, value: Any) -> Any:
-        return value.lower() if isinstance(value, str) else value
 
     def storage(self) -> Storage:
         """The cluster's storage.

@@ -28,6 +28,13 @@ ROLES: Mapping[str, str] = {
     "operator": "operator",
     "viewer": "viewer",
 }
+#: The name of the gateways' certificate, which has no role: a gateway's calls have the credentials
+#: of its callers.
+GATEWAY = "gateway"
+#: The names of all certificates.
+NAMES = (*ROLES, GATEWAY)
+#: The names of the certificates of servers.
+_SERVERS = (SERVICE, GATEWAY)
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 CA_DAYS = 3650
 #: ``keep_certificates`` renews certificates that expire within this time.
@@ -119,7 +126,7 @@ class Authority:
 def init_certificates(
     directory: Path, *, hosts: Sequence[str] = (), days: int = 365, renew: bool = False
 ) -> None:
-    """Create an authority, a certificate for the services and for each role, and an access file.
+    """Create an authority, its certificates (``NAMES``), and an access file.
 
     Args:
         directory: The directory; created if missing.
@@ -145,10 +152,10 @@ def init_certificates(
         replace_file(directory / CA_KEY_FILE, authority.key_pem(), mode=0o600)
         replace_file(directory / CA_FILE, _pem(authority.certificate), mode=0o644)
     begins = datetime.now(UTC) - _BACKDATED
-    for name in ROLES:
+    for name in NAMES:
         cert, key = authority.issue(
             f"drover-{name}",
-            hosts=(*LOOPBACK_HOSTS, *hosts) if name == SERVICE else (),
+            hosts=(*LOOPBACK_HOSTS, *hosts) if name in _SERVERS else (),
             begins=begins,
             ends=begins + _BACKDATED + timedelta(days=days),
         )
@@ -182,14 +189,14 @@ def _renewal_reason(directory: Path, hosts: Sequence[str]) -> str:
     if not (directory / ACCESS_FILE).exists():
         return f"{ACCESS_FILE} was missing"
     soon = datetime.now(UTC) + RENEWED_BEFORE
-    for name in ROLES:
+    for name in NAMES:
         try:
             certificate = read_certificate(files_of(directory, name))
         except InvalidArgumentError as error:
             return error.message
         if certificate.ends is None or certificate.ends < soon:
             return f"{name}.pem was about to expire"
-        if name == SERVICE and not all(is_for(certificate, host) for host in hosts):
+        if name in _SERVERS and not all(is_for(certificate, host) for host in hosts):
             return f"{name}.pem was not valid for all hosts"
     return ""
 

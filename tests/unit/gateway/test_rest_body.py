@@ -1,4 +1,4 @@
-"""Bodies of the REST API: values become texts as in Kafka Connect, and all faults are in one error."""
+"""Bodies of the REST API: values become texts as in Kafka Connect, all faults are in one error."""
 
 import json
 from collections.abc import Callable

@@ -18,9 +18,10 @@ from drover.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from drover_gateway.identity.credentials import Caller
 from drover_gateway.rest.body import BODY_MAX_BYTES
 from drover_gateway.rest.errors import RestError, of_drover, unauthenticated
-from drover_gateway.rest.ports import Backend, Caller, RestSettings, View
+from drover_gateway.rest.ports import Backend, RestSettings, View
 from drover_gateway.rest.table import Match, Operation
 
 T = TypeVar("T")

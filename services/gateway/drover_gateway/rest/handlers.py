@@ -118,20 +118,9 @@ async def list_connectors(call: RestCall) -> Response:
 
 
 def _listed_in(view: View, call: RestCall, *, with_status: bool, with_info: bool) -> Response:
-    names = view.names()
     if not call.query("expand"):
-        return _json(list(names))
-    parts = []
-    for name in names:
-        shown = []
-        info = view.info(name) if with_info else None
-        status = view.status(name) if with_status else None
-        if info is not None:
-            shown.append(b'"info":' + info)
-        if status is not None:
-            shown.append(b'"status":' + status)
-        parts.append(codec.to_json(name) + b":{" + b",".join(shown) + b"}")
-    return Response(body=b"{" + b",".join(parts) + b"}")
+        return _json(list(view.names()))
+    return Response(body=view.expanded(with_status=with_status, with_info=with_info))
 
 
 async def create_connector(call: RestCall) -> Response:

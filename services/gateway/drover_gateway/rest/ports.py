@@ -6,19 +6,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from drover.client import ConnectClient
+from drover_gateway.identity.credentials import Caller
 from drover_gateway.rest.cors import HeaderRule
-
-
-class Caller(Protocol):
-    """Who sent a request, as the request claims; the workers check it."""
-
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The credential as metadata of gRPC; empty for none."""
-
-    @property
-    def author(self) -> str:
-        """The author of changes, for the history of connectors."""
 
 
 class View(Protocol):
@@ -32,6 +21,9 @@ class View(Protocol):
 
     def info(self, name: str) -> bytes | None:
         """``drover.codec.rest.connector_json`` of a connector; None if it is not in the view."""
+
+    def expanded(self, *, with_status: bool, with_info: bool) -> bytes:
+        """All connectors by name as a JSON object: each with its ``info`` and its ``status``."""
 
 
 class HealthState(StrEnum):

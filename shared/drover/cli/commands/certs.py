@@ -8,7 +8,7 @@ import typer
 from drover.cli.console import EXIT_USAGE, CliError, say
 from drover.security.development_ca import (
     ACCESS_FILE,
-    ROLES,
+    NAMES,
     init_certificates,
     keep_certificates,
 )
@@ -49,7 +49,7 @@ def init(
     except OSError as error:
         place = error.filename or directory
         raise CliError(f"{place} cannot be written: {error.strerror}") from None
-    names = ", ".join(f"{name}.pem" for name in ROLES)
+    names = ", ".join(f"{name}.pem" for name in NAMES)
     say(f"{'renewed' if renew else 'made'} {names} in {directory}, valid for {days} days")
     if not renew:
         say(f"{directory / ACCESS_FILE} grants the roles")

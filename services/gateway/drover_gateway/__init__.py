@@ -1,0 +1,6 @@
+"""The gateway: Kafka Connect's REST API over HTTP in front, ``ConnectService`` behind.
+
+Read ``app`` first (what happens to a request), then ``workers`` (calls with the caller's
+credential) and ``views`` (statuses and lists from memory). ``rest`` has the table of the REST API,
+``server`` the HTTP server with its bounds.
+"""

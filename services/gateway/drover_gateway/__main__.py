@@ -1,0 +1,89 @@
+"""Runs the gateway: ``python -m drover_gateway``."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import structlog
+
+from drover.codec.rest import connector_json, status_json
+from drover.metrics import table
+from drover.metrics.endpoint import Metrics, serving_metrics
+from drover.rpc.service import run_service
+from drover.rpc.settings import split_addresses
+from drover_gateway.app import GatewayApplication, only_below
+from drover_gateway.backend import GatewayBackend, rest_settings
+from drover_gateway.rest.application import RestApplication
+from drover_gateway.server import Application, HttpServer
+from drover_gateway.settings import GatewaySettings
+from drover_gateway.views import Views
+from drover_gateway.workers import Workers
+
+SERVICE = "gateway"
+#: The time for requests in progress after the stop signal.
+_DRAIN_S = 10.0
+_WARM_UP_S = 5.0
+
+_log = structlog.get_logger("drover.gateway")
+
+
+async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
+    """Serve until ``stopping`` is set, then let requests in progress finish.
+
+    Raises:
+        OSError: An address cannot be bound.
+        InvalidArgumentError: INVALID_CONFIG: a certificate cannot be used.
+    """
+    certificate = settings.https_certificate()
+    metrics = Metrics(SERVICE)
+    async with AsyncExitStack() as stack:
+        workers = Workers(settings.workers, connect=settings.connect())
+        stack.push_async_callback(workers.close)
+        views = Views(workers, status_json, connector_json)
+        workers.on_change = views.note_change
+        backend = GatewayBackend(workers, views)
+        rules = settings.origin_rules(None if certificate is None else certificate.present())
+        of_rest = rest_settings(settings)
+        apis: dict[str, Application] = {settings.gateway_listen: RestApplication(backend, of_rest)}
+        if settings.gateway_admin == "on" and settings.gateway_admin_listen:
+            of_admin = RestApplication(backend, replace(of_rest, admin=True))
+            apis[settings.gateway_admin_listen] = only_below(b"/admin", of_admin)
+        servers = {}
+        for listen, api in apis.items():
+            app = GatewayApplication(api, rules)
+            servers[listen] = HttpServer(
+                app,
+                certificate=certificate,
+                files=settings.https_files,
+                trusted_proxies=split_addresses(settings.gateway_trusted_proxies),
+            )
+            if listen == settings.gateway_listen:
+                metrics.add(app.samples)
+                metrics.add(servers[listen].samples)
+        metrics.add(workers.samples)
+        metrics.add(views.samples)
+        metrics.add(lambda: [table.SERVING.at(0 if stopping.is_set() else 1)])
+        await stack.enter_async_context(serving_metrics(settings.metrics_listen, metrics))
+        background = [
+            asyncio.create_task(views.run(), name="views"),
+            # connects to the workers, so that the first request does not wait for it
+            asyncio.create_task(workers.health(timeout_s=_WARM_UP_S), name="warm-up"),
+        ]
+        for task in background:
+            stack.push_async_callback(_cancelled, task)
+        scheme = "http" if certificate is None else "https"
+        for listen, server in servers.items():
+            address = await server.listen(listen)
+            stack.push_async_callback(server.close, 0.0)
+            _log.info("serving", address=f"{scheme}://{address}", workers=settings.gateway_workers)
+        await stopping.wait()
+        await asyncio.gather(*(each.close(_DRAIN_S) for each in servers.values()))
+
+
+async def _cancelled(task: "asyncio.Task[object]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    run_service(SERVICE, GatewaySettings, serve)

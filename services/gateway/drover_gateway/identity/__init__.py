@@ -1,0 +1,1 @@
+"""Who makes a request, and from which web pages requests are accepted."""

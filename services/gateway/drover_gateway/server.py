@@ -1,0 +1,474 @@
+"""The HTTP server: uvicorn's protocol with limits of time, size and number, in the process's loop.
+
+uvicorn has no time limit for a request's head or body and no limit of headers, passes no time limit
+of the TLS handshake, and takes the process's signals. So this module opens the listening socket and
+extends ``HttpToolsProtocol``, which has no stable interface: the package pins uvicorn's minor
+version.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any
+
+import httptools
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from drover.metrics import table
+from drover.metrics.metric import Sample
+from drover.rpc.open_files import connections_max
+from drover.rpc.settings import split_address
+from drover.security.certificates import Certificate, TlsFiles
+from drover.security.renewed import Renewed
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_TLS_SHUTDOWN_S = 5.0
+_TICK_S = 1.0
+#: How long a connection that is over a limit may take to read the response.
+_LINGER_S = 2.0
+_CLOSE_WAIT_S = 0.05
+_REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+
+_log = structlog.get_logger("drover.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    """The bounds of an HTTP server.
+
+    Attributes:
+        head_max_bytes: The size of a request's line and headers.
+        headers_max: The number of headers.
+        head_max_s: The time from the connection, or the first byte of a further request, to the
+            end of the head; also the time of the TLS handshake.
+        body_max_s: The time from the end of the head to the end of the body.
+        write_max_s: How long a client may not read a response.
+        keep_alive_s: The time between two requests of a connection.
+        connections_percent: The number of connections, as a share of the process's open files.
+        per_host: The number of connections of one address that is no trusted proxy.
+    """
+
+    head_max_bytes: int = 16 * 1024
+    headers_max: int = 100
+    head_max_s: float = 10.0
+    body_max_s: float = 30.0
+    write_max_s: float = 30.0
+    keep_alive_s: int = 75
+    connections_percent: int = 70
+    per_host: int = 64
+
+
+class _Places:
+    """The connections of a server, and what was refused."""
+
+    def __init__(self, bounds: HttpBounds, proxies: Collection[str]) -> None:
+        self.bounds = bounds
+        self._max = connections_max(bounds.connections_percent)
+        self._proxies = [ipaddress.ip_network(each, strict=False) for each in proxies]
+        self._hosts: Counter[str] = Counter()
+        self._taken = 0
+        self.refused: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """The number of open connections."""
+        return self._taken
+
+    def take(self, host: str) -> bool:
+        """Take a place for a connection from ``host``; False if there is none."""
+        is_full = self._hosts[host] >= self.bounds.per_host and not self._is_proxy(host)
+        if is_full or self._taken >= self._max:
+            self.refused["connections"] += 1
+            return False
+        self._hosts[host] += 1
+        self._taken += 1
+        return True
+
+    def is_crowded(self, connection_count: int) -> bool:
+        """Whether there are too many connections to respond to further ones."""
+        return connection_count > self._max
+
+    def _is_proxy(self, host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in each for each in self._proxies)
+
+    def give_back(self, host: str) -> None:
+        """Release a place."""
+        self._taken -= 1
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, within the bounds."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, places: _Places) -> None:
+        super().__init__(config=config, server_state=state, app_state={})
+        self._places = places
+        self._bounds = places.bounds
+        self._host = ""
+        self._has_place = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        #: The reason why nothing more of this connection is read; empty otherwise.
+        self._refused = ""
+        self._in_head = True
+        self._head_bytes = 0
+        self._lingering: Any = None
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection if there is a place for it."""
+        super().connection_made(transport)
+        self._lingering = _LingeringTransport(self)
+        self._host = self.client[0] if self.client else ""
+        self._has_place = self._places.take(self._host)
+        if not self._has_place:
+            self._refused = "connections"
+            if self._places.is_crowded(len(self.connections)):
+                transport.abort()
+            else:
+                self._respond(503, "too many connections: close some, or retry later")
+            return
+        self._start_timer(self._bounds.head_max_s, "head_time")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the place."""
+        self._stop_timer()
+        self._stop_write_timer()
+        if self._has_place:
+            self._has_place = False
+            self._places.give_back(self._host)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, unless the connection is over a limit."""
+        if self._refused:
+            return
+        if self._in_head and not self._head_bytes:
+            self._start_timer(self._bounds.head_max_s, "head_time")
+        if self._in_head:
+            self._head_bytes += len(data)
+        self._unset_keepalive_if_required()
+        rest: bytes | None = data
+        while rest is not None:
+            rest = self._parse(rest)
+        if self._in_head and self._head_bytes > self._bounds.head_max_bytes:
+            self._refuse(431, "head_size", "the request's head is too large")
+
+    def pause_writing(self) -> None:
+        """The client does not read: wait for it, but not for ever."""
+        super().pause_writing()
+        self._stop_write_timer()
+        loop = asyncio.get_running_loop()
+        self._write_timer = loop.call_later(self._bounds.write_max_s, self._abort_writing)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self._stop_write_timer()
+        super().resume_writing()
+
+    # the parser's callbacks
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        """Run the application, if the head is within the bounds."""
+        if len(self.headers) > self._bounds.headers_max:
+            self._refuse(431, "head_size", "the request has too many headers")
+        elif not self._head_bytes or self._head_bytes > self._bounds.head_max_bytes:
+            # what was counted is more than this head, or nothing: other requests or a body
+            size_bytes = len(self.url) + sum(len(name) + len(text) for name, text in self.headers)
+            if size_bytes > self._bounds.head_max_bytes:
+                self._refuse(431, "head_size", "the request's head is too large")
+        if self.parser.should_upgrade() and self.parser.get_method() == b"CONNECT":
+            self._refuse(400, "malformed", "the gateway is no proxy")
+        if self._refused or self.parser.should_upgrade():
+            return
+        self._in_head = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+        self._start_timer(self._bounds.body_max_s, "body_time")
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body arrived."""
+        if self._refused:
+            return
+        if self.cycle.transport is self.transport:
+            self.cycle.transport = self._lingering
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete; the next one may begin."""
+        if self._refused or self.parser.should_upgrade():
+            return
+        self._stop_timer()
+        super().on_message_complete()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def _start_timer(self, after_s: float, reason: str) -> None:
+        self._stop_timer()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(after_s, self._too_slow, reason)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self, reason: str) -> None:
+        what = "head" if reason == "head_time" else "body"
+        is_silent = reason == "head_time" and not self._head_bytes
+        text = "" if is_silent else f"the request's {what} did not arrive in time"
+        self._refuse(408, reason, text)
+
+    def _refuse(self, status: int, reason: str, text: str) -> None:
+        """Respond unless a response has begun, and close the connection."""
+        if self._refused:
+            return
+        self._refused = reason
+        self._places.refused[reason] += 1
+        self._stop_timer()
+        in_progress = self.cycle is not None and not self.cycle.response_complete
+        if in_progress:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.pipeline:
+            self.transport.abort()
+        elif not text or (in_progress and self.cycle.response_started):
+            self.transport.close()
+        else:
+            self._respond(status, text)
+
+    def _respond(self, status: int, text: str) -> None:
+        """Write a response without the application, and close the connection."""
+        body = b'{"error_code":%d,"message":"%b"}' % (status, text.encode())
+        head = [
+            b"HTTP/1.1 %d %b" % (status, _REASONS[status]),
+            b"content-type: application/json",
+            b"content-length: %d" % len(body),
+            b"connection: close",
+        ]
+        if status == 503:
+            head.append(b"retry-after: 1")
+        self.transport.write(b"\r\n".join((*head, b"", body)))
+        self.linger()
+
+    def linger(self) -> None:
+        """Close the connection, but read for a moment what the client still sends.
+
+        Otherwise this would reset the connection before the client has read the response.
+        """
+        self._refused = self._refused or "lingering"
+        self._stop_timer()
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse bytes; returns bytes that are to be parsed instead of the last ones, if any.
+
+        The parser takes the body of a request that offers another protocol, such as HTTP/2, for
+        bytes of that protocol. So such a request is parsed again without the offer.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._refused:
+                return None
+            head = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
+            head += [b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            return b"\r\n".join((*head, b"", data[offer.args[0] :]))
+        except httptools.HttpParserError:
+            self._refuse(400, "malformed", "the request is not HTTP/1.1")
+        return None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _abort_writing(self) -> None:
+        self._places.refused["write_time"] += 1
+        self.transport.abort()
+
+
+class _LingeringTransport:
+    """What a response is written to while its request has a body."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._protocol.cycle.more_body:
+            self._protocol.linger()
+        else:
+            self._protocol.transport.close()
+
+
+class HttpServer:
+    """Serves an ASGI application at one or more addresses.
+
+    Args:
+        application: Serves scopes of type http.
+        certificate: The certificate for HTTPS; None for HTTP.
+        files: The files of ``certificate``.
+        trusted_proxies: Addresses or networks whose X-Forwarded-For header is believed.
+        bounds: The bounds.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        certificate: Renewed[Certificate] | None = None,
+        files: TlsFiles | None = None,
+        trusted_proxies: Collection[str] = (),
+        bounds: HttpBounds | None = None,
+    ) -> None:
+        self._bounds = bounds or HttpBounds()
+        self._places = _Places(self._bounds, trusted_proxies)
+        self._certificate = certificate
+        self._files = files
+        self._loaded = None if certificate is None else certificate.present()
+        self._context = None if files is None else _tls_context(files)
+        self._state = ServerState()
+        self._servers: list[asyncio.Server] = []
+        self._ticking: asyncio.Task[None] | None = None
+        # it logs a warning for each malformed request
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._config = uvicorn.Config(
+            application,
+            http=HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=list(trusted_proxies),
+            timeout_keep_alive=self._bounds.keep_alive_s,
+        )
+        self._config.load()
+
+    async def listen(self, address: str) -> str:
+        """Accept connections at host:port; returns the bound host:port.
+
+        Raises:
+            OSError: The address cannot be bound; the message names it.
+        """
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        if self._ticking is None:
+            self._tick()
+            self._ticking = asyncio.create_task(self._keep_ticking(), name="http ticks")
+        uses_tls = self._context is not None
+        try:
+            server = await loop.create_server(
+                lambda: BoundedProtocol(self._config, self._state, self._places),
+                host,
+                port,
+                backlog=2_048,
+                ssl=self._context,
+                ssl_handshake_timeout=self._bounds.head_max_s if uses_tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_S if uses_tls else None,
+            )
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {address}: {why}") from error
+        self._servers.append(server)
+        bound = server.sockets[0].getsockname()[1]
+        return f"{address.rpartition(':')[0]}:{bound}"
+
+    async def close(self, grace_s: float) -> None:
+        """Accept no connection, let requests in progress finish, then close all connections."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + grace_s
+        while self._state.tasks and loop.time() < end_s:
+            await asyncio.wait(list(self._state.tasks), timeout=_CLOSE_WAIT_S)
+        for task in list(self._state.tasks):
+            task.cancel()
+        await asyncio.gather(*self._state.tasks, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+
+    def samples(self) -> list[Sample]:
+        """The metrics of the connections."""
+        return [
+            table.HTTP_CONNECTIONS.at(self._places.taken),
+            *(
+                table.HTTP_REFUSED.at(count, reason)
+                for reason, count in self._places.refused.items()
+            ),
+        ]
+
+    async def _keep_ticking(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._tick()
+
+    def _tick(self) -> None:
+        """Update the Date header, and load a renewed certificate for new connections."""
+        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
+        if self._certificate is None or self._context is None or self._files is None:
+            return
+        present = self._certificate.present()
+        if present is not self._loaded:
+            self._loaded = present
+            try:
+                self._context.load_cert_chain(self._files.cert, self._files.key)
+            except (OSError, ssl.SSLError) as error:
+                _log.warning(
+                    "the renewed certificate for HTTPS cannot be used: the previous one stays",
+                    why=str(error),
+                )
+
+
+def _tls_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(files.cert, files.key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,186 @@
+"""Settings of the gateway."""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from drover.client.secure import Connect, connect_by
+from drover.rpc.settings import (
+    ListenAddress,
+    ProcessSettings,
+    RequiredAddresses,
+    is_loopback,
+    split_address,
+    split_addresses,
+)
+from drover.security.certificates import Certificate, TlsFiles, read_certificate
+from drover.security.renewed import Renewed
+from drover_gateway.identity.origin import LOOPBACK_HOSTS, OriginRules
+from drover_gateway.rest.cors import parse_header_rules
+
+#: The version of Kafka Connect whose REST API this is.
+KAFKA_CONNECT_VERSION = "4.4.0"
+_ORIGIN = re.compile(r"https?://[^/\s,]+")
+_METHOD = re.compile(r"[A-Z]+")
+
+
+def _origins(value: str) -> str:
+    for each in split_addresses(value):
+        if each != "*" and not _ORIGIN.fullmatch(each):
+            raise ValueError(f"{each!r} must be an origin such as https://console.example, or *")
+    return value
+
+
+def _methods(value: str) -> str:
+    for each in split_addresses(value):
+        if not _METHOD.fullmatch(each):
+            raise ValueError(f"{each!r} must be an HTTP method in upper case, such as GET")
+    return value
+
+
+def _response_headers(value: str) -> str:
+    parse_header_rules(value)
+    return value
+
+
+def _networks(value: str) -> str:
+    for each in split_addresses(value):
+        ipaddress.ip_network(each, strict=False)
+    return value
+
+
+def _optional_listen(value: str) -> str:
+    if value:
+        split_address(value)
+    return value
+
+
+class GatewaySettings(ProcessSettings):
+    """From the environment: DROVER_GATEWAY_… and the settings of every process.
+
+    ``tls_ca`` has the authorities of the workers, ``tls_cert`` and ``tls_key`` the certificate that
+    the gateway shows to them. It needs no grant: every call has the credential of its caller.
+
+    Attributes:
+        gateway_listen: host:port for HTTP clients.
+        gateway_workers: host:port of the workers, comma-separated.
+        gateway_tls_cert: The certificate for HTTPS, a PEM file; by default ``tls_cert``. The file
+            may be replaced at any time.
+        gateway_tls_key: Its private key, a PEM file.
+        gateway_hosts: The values of the Host header that are accepted, comma-separated, with or
+            without a port, or * for all. By default the listen address, this machine's names, the
+            hosts of the certificate, and loopback.
+        gateway_allow_origins: The origins of web pages that may read responses, comma-separated, or
+            *; as Kafka Connect's ``access.control.allow.origin``. Empty for none.
+        gateway_allow_methods: The methods that these pages may use, comma-separated; as
+            ``access.control.allow.methods``. Empty for GET, POST and HEAD.
+        gateway_response_headers: Headers of every response; as ``response.http.headers.config``.
+        gateway_trusted_proxies: Addresses or networks of proxies whose X-Forwarded-For header is
+            believed, comma-separated.
+        gateway_topics: ``on``; ``read``, without resets; or ``off``: the paths with the topics of
+            connectors, as ``topic.tracking.enable`` and ``topic.tracking.allow.reset``.
+        gateway_admin: ``on``, or ``off``: whether ``/admin/loggers`` is served.
+        gateway_admin_listen: host:port of ``/admin/loggers``; empty for the address of all other
+            paths, as ``admin.listeners``.
+        gateway_health: ``open``, or ``authenticated``: whether ``/health`` needs a credential.
+        gateway_secrets: ``masked``, or ``admin``: whether callers with the role ADMIN for a
+            connector read its secrets as Kafka Connect shows them; each read is in the audit log.
+        gateway_kafka_connect_version: The version that ``GET /`` returns, for clients that compare
+            it.
+    """
+
+    gateway_listen: ListenAddress = "127.0.0.1:8083"
+    gateway_workers: RequiredAddresses = "127.0.0.1:7411"
+    gateway_tls_cert: str = ""
+    gateway_tls_key: str = ""
+    gateway_hosts: str = ""
+    gateway_allow_origins: Annotated[str, AfterValidator(_origins)] = ""
+    gateway_allow_methods: Annotated[str, AfterValidator(_methods)] = ""
+    gateway_response_headers: Annotated[str, AfterValidator(_response_headers)] = ""
+    gateway_trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    gateway_topics: Literal["on", "read", "off"] = "on"
+    gateway_admin: Literal["on", "off"] = "on"
+    gateway_admin_listen: Annotated[str, AfterValidator(_optional_listen)] = ""
+    gateway_health: Literal["open", "authenticated"] = "open"
+    gateway_secrets: Literal["masked", "admin"] = "masked"
+    gateway_kafka_connect_version: Annotated[str, Field(min_length=1)] = KAFKA_CONNECT_VERSION
+
+    @model_validator(mode="after")
+    def _certificates_are_complete(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("DROVER_TLS_CERT and DROVER_TLS_KEY must be set together")
+        if self.tls_cert and not self.tls_ca:
+            raise ValueError("DROVER_TLS_CERT needs DROVER_TLS_CA, the authorities of the workers")
+        if bool(self.gateway_tls_cert) != bool(self.gateway_tls_key):
+            raise ValueError(
+                "DROVER_GATEWAY_TLS_CERT and DROVER_GATEWAY_TLS_KEY must be set together"
+            )
+        if not (self.tls_ca or self.allow_plaintext):
+            remote = [each for each in self.workers if not is_loopback(each)]
+            if remote:
+                raise ValueError(
+                    f"DROVER_GATEWAY_WORKERS={','.join(remote)}: tokens would be sent over a"
+                    " network in plain text. Set DROVER_TLS_CA, or allow it with"
+                    " DROVER_ALLOW_PLAINTEXT=true"
+                )
+        return self
+
+    @property
+    def workers(self) -> Sequence[str]:
+        """The addresses of the workers."""
+        return split_addresses(self.gateway_workers)
+
+    @property
+    def https_files(self) -> TlsFiles | None:
+        """The certificate for HTTPS; None for HTTP."""
+        if self.gateway_tls_cert:
+            return TlsFiles(self.gateway_tls_cert, self.gateway_tls_cert, self.gateway_tls_key)
+        if self.tls_cert:
+            return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+        return None
+
+    def https_certificate(self) -> Renewed[Certificate] | None:
+        """The certificate for HTTPS, reloaded when its files change; None for HTTP.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG: a file cannot be used.
+        """
+        files = self.https_files
+        if files is None:
+            return None
+        read = partial(read_certificate, files, of_cluster=False)
+        return Renewed("certificate for HTTPS", [files.cert, files.key], read)
+
+    def connect(self) -> Connect:
+        """Opens channels to workers.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG: a file cannot be used.
+        """
+        if not self.tls_ca:
+            return connect_by(None)
+        files = TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+        paths = [each for each in (files.ca, files.cert, files.key) if each]
+        read = partial(read_certificate, files, of_cluster=False)
+        return connect_by(Renewed("certificate", paths, read))
+
+    def origin_rules(self, certificate: Certificate | None) -> OriginRules:
+        """Which Host and Origin headers are accepted; ``certificate`` is the one for HTTPS."""
+        return OriginRules(
+            hosts=frozenset(self._hosts(certificate)),
+            origins=tuple(split_addresses(self.gateway_allow_origins)),
+        )
+
+    def _hosts(self, certificate: Certificate | None) -> Sequence[str]:
+        if self.gateway_hosts:
+            return [each.lower() for each in split_addresses(self.gateway_hosts)]
+        names = [split_address(self.gateway_listen)[0], socket.gethostname(), socket.getfqdn()]
+        if self.gateway_admin_listen:
+            names.append(split_address(self.gateway_admin_listen)[0])
+        names += [] if certificate is None else certificate.hosts
+        return [*LOOPBACK_HOSTS, *(each.lower() for each in names)]

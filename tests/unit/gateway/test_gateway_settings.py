@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from drover.errors import InvalidArgumentError
+from drover.rpc.settings import load_settings
+from drover.security.development_ca import GATEWAY, files_of, init_certificates
+from drover_gateway.settings import GatewaySettings
+
+
+def fault(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """The violation of settings, DROVER_… of each name."""
+    for name, value in variables.items():
+        monkeypatch.setenv(f"DROVER_{name}", value)
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings(GatewaySettings)
+    return "; ".join(f"{each.field} {each.description}" for each in caught.value.violations)
+
+
+def test_the_defaults_are_kafka_connects_address_and_a_local_worker() -> None:
+    settings = load_settings(GatewaySettings)
+    assert settings.gateway_listen == "127.0.0.1:8083"
+    assert settings.workers == ["127.0.0.1:7411"]
+    assert settings.https_files is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"GATEWAY_LISTEN": "0.0.0.0:8083"}, "can be reached from other machines"),
+        ({"GATEWAY_WORKERS": "worker:7411"}, "tokens would be sent over a network in plain text"),
+        ({"GATEWAY_WORKERS": "worker"}, "DROVER_GATEWAY_WORKERS"),
+        ({"GATEWAY_ADMIN_LISTEN": "8084"}, "DROVER_GATEWAY_ADMIN_LISTEN"),
+        ({"GATEWAY_ALLOW_ORIGINS": "console.example"}, "must be an origin such as"),
+        ({"GATEWAY_ALLOW_METHODS": "get"}, "must be an HTTP method in upper case"),
+        ({"GATEWAY_TRUSTED_PROXIES": "proxy"}, "DROVER_GATEWAY_TRUSTED_PROXIES"),
+        ({"GATEWAY_TOPICS": "maybe"}, "DROVER_GATEWAY_TOPICS"),
+        ({"TLS_CERT": "a.pem"}, "must be set together"),
+        ({"TLS_CERT": "a.pem", "TLS_KEY": "b.pem"}, "needs DROVER_TLS_CA"),
+        ({"GATEWAY_TLS_KEY": "b.pem"}, "must be set together"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: str
+) -> None:
+    assert found in fault(monkeypatch, **variables)
+
+
+def test_the_hosts_of_the_certificate_are_accepted(tmp_path: Path) -> None:
+    init_certificates(tmp_path, hosts=["connect.example"])
+    files = files_of(tmp_path, GATEWAY)
+    settings = GatewaySettings(
+        tls_ca=files.ca, tls_cert=files.cert, tls_key=files.key, gateway_listen="0.0.0.0:8083"
+    )
+    certificate = settings.https_certificate()
+    assert certificate is not None
+    rules = settings.origin_rules(certificate.present())
+    assert rules.host_fault([(b"host", b"connect.example:8083")]) == ""
+    assert rules.host_fault([(b"host", b"other.example:8083")])
+    assert settings.connect()("localhost:1") is not None
