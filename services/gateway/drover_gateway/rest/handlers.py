@@ -455,8 +455,8 @@ async def _status_json(call: RestCall) -> bytes:
 
 
 async def _wait_for_restart(call: RestCall, planned: pb.ConnectorStatus) -> None:
-    """Wait until a planned restart has begun, so that the next status does not show the time before
-    it: clients would take it for the end of the restart.
+    """Wait until a planned restart has started: clients would take a status from before it for the
+    end of the restart.
     """
     restarting = pb.RUN_STATE_RESTARTING
     tasks = {each.task for each in planned.tasks if each.state == restarting}

@@ -11,7 +11,6 @@ from drover_gateway.rest.table import ADMIN_PREFIX, RESOURCES, Operation, Resour
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _JSON = "application/json"
-_BOOLEAN_FLAGS = ("includeTasks", "onlyFailed", "connectorsOnly")
 #: Errors of every operation that checks the caller or reads a path.
 _COMMON_ERRORS: Mapping[int, str] = {
     400: "The request is malformed.",
@@ -109,11 +108,8 @@ def _operation(resource: Resource, operation: Operation) -> dict[str, Any]:
 
 
 def _query_parameter(name: str, text: str) -> dict[str, Any]:
-    schema: Mapping[str, Any] = TEXT
-    if name == "expand":
-        schema = {"type": "array", "items": {"enum": ["status", "info"]}}
-    elif name in _BOOLEAN_FLAGS:
-        schema = {"type": "boolean"}
+    # as in Kafka Connect, other values are no errors
+    schema = {"type": "array", "items": TEXT} if name == "expand" else TEXT
     return {"name": name, "in": "query", "description": text, "schema": schema}
 
 

@@ -81,8 +81,19 @@ SCHEMAS: Mapping[str, Schema] = {
     "Connector": _object(
         {"name": TEXT, "config": _map(TEXT), "tasks": _list(_TASK_ID), "type": _TYPE}
     ),
-    "Config": _map(_VALUE),
+    "Config": {
+        "type": "object",
+        "properties": {"connector.class": TEXT},
+        "required": ["connector.class"],
+        "additionalProperties": _VALUE,
+    },
     "ConfigPatch": _map(_NULLABLE_VALUE),
+    "ConfigToValidate": {
+        "type": "object",
+        "properties": {"connector.class": TEXT},
+        "required": ["connector.class"],
+        "additionalProperties": _NULLABLE_VALUE,
+    },
     "Status": _object(
         {
             "name": TEXT,
@@ -99,6 +110,21 @@ SCHEMAS: Mapping[str, Schema] = {
             "offsets": _list(
                 _object({"partition": {"type": "object"}, "offset": {"type": ["object", "null"]}})
             )
+        }
+    ),
+    "OffsetChanges": _object(
+        {
+            "offsets": {
+                "type": "array",
+                "minItems": 1,
+                "items": _object(
+                    {
+                        "partition": {"type": "object"},
+                        "offset": {"type": ["object", "null"]},
+                    },
+                    optional=("offset",),
+                ),
+            }
         }
     ),
     "Message": _object({"message": TEXT}),

@@ -410,7 +410,7 @@ RESOURCES: tuple[Resource, ...] = (
                 "Changes offsets of a stopped connector.",
                 errors=(400, 404, 409, 413),
                 texts=_NOT_STOPPED,
-                body="Offsets",
+                body="OffsetChanges",
                 response="Message",
             ),
             Operation(
@@ -467,7 +467,7 @@ RESOURCES: tuple[Resource, ...] = (
                 "Validates a config. An invalid config is a normal answer.",
                 errors=(400, 413),
                 texts=_UNKNOWN_PLUGIN,
-                body="ConfigPatch",
+                body="ConfigToValidate",
                 response="Validation",
                 has_secrets=True,
             ),
