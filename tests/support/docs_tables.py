@@ -12,9 +12,12 @@ A table is between two marks. The first mark selects its content::
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
     <!-- metrics of worker -->                                or of other processes
     <!-- terminal when an API is down -->                     see terminal_texts
+    <!-- resources of the REST API -->
+    <!-- differences of the REST API -->
     <!-- end -->
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +36,14 @@ from drover.connector import (
 from drover.connector.settings import full_config_def
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
+from drover_gateway.rest.table import RESOURCES, Operation
 from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
 from tests.support.terminal_texts import terminal_text
+
+#: The recorded answers of Kafka Connect's REST API.
+REST_CORPUS = REPOSITORY / "tests" / "data" / "rest_corpus"
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
 _TERMINAL = "terminal when "
@@ -288,6 +295,39 @@ def _metrics(where: str) -> str:
     return head + "".join(rows)
 
 
+def _resources() -> str:
+    rows = [
+        f"| {each.method} `{resource.path}` | {_rpcs(each)} | {_statuses(each.success)}"
+        f" | {_statuses(each.errors)} | {_as_code(each.summary)}{_queries(each)} |\n"
+        for resource in RESOURCES
+        for each in resource.operations
+    ]
+    head = "| Request | RPC | Success | Own errors | Meaning |\n|---|---|---|---|---|\n"
+    return head + "".join(rows)
+
+
+def _rpcs(operation: Operation) -> str:
+    return ", ".join(f"`{each}`" for each in operation.rpcs)
+
+
+def _statuses(statuses: Sequence[int]) -> str:
+    return ", ".join(str(each) for each in statuses)
+
+
+def _queries(operation: Operation) -> str:
+    texts = (f" `{name}`: {_as_code(text)}." for name, text in operation.query.items())
+    return "".join(texts)
+
+
+def _rest_differences() -> str:
+    rules = json.loads((REST_CORPUS / "differences.json").read_text(encoding="utf-8"))
+    rows = [
+        f"| {', '.join(f'`{each}`' for each in rule['cases'])} | {_as_code(rule['why'])} |\n"
+        for rule in rules
+    ]
+    return "| Recorded requests | Difference, and its reason |\n|---|---|\n" + "".join(rows)
+
+
 _FIXED: Mapping[str, Callable[[], str]] = {
     "settings of every connector": lambda: _common(
         lambda name: _of_source(name) and _of_sink(name)
@@ -297,6 +337,8 @@ _FIXED: Mapping[str, Callable[[], str]] = {
     "classes of Kafka Connect": _classes,
     "systems of other connectors": _systems,
     "predictions of examples": _predictions,
+    "resources of the REST API": _resources,
+    "differences of the REST API": _rest_differences,
 }
 
 
