@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,7 +16,7 @@ from tests.support.gateways import running_gateway
 
 CORPUS = Path(__file__).parents[1] / "data" / "rest_corpus"
 #: Settings of each profile, as its recording had them.
-PROFILES: Mapping[str, Mapping[str, str]] = {
+PROFILES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "configured": {
         "gateway_allow_origins": "https://console.example",

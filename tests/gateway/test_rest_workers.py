@@ -75,7 +75,7 @@ async def test_the_recorded_requests_of_a_closed_cluster_have_the_recorded_answe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(renewed, "CHECK_EVERY_S", 0.0)
-    settings = {
+    settings: dict[str, Any] = {
         "gateway_topics": "off",
         "gateway_admin": "off",
         "gateway_health": "authenticated",
@@ -174,15 +174,10 @@ async def test_secrets_are_returned_to_admins_only_and_each_read_is_audited(tmp_
         secret = {**CONFIG, "db.login": "hidden-value"}
         made = await send("PUT", f"{url}/config", json=secret, headers=bearer("admin"))
         assert made.json()["config"]["db.login"] == "hidden-value"
-        for path, found in (
-            ("", lambda body: body["config"]),
-            ("/config", lambda body: body),
-            ("s?expand=info", lambda body: body["a"]["info"]["config"]),
-        ):
-            target = f"{base}/connectors?expand=info" if path.startswith("s") else url + path
+        for target in (url, f"{url}/config", f"{base}/connectors?expand=info"):
             for role, value in (("admin", "hidden-value"), ("viewer", MASK), ("operator", MASK)):
                 read = await send("GET", target, headers=bearer(role))
-                assert found(read.json())["db.login"] == value, (path, role)
+                assert f'"db.login":"{value}"' in read.text, (target, role)
         reads = secret_reads(tmp_path)
         assert reads.count(("admin", "OK")) == 4
         assert {each for each in reads if each[0] != "admin"} == {

@@ -11,11 +11,12 @@ from tests.support.gateways import running_gateway
 EXCLUDED = "unsupported_method,positive_data_acceptance"
 
 
-async def run_schemathesis(base: str, *more: str) -> None:
+async def run_schemathesis(directory: Path, base: str, *more: str) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{base}/openapi.json"),
         *("--checks", "all", "--exclude-checks", EXCLUDED, "--max-examples", "5"),
         *("--generation-deterministic", "--no-color", "--request-timeout", "60", *more),
+        cwd=directory,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -28,9 +29,11 @@ async def test_requests_to_an_open_cluster(tmp_path: Path) -> None:
         open_cluster(tmp_path) as cluster,
         running_gateway([cluster.workers[0].address]) as gateway,
     ):
-        await run_schemathesis(gateway.url)
+        await run_schemathesis(tmp_path, gateway.url)
 
 
 async def test_requests_of_a_viewer_to_a_closed_cluster(tmp_path: Path) -> None:
     async with closed_cluster(tmp_path) as base:
-        await run_schemathesis(base, "--header", f"Authorization: Bearer {TOKENS['viewer']}")
+        await run_schemathesis(
+            tmp_path, base, "--header", f"Authorization: Bearer {TOKENS['viewer']}"
+        )
