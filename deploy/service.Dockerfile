@@ -1,4 +1,4 @@
-# Coordinator, config store, status store and the drover command; without Java and Spark.
+# Coordinator, config store, status store, gateway and the drover command; without Java and Spark.
 #   docker build --file deploy/service.Dockerfile --tag drover-service .
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
@@ -20,18 +20,19 @@ ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv --without-pip /opt/drover
 COPY requirements.lock deploy/needed.py shared/pyproject.toml ./
-RUN python needed.py requirements.lock pyproject.toml > needed.txt \
+RUN python needed.py requirements.lock httptools uvicorn pyproject.toml > needed.txt \
  && pip --python /opt/drover/bin/python install --no-cache-dir --require-hashes --only-binary :all: --requirement needed.txt
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 1000 --create-home drover \
- && install -d -o drover /certs /clients && install -d -o drover -m 0700 /authority /var/drover
+ && install -d -o drover /certs /gateway /clients && install -d -o drover -m 0700 /authority /var/drover
 COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
 RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \
-    /wheels/drover_coordinator-*.whl /wheels/drover_config_store-*.whl /wheels/drover_status_store-*.whl
+    /wheels/drover_coordinator-*.whl /wheels/drover_config_store-*.whl /wheels/drover_status_store-*.whl \
+    /wheels/drover_gateway-*.whl
 WORKDIR /app
 USER drover
 ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1
-# the module to run: drover_coordinator, drover_config_store or drover_status_store
+# the module to run: drover_coordinator, drover_config_store, drover_status_store or drover_gateway
 CMD ["sh", "-c", "exec python -m \"${DROVER_SERVICE:?is to name the module of a service}\""]

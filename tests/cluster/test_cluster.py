@@ -56,7 +56,7 @@ def flow(cluster: ComposeCluster) -> Iterator[Flow]:
 def test_processes_are_nobody_special_and_cannot_write_their_images(
     cluster: ComposeCluster,
 ) -> None:
-    for service in (*SERVICES, "worker", "gateway"):
+    for service in (*SERVICES, "worker", "forwarder", "gateway"):
         for container in cluster.containers(service):
             container.wait_until_healthy()
             assert container.execute("id", "-u").stdout == "1000\n"
@@ -218,7 +218,7 @@ def test_a_new_version_takes_over_step_by_step(cluster: ComposeCluster, flow: Fl
 
 def test_no_process_told_of_a_bug(cluster: ComposeCluster, flow: Flow) -> None:
     del flow
-    for service in (*SERVICES, "worker", "gateway"):
+    for service in (*SERVICES, "worker", "forwarder", "gateway"):
         containers = cluster.containers(service)
         assert containers, f"{service} has no container"
         for container in containers:

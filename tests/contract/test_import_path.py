@@ -57,12 +57,14 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def specs() -> dict[str, list[str]]:
     """The command of each kind of process."""
-    stages = cluster_stages(ClusterOptions(Path("/nowhere"), worker_count=1))
+    stages = cluster_stages(ClusterOptions(Path("/nowhere"), worker_count=1, gateway_count=1))
     return {spec.name.removesuffix("-1"): list(spec.argv) for stage in stages for spec in stage}
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("name", ["coordinator", "config-store", "status-store", "worker"])
+@pytest.mark.parametrize(
+    "name", ["coordinator", "config-store", "status-store", "worker", "gateway"]
+)
 def test_a_service_imports_nothing_from_the_working_directory(name: str) -> None:
     listen = f"DROVER_{name.upper().replace('-', '_')}_LISTEN"
     ended = subprocess.run(

@@ -34,8 +34,8 @@ def commands() -> list[list[str]]:
 
 
 async def start(words: list[str], cwd: Path) -> asyncio.subprocess.Process:
-    services = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER")
-    addresses = zip(services, free_addresses(4), strict=True)
+    services = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER", "GATEWAY")
+    addresses = zip(services, free_addresses(len(services)), strict=True)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drover.cli.main", *words, "--workers", "1"),
         cwd=cwd,

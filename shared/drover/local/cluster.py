@@ -1,4 +1,4 @@
-"""The processes of a cluster: coordinators, config stores, status stores and workers."""
+"""The processes of a cluster: coordinators, config stores, status stores, workers, gateways."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,22 @@ from drover.local.process import ProcessSpec
 from drover.local.state import DATA_DIRECTORY, ClusterError
 from drover.python_process import python_command
 from drover.security.development_ca import ACCESS_FILE, SERVICE, files_of
+from drover.security.development_ca import GATEWAY as GATEWAY_CERTIFICATE
 
 _STORES = ("config-store", "status-store")
+GATEWAY = "gateway"
 #: The services of a cluster; each is a distribution ``drover-<name>``.
-SERVICES = ("coordinator", *_STORES, "worker")
+SERVICES = ("coordinator", *_STORES, "worker", GATEWAY)
 #: The base that the port offsets below are added to.
 DEFAULT_PORT_BASE = 7400
 _PORTS = {"coordinator": 1, "config-store": 2, "status-store": 3}
 #: The first port for further coordinators and stores.
 _FURTHER_PORT = 4
 _WORKER_PORT = 11
+#: Above the ports of the maximum number of workers.
+_GATEWAY_PORT = 83
+#: Where tools of Kafka Connect expect its REST API.
+REST_ADDRESS = "127.0.0.1:8083"
 #: More than the time in which a worker, with default settings, drains or aborts the drain.
 _WORKER_STOP_GRACE_S = 45.0
 _METRICS_LISTEN = "DROVER_METRICS_LISTEN"
@@ -38,6 +44,7 @@ class ClusterOptions:
         coordinator_count: How many coordinators.
         config_store_count: How many config stores; more than one needs Kafka.
         status_store_count: How many status stores; more than one needs Kafka.
+        gateway_count: How many gateways.
         storage_url: A kafka:// URL; empty for SQLite files in ``directory``.
         certificates: A directory made by `drover certs init`; None for plaintext.
         host: The host on which processes listen.
@@ -55,6 +62,7 @@ class ClusterOptions:
     coordinator_count: int = 1
     config_store_count: int = 1
     status_store_count: int = 1
+    gateway_count: int = 0
     storage_url: str = ""
     certificates: Path | None = None
     host: str = "127.0.0.1"
@@ -87,14 +95,16 @@ def kafka_url(given: str, environ: Mapping[str, str]) -> str:
 
 def default_listen(port_base: int) -> dict[str, str]:
     """The default address of the first process of each kind, by name."""
-    offsets = {**_PORTS, "worker-1": _WORKER_PORT}
-    return {name: f"{_LOOPBACK}:{port_base + offset}" for name, offset in offsets.items()}
+    offsets = {**_PORTS, "worker-1": _WORKER_PORT, GATEWAY: _GATEWAY_PORT}
+    listens = {name: f"{_LOOPBACK}:{port_base + offset}" for name, offset in offsets.items()}
+    return listens if port_base != DEFAULT_PORT_BASE else {**listens, GATEWAY: REST_ADDRESS}
 
 
 def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The addresses in the DROVER_…_LISTEN settings, by process name."""
     names = {f"{_variable(name)}_LISTEN": name for name in ("coordinator", *_STORES)}
     names["DROVER_WORKER_LISTEN"] = "worker-1"
+    names["DROVER_GATEWAY_LISTEN"] = GATEWAY
     return {name: environ[key] for key, name in names.items() if environ.get(key)}
 
 
@@ -105,7 +115,8 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         ClusterError: A service is not installed, an address is malformed or in use, or a store has
             several replicas without Kafka.
     """
-    missing = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is None]
+    needed = SERVICES if options.gateway_count else SERVICES[:-1]
+    missing = [kind for kind in needed if importlib.util.find_spec(_package(kind)) is None]
     if missing:
         raise ClusterError(
             f"not installed here: {', '.join(f'drover-{kind}' for kind in missing)};"
@@ -113,12 +124,15 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         )
     if not options.storage_url and max(options.config_store_count, options.status_store_count) > 1:
         raise ClusterError("several config or status stores need Kafka: give --storage-url")
+    if options.gateway_count and options.certificates is not None:
+        _check_gateway_certificate(options.certificates)
     addresses = _choose_addresses(options)
     metrics = _metrics_addresses(options, addresses)
     coordinators = ",".join(addresses[name] for name in _coordinator_names(options))
     common = {
         **options.env,
-        **_tls_settings(options.certificates),
+        **_tls_settings(options.certificates, SERVICE),
+        **_access_settings(options.certificates),
         "DROVER_STORAGE_URL": options.storage_url or f"sqlite://{options.data_directory}",
         "DROVER_COORDINATOR_ADDRESS": coordinators,
         **{
@@ -179,19 +193,52 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         )
         for name in _worker_names(options)
     ]
-    return [services, workers]
+    gateways = [_gateway(name, options, addresses, metrics[name]) for name in _gateways(options)]
+    return [services, workers, *([gateways] if gateways else [])]
 
 
-def _tls_settings(certificates: Path | None) -> dict[str, str]:
+def _gateway(
+    name: str, options: ClusterOptions, addresses: Mapping[str, str], metrics_address: str
+) -> ProcessSpec:
+    """A gateway. It gets no file with secrets of the cluster, since it needs none of them."""
+    workers = ",".join(addresses[each] for each in _worker_names(options))
+    return ProcessSpec(
+        name=name,
+        argv=_module(GATEWAY),
+        address=addresses[name],
+        env={
+            **options.env,
+            **_tls_settings(options.certificates, GATEWAY_CERTIFICATE),
+            "DROVER_GATEWAY_LISTEN": addresses[name],
+            "DROVER_GATEWAY_WORKERS": workers,
+            _METRICS_LISTEN: metrics_address,
+        },
+        metrics_address=metrics_address,
+        over_http=True,
+    )
+
+
+def _check_gateway_certificate(certificates: Path) -> None:
+    needed = Path(files_of(certificates, GATEWAY_CERTIFICATE).cert)
+    if not needed.exists():
+        raise ClusterError(
+            f"{needed} does not exist, and the gateway needs it: `drover certs init {certificates}"
+            " --renew` issues it, or start without a gateway (--gateways 0)"
+        )
+
+
+def _tls_settings(certificates: Path | None, name: str) -> dict[str, str]:
+    """The settings of a process with the certificate ``name``."""
     if certificates is None:
         return {}
-    files = files_of(certificates.absolute(), SERVICE)
-    return {
-        "DROVER_TLS_CA": files.ca,
-        "DROVER_TLS_CERT": files.cert,
-        "DROVER_TLS_KEY": files.key,
-        "DROVER_ACCESS_FILE": str(certificates.absolute() / ACCESS_FILE),
-    }
+    files = files_of(certificates.absolute(), name)
+    return {"DROVER_TLS_CA": files.ca, "DROVER_TLS_CERT": files.cert, "DROVER_TLS_KEY": files.key}
+
+
+def _access_settings(certificates: Path | None) -> dict[str, str]:
+    if certificates is None:
+        return {}
+    return {"DROVER_ACCESS_FILE": str(certificates.absolute() / ACCESS_FILE)}
 
 
 def _coordinator_names(options: ClusterOptions) -> list[str]:
@@ -210,6 +257,10 @@ def _names(kind: str, number: int) -> list[str]:
 
 def _worker_names(options: ClusterOptions) -> list[str]:
     return [f"worker-{number}" for number in range(1, options.worker_count + 1)]
+
+
+def _gateways(options: ClusterOptions) -> list[str]:
+    return _names(GATEWAY, options.gateway_count) if options.gateway_count else []
 
 
 def _variable(name: str) -> str:
@@ -232,7 +283,12 @@ def addresses_above(options: ClusterOptions, port_base: int) -> dict[str, str]:
     further = [name for name in services if name not in _PORTS]
     unused = (port for port in count(_FURTHER_PORT) if port not in worker_ports.values())
     offsets = _PORTS | dict(zip(further, unused, strict=False)) | worker_ports
-    return {name: f"{options.host}:{port_base + offsets[name]}" for name in [*services, *workers]}
+    offsets |= {name: _GATEWAY_PORT + index for index, name in enumerate(_gateways(options))}
+    return {name: f"{options.host}:{port_base + offsets[name]}" for name in _all_names(options)}
+
+
+def _all_names(options: ClusterOptions) -> list[str]:
+    return [*_service_names(options), *_worker_names(options), *_gateways(options)]
 
 
 def _service_names(options: ClusterOptions) -> list[str]:
@@ -240,7 +296,7 @@ def _service_names(options: ClusterOptions) -> list[str]:
 
 
 def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
-    names = [*_service_names(options), *_worker_names(options)]
+    names = _all_names(options)
     addresses = {name: options.listen[name] for name in names if name in options.listen}
     for name, address in addresses.items():
         _check_free(name, address)

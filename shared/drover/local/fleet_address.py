@@ -24,12 +24,12 @@ CLIENT_S = 10.0
 WORKER_S = 5.0
 _CHUNK_BYTES = 65_536
 
-_log = structlog.get_logger("drover.gateway")
+_log = structlog.get_logger("drover.forwarder")
 
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Gateway:
+class Forwarder:
     """Forwards each connection to one of ``workers``, each host:port."""
 
     def __init__(self, workers: Sequence[str], *, worker_s: float = WORKER_S) -> None:
@@ -120,7 +120,7 @@ async def _until_first_ends(*directions: Coroutine[None, None, None]) -> None:
 
 
 async def _run(listen: str, workers: Sequence[str]) -> None:
-    server = await Gateway(workers).serve(*split_address(listen))
+    server = await Forwarder(workers).serve(*split_address(listen))
     _log.info("forwarding connections", address=listen, to=",".join(workers))
     async with server:
         await server.serve_forever()
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    configure_logging("gateway")
+    configure_logging("forwarder")
     try:
         asyncio.run(_run(listen, split_addresses(workers)))
     except OSError as error:

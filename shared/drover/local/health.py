@@ -1,9 +1,14 @@
-"""Health checks of servers: ``python -m drover.local.health HOST:PORT`` exits 0 when it serves."""
+"""Health checks of servers: ``python -m drover.local.health HOST:PORT`` exits 0 when it serves.
+
+A gateway is checked over HTTP: ``http://HOST:PORT`` or ``https://HOST:PORT``.
+"""
 
 import asyncio
 import os
+import ssl
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +29,8 @@ _CHANNEL_OPTIONS = (
 )
 _POLL_FIRST_S = 0.05
 _POLL_MAX_S = 0.5
+#: The first status code of HTTP for a server that cannot serve.
+_SERVER_ERROR = 500
 
 
 def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
@@ -108,18 +115,75 @@ class HealthChannel:
         return Health(name, str(why))
 
 
+class HttpHealth:
+    """Health checks of a gateway; use as an async context manager.
+
+    Args:
+        address: host:port.
+        certificate: A certificate of the authority that signed the server's; None for HTTP.
+    """
+
+    def __init__(self, address: str, certificate: Certificate | None = None) -> None:
+        self.address = address
+        self._context: ssl.SSLContext | None = None
+        if certificate is not None:
+            # the certificate may not cover this address, for example loopback
+            self._context = ssl.create_default_context(cadata=certificate.ca_pem.decode())
+            self._context.check_hostname = False
+
+    async def __aenter__(self) -> "HttpHealth":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Nothing is kept open."""
+
+    async def status(self, timeout_s: float = 1.0) -> str:
+        """As ``HealthChannel.status``."""
+        return (await self.ask(timeout_s)).status
+
+    async def ask(self, timeout_s: float = 1.0) -> Health:
+        """SERVING for any response to ``/health`` but those of servers that cannot serve."""
+        with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(timeout_s):
+                code = await self._code()
+                return Health("SERVING" if code < _SERVER_ERROR else "NOT_SERVING")
+        return Health("UNREACHABLE")
+
+    async def _code(self) -> int:
+        host, _, port = self.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(
+            host.strip("[]"), int(port), ssl=self._context
+        )
+        try:
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            line = await reader.readline()
+            return int(line.split()[1])
+        except IndexError:
+            raise ValueError("the response is not HTTP") from None
+        finally:
+            writer.close()
+
+
+def open_channel(
+    address: str, certificate: Certificate | None, *, over_http: bool
+) -> HealthChannel | HttpHealth:
+    """Health checks of the server at ``address``."""
+    return HttpHealth(address, certificate) if over_http else HealthChannel(address, certificate)
+
+
 async def wait_until_serving(
     address: str,
     timeout_s: float,
     *,
     certificate: Certificate | None = None,
+    over_http: bool = False,
     given_up: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
     polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
-    async with HealthChannel(address, certificate) as channel:
+    async with open_channel(address, certificate, over_http=over_http) as channel:
         while not given_up() and loop.time() < end_s:
             if await channel.status() == "SERVING":
                 return True
@@ -127,15 +191,17 @@ async def wait_until_serving(
     return False
 
 
-async def _ask(address: str) -> Health:
-    async with HealthChannel(address, own_certificate(os.environ)) as channel:
+async def _ask(target: str) -> Health:
+    scheme, _, address = target.rpartition("://")
+    certificate = None if scheme == "http" else own_certificate(os.environ)
+    async with open_channel(address, certificate, over_http=bool(scheme)) as channel:
         return await channel.ask(timeout_s=3.0)
 
 
 def main(argv: list[str]) -> int:
     """Print the status of the server in ``argv``; returns 0 if it serves, else 1, 2 on misuse."""
     if len(argv) != 1 or ":" not in argv[0]:
-        print("usage: python -m drover.local.health HOST:PORT", file=sys.stderr)
+        print("usage: python -m drover.local.health [http://]HOST:PORT", file=sys.stderr)
         return 2
     try:
         health = asyncio.run(_ask(argv[0]))

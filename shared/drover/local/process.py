@@ -33,10 +33,12 @@ class ProcessSpec:
     Attributes:
         name: Such as "worker-1".
         argv: The program and its arguments.
-        address: host:port of its gRPC server, which serves ``grpc.health.v1``.
+        address: host:port of its server, which answers health checks: ``grpc.health.v1``, or
+            ``/health`` over HTTP.
         env: Added to the supervisor's environment.
         stop_grace_s: Time between SIGTERM and SIGKILL.
         metrics_address: host:port of its metrics; empty for none.
+        over_http: Whether its server is an HTTP server.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 15.0
     metrics_address: str = ""
+    over_http: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +227,16 @@ class SupervisedProcess:
                 self.spec.address,
                 self._policy.serving_timeout_s,
                 certificate=certificate,
+                over_http=self.spec.over_http,
                 given_up=over,
             ):
                 self._serves(process, served)
                 break
             if over():
                 break
-            async with health.HealthChannel(self.spec.address, certificate) as channel:
+            async with health.open_channel(
+                self.spec.address, certificate, over_http=self.spec.over_http
+            ) as channel:
                 answer = await channel.ask(_LAST_ASK_S)
             if answer.status == "UNREACHABLE" or not served.done():
                 await self._give_up(process.pid, answer)

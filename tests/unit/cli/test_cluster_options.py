@@ -4,17 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from drover.cli.commands.cluster import given_addresses
 from drover.local import ports
 from drover.local.cluster import (
     DEFAULT_PORT_BASE,
     ClusterOptions,
     addresses_above,
     cluster_stages,
+    default_listen,
     kafka_url,
     listen_from_environment,
 )
 from drover.local.state import ClusterError
 from drover.rpc.settings import load_settings
+from drover.security.development_ca import init_certificates
 from drover_worker.settings import WorkerSettings
 
 
@@ -217,3 +220,50 @@ def test_workers_get_the_file_roots_that_are_given(tmp_path: Path) -> None:
         assert worker.env["DROVER_FILE_ROOTS"] == f"{tmp_path}/a,{tmp_path}/b"
     for spec in (*services, *cluster_stages(ClusterOptions(tmp_path))[1]):
         assert "DROVER_FILE_ROOTS" not in spec.env
+
+
+def test_a_gateway_starts_after_the_workers_and_gets_nothing_but_their_addresses(
+    tmp_path: Path,
+) -> None:
+    init_certificates(tmp_path / "certs")
+    options = ClusterOptions(tmp_path, gateway_count=2, certificates=tmp_path / "certs")
+    _, workers, gateways = cluster_stages(options)
+    assert [spec.name for spec in gateways] == ["gateway", "gateway-2"]
+    for spec in gateways:
+        assert list(spec.argv[1:]) == ["-P", "-m", "drover_gateway"]
+        assert spec.over_http
+        assert spec.env["DROVER_GATEWAY_WORKERS"] == ",".join(each.address for each in workers)
+        assert spec.env["DROVER_TLS_CERT"] == str(tmp_path / "certs/gateway.pem")
+        assert "DROVER_ACCESS_FILE" not in spec.env
+        assert "DROVER_STORAGE_URL" not in spec.env
+
+
+def test_a_gateway_without_its_certificate_is_one_clear_line(tmp_path: Path) -> None:
+    init_certificates(tmp_path / "certs")
+    (tmp_path / "certs/gateway.pem").unlink()
+    options = ClusterOptions(tmp_path, gateway_count=1, certificates=tmp_path / "certs")
+    with pytest.raises(ClusterError, match="the gateway needs it: `drover certs init"):
+        cluster_stages(options)
+
+
+def test_the_gateway_is_counted_above_the_most_workers(tmp_path: Path) -> None:
+    options = ClusterOptions(tmp_path, worker_count=64, gateway_count=2)
+    addresses = addresses_above(options, 8400)
+    assert addresses["gateway"] == "127.0.0.1:8483"
+    assert addresses["gateway-2"] == "127.0.0.1:8484"
+    assert len(set(addresses.values())) == len(addresses)
+    assert default_listen(DEFAULT_PORT_BASE)["gateway"] == "127.0.0.1:8083"
+    assert default_listen(8400)["gateway"] == "127.0.0.1:8483"
+
+
+@pytest.mark.parametrize("port_base", [None, 9000])
+def test_the_first_gateway_has_kafka_connects_port_if_it_is_free(
+    monkeypatch: pytest.MonkeyPatch, port_base: int | None
+) -> None:
+    monkeypatch.delenv("DROVER_GATEWAY_LISTEN", raising=False)
+    for is_free in (True, False):
+        monkeypatch.setattr(ports, "is_free", lambda _host, _port, free=is_free: free)
+        expected = "127.0.0.1:8083" if is_free and port_base is None else None
+        assert given_addresses(port_base).get("gateway") == expected
+    monkeypatch.setenv("DROVER_GATEWAY_LISTEN", "127.0.0.1:9999")
+    assert given_addresses(port_base)["gateway"] == "127.0.0.1:9999"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drover.rpc.settings import ServiceSettings, split_address
+from drover.rpc.settings import ProcessSettings, split_address
 from drover.security.certificates import is_for, read_certificate
 from drover.security.development_ca import files_of
 
@@ -50,7 +50,7 @@ def settings_fields(module: str) -> set[str]:
     return {
         f"DROVER_{field.upper()}"
         for value in vars(found).values()
-        if isinstance(value, type) and issubclass(value, ServiceSettings)
+        if isinstance(value, type) and issubclass(value, ProcessSettings)
         for field in value.model_fields
     }
 
@@ -58,7 +58,7 @@ def settings_fields(module: str) -> set[str]:
 def test_the_cluster_is_three_services_and_two_workers(everything: dict[str, Any]) -> None:
     profiles = {n: each.get("profiles") for n, each in everything["services"].items()}
     always = {name for name, wanted in profiles.items() if wanted is None}
-    assert always == {"certs", "gateway", *LISTENING}
+    assert always == {"certs", "forwarder", "gateway", *LISTENING}
     assert {n: wanted[0] for n, wanted in profiles.items() if wanted} == PROFILES
     assert everything["services"]["worker"]["scale"] == 2
 
@@ -105,18 +105,23 @@ def test_everybody_speaks_tls_with_what_the_certs_service_puts_there(
     there.mkdir()
     (there / "drover").write_text(f'#!/bin/sh\nexec {sys.executable} -m drover.cli.main "$@"\n')
     (there / "drover").chmod(0o755)
-    for each in ("authority", "certs", "clients"):
+    for each in ("authority", "certs", "gateway", "clients"):
         (tmp_path / each).mkdir()
         script = script.replace(f"/{each}", f"{tmp_path}/{each}")
     environ = {"PATH": f"{there}:{os.environ['PATH']}", "DROVER_NETWORK": "drover.internal"}
     run = ("sh", "-euc", script.replace("$$", "$"))
     subprocess.run(run, env=environ, check=True, capture_output=True, text=True)
-    made = {each: {p.name for p in (tmp_path / each).iterdir()} for each in ("certs", "clients")}
+    made = {
+        each: {p.name for p in (tmp_path / each).iterdir()}
+        for each in ("certs", "gateway", "clients")
+    }
     assert made["certs"] == {"access.yaml", "ca.pem", "service-key.pem", "service.pem"}
     people = {
         f"{role}{end}.pem" for role in ("admin", "operator", "viewer") for end in ("", "-key")
     }
     assert made["clients"] == {"ca.pem", *people}
+    assert made["gateway"] == {"ca.pem", "gateway.pem", "gateway-key.pem"}
+    assert is_for(read_certificate(files_of(tmp_path / "gateway", "gateway")), "gateway")
     again = subprocess.run(run, env=environ, check=True, capture_output=True, text=True)
     assert again.stdout.startswith("kept ")
     own = read_certificate(files_of(tmp_path / "certs", "service"))
@@ -189,19 +194,33 @@ def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) ->
         }
 
 
-def test_only_the_gateway_is_published_and_only_on_loopback(everything: dict[str, Any]) -> None:
+def test_only_forwarder_and_gateway_are_published_and_only_on_loopback(
+    everything: dict[str, Any],
+) -> None:
     published = {n: s["ports"] for n, s in everything["services"].items() if "ports" in s}
-    ports = published.pop("gateway")
-    assert ports == ["127.0.0.1:${DROVER_PORT:-7411}:7411"]
+    assert published.pop("forwarder") == ["127.0.0.1:${DROVER_PORT:-7411}:7411"]
+    assert published.pop("gateway") == ["127.0.0.1:${DROVER_REST_PORT:-8083}:8083"]
     assert set(published) == {n for n, profile in PROFILES.items() if profile == "observability"}
-    gateway = everything["services"]["gateway"]
-    assert gateway["command"][1:] == [
+    forwarder = everything["services"]["forwarder"]
+    assert forwarder["command"][1:] == [
         "-m",
         "drover.local.fleet_address",
         "0.0.0.0:7411",
         "worker:7411",
     ]
-    assert "volumes" not in gateway, "the gateway needs no key"
+    assert "volumes" not in forwarder, "the forwarder needs no key"
+
+
+def test_the_gateway_has_only_its_own_certificate(everything: dict[str, Any]) -> None:
+    gateway = everything["services"]["gateway"]
+    environment = dict(gateway["environment"])
+    assert environment.pop("DROVER_SERVICE") == "drover_gateway"
+    assert set(environment) <= settings_fields("gateway")
+    assert environment["DROVER_GATEWAY_WORKERS"] == "worker:7411"
+    for name, file in (("CERT", "gateway.pem"), ("KEY", "gateway-key.pem"), ("CA", "ca.pem")):
+        assert environment[f"DROVER_TLS_{name}"] == f"/gateway/{file}"
+    assert gateway["volumes"] == ["gateway:/gateway:ro"]
+    assert gateway["healthcheck"]["test"][-1] == "https://127.0.0.1:8083"
 
 
 def test_every_volume_is_one_that_the_image_lets_its_user_write(
@@ -273,7 +292,7 @@ def test_the_settings_that_the_deploy_guide_lists_exist() -> None:
     guide = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(DROVER_[A-Z_]+)`", guide, re.MULTILINE))
     known: set[str] = set()
-    for module in ("coordinator", "config_store", "status_store", "worker"):
+    for module in ("coordinator", "config_store", "gateway", "status_store", "worker"):
         known |= settings_fields(module)
     assert listed <= known
     assert len(listed) > 15
@@ -287,7 +306,7 @@ def test_prometheus_asks_every_process(compose: dict[str, Any]) -> None:
     _, port = split_address(compose["x-service"]["environment"]["DROVER_METRICS_LISTEN"])
     (found,) = job["dns_sd_configs"]
     assert (found["names"], found["type"], str(found["port"])) == (["worker"], "A", str(port))
-    assert asked == {f"{name}:{port}" for name in SERVICES}
+    assert asked == {f"{name}:{port}" for name in (*SERVICES, "gateway")}
     for service in compose["services"].values():
         assert service["environment"]["DROVER_METRICS_LISTEN"] == f"0.0.0.0:{port}"
     other = yaml.safe_load((ROOT / "deploy/observability/prometheus.yml").read_text("utf-8"))

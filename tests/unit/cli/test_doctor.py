@@ -30,7 +30,7 @@ Key = ec.EllipticCurvePrivateKey
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides this machine's own clusters and sets ports on which no process listens."""
     monkeypatch.chdir(tmp_path)
-    names = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER")
+    names = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER", "GATEWAY")
     for name, port in zip(names, free_ports(len(names)), strict=True):
         monkeypatch.setenv(f"DROVER_{name}_LISTEN", f"127.0.0.1:{port}")
 

@@ -1,4 +1,4 @@
-"""The gateway: one address for several workers."""
+"""The forwarder: one address for several workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from drover.local import fleet_address as gateway
-from drover.local.fleet_address import Gateway
+from drover.local import fleet_address
+from drover.local.fleet_address import Forwarder
 from tests.support.addresses import HOST, free_address
 
 
@@ -24,7 +24,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 @asynccontextmanager
 async def running(*workers: object, worker_s: float = 20.0) -> AsyncIterator[tuple[str, int]]:
-    """Runs a gateway and returns its address; a worker is a handler or an unused address."""
+    """Runs a forwarder and returns its address; a worker is a handler or an unused address."""
     async with AsyncExitStack() as stack:
         addresses = []
         for each in workers:
@@ -34,7 +34,7 @@ async def running(*workers: object, worker_s: float = 20.0) -> AsyncIterator[tup
             server = await asyncio.start_server(each, HOST, 0)  # type: ignore[arg-type]
             stack.push_async_callback(closed, server)
             addresses.append(f"{HOST}:{server.sockets[0].getsockname()[1]}")
-        front = await Gateway(addresses, worker_s=worker_s).serve(HOST, 0)
+        front = await Forwarder(addresses, worker_s=worker_s).serve(HOST, 0)
         stack.push_async_callback(closed, front)
         yield front.sockets[0].getsockname()
 
@@ -83,7 +83,7 @@ async def test_a_worker_that_goes_takes_its_connections_along() -> None:
 
 
 async def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(fleet_address, "CONNECTIONS_MAX", 1)
     async with running(echo) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"hello")
@@ -98,7 +98,7 @@ async def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("words", [[], ["0.0.0.0:7411"], ["7411", "worker:7411"], ["h:1", "w"]])
 def test_misuse_is_told_in_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert gateway.main(words) == 2
+    assert fleet_address.main(words) == 2
     err = capsys.readouterr().err
     assert err.startswith("usage: ")
     assert len(err.splitlines()) == 1

@@ -47,7 +47,9 @@ def merged(below: Any, above: Any) -> Any:
 
 def test_it_adds_a_broker_to_the_embedded_clusters_services(compose: dict[str, Any]) -> None:
     always = [name for name, each in compose["services"].items() if "profiles" not in each]
-    assert sorted(always) == sorted([*OURS, "certs", "gateway", "kafka", "kafka-certs"])
+    assert sorted(always) == sorted(
+        [*OURS, "certs", "forwarder", "gateway", "kafka", "kafka-certs"]
+    )
     for name in OURS:
         assert compose["services"][name]["build"]["dockerfile"].startswith("deploy/")
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,8 +31,11 @@ from drover.cli.console import (
 from drover.cli.output.connectors import worker_health
 from drover.cli.output.workers import memory_cell, memory_text
 from drover.client import ConnectClient
+from drover.local import ports
 from drover.local.cluster import (
     DEFAULT_PORT_BASE,
+    GATEWAY,
+    REST_ADDRESS,
     ClusterOptions,
     addresses_above,
     cluster_stages,
@@ -98,6 +102,14 @@ def up(
     status_stores: Annotated[
         int, typer.Option(min=1, max=7, help="How many status stores; several on Kafka only.")
     ] = 1,
+    gateways: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=7,
+            help="How many gateways, which serve Kafka Connect's REST API; 0 for none.",
+        ),
+    ] = 1,
     port_base: Annotated[
         int | None,
         typer.Option(
@@ -105,9 +117,9 @@ def up(
             max=PORT_BASE_MAX,
             envvar="DROVER_PORT_BASE",
             show_default=False,
-            help="Base of the ports: coordinator +1, stores +2 and +3, workers from +11; 0 for any "
-            f"free ports. By default {DEFAULT_PORT_BASE}, with other free ports in place of those "
-            "in use.",
+            help="Base of the ports: coordinator +1, stores +2 and +3, workers from +11, gateways "
+            f"from +83; 0 for any free ports. By default {DEFAULT_PORT_BASE}, with other free "
+            "ports in place of those in use, and 8083 for the first gateway if it is free.",
         ),
     ] = None,
     metrics: Annotated[
@@ -152,14 +164,15 @@ def up(
         coordinator_count=coordinators,
         config_store_count=config_stores,
         status_store_count=status_stores,
+        gateway_count=gateways,
         storage_url=kafka_url(storage_url, os.environ),
         port_base=DEFAULT_PORT_BASE if port_base is None else 0,
         metrics=metrics,
-        listen=listen_from_environment(os.environ),
+        listen=given_addresses(port_base),
         file_roots=_file_roots(file_roots),
     )
     counted = _counted_addresses(options, port_base)
-    asyncio.run(refuse_beside_another(counted))
+    asyncio.run(refuse_beside_another(_of_grpc(counted)))
     if tls:
         # before keys are created in it
         prepare_directory(directory, partial(_print_event, output))
@@ -198,9 +211,26 @@ def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -
         served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
         say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
         say(f"Prometheus targets (file_sd): {options.directory / TARGETS_FILE}")
+    scheme = "http" if options.certificates is None else "https"
+    for gateway in supervisor.addresses(GATEWAY):
+        say(f"Kafka Connect's REST API: {scheme}://{gateway}")
     if options.directory != DEFAULT_DIRECTORY:
         say(f"commands find it from its folder, or by --dir {options.directory}")
     say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")
+
+
+def given_addresses(port_base: int | None) -> dict[str, str]:
+    """The addresses in the environment, and Kafka Connect's for the first gateway if it is free."""
+    given = listen_from_environment(os.environ)
+    host, _, port = REST_ADDRESS.rpartition(":")
+    if port_base is None and GATEWAY not in given and ports.is_free(host, int(port)):
+        given[GATEWAY] = REST_ADDRESS
+    return given
+
+
+def _of_grpc(addresses: Mapping[str, str]) -> dict[str, str]:
+    """The addresses without those of gateways, which may be any HTTP servers."""
+    return {name: at for name, at in addresses.items() if not name.startswith(GATEWAY)}
 
 
 def _counted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:

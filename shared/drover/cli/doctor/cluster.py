@@ -22,7 +22,8 @@ from drover.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from drover.local.health import HealthChannel
+from drover.local.cluster import GATEWAY
+from drover.local.health import open_channel
 from drover.local.state import ClusterState
 from drover.local.tls_check import shown_certificate, why_refused
 from drover.model.failures import IN_QUARANTINE, cause_in
@@ -102,7 +103,8 @@ async def _processes(running: ClusterState) -> list[Finding]:
 
 
 async def _process(name: str, address: str, certificate: Certificate | None) -> Finding:
-    async with HealthChannel(address, certificate) as health:
+    over_http = name.startswith(GATEWAY)
+    async with open_channel(address, certificate, over_http=over_http) as health:
         answer = await health.ask(TIMEOUT_S)
     if answer.status == "SERVING":
         return Finding(name, Level.OK, f"{address} serves")
