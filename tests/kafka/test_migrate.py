@@ -30,7 +30,12 @@ from tests.support.kafka.copy import FileCopy
 from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.waiting import wait_until, wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1_500)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.faults("kafka"),
+    pytest.mark.timeout(1_500),
+]
 
 MIRROR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -57,7 +62,7 @@ class TenConnectors:
         self.mirror = f"{prefix}mirror"
         self.mirrored = f"{prefix}mirror-sink"
         self.failing = f"{prefix}fails"
-        self.odd = f"{prefix}odd näme"
+        self.odd = f"{prefix}odd 'name' $x"
         self.missing_folder = directory / "missing"
         self.configs: dict[str, dict[str, str]] = {}
         for copy in self.copies:
@@ -264,7 +269,6 @@ def _all_run_on_kafka_connect(connect: KafkaConnect, ten: TenConnectors) -> None
         connect.rest.wait_until_running(name)
 
 
-@pytest.mark.faults("kafka")
 async def test_ten_connectors_move_over_the_same_topics_and_back(
     kafka: Kafka, connect: KafkaConnect, topic_prefix: str, tmp_path: Path
 ) -> None:

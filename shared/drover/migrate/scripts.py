@@ -83,7 +83,7 @@ give_back() {  # name, file, path, kind, state
       echo
     fi
   fi
-  drover connector delete -- "$name"
+  drover connector delete --yes -- "$name"
   case $state in
     STOPPED) ;;
     PAUSED) connect -X PUT "$CONNECT/connectors/$path/pause" ;;
