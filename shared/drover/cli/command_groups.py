@@ -53,6 +53,7 @@ _PLACES = {
     "apply": _Place("drover.cli.commands.apply", "apply"),
     "up": _Place("drover.cli.commands.cluster", "up"),
     "down": _Place("drover.cli.commands.cluster", "down"),
+    "mcp": _Place("drover.cli.commands.mcp", "mcp"),
     "migrate": _Place("drover.cli.commands.migrate", "migrate"),
     "doctor": _Place("drover.cli.doctor.command", "doctor"),
 }
