@@ -87,3 +87,36 @@ def test_a_worker_may_be_named_as_drover_up_does(
     code, _, err = drover("worker", "resume", "coordinator")
     assert code == 1
     assert "workers of the cluster here: worker-2" in err
+
+
+def test_info_shows_the_engines_of_the_worker_and_what_limits_them(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    shared = pb.EngineInfo(name="shared", up=True, memory_limit=pb.ENGINE_LIMIT_NONE)
+    own = pb.EngineInfo(
+        name="own/orders",
+        memory_bytes=2 << 30,
+        cores=1,
+        memory_limit=pb.ENGINE_LIMIT_RLIMIT,
+        cores_limit=pb.ENGINE_LIMIT_SPARK,
+    )
+    cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse(engines=[shared])
+    assert "engines of" not in drover("cluster", "info")[1]
+    cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse(
+        worker_id=A, engines=[shared, own]
+    )
+    rows = drover("cluster", "info")[1].splitlines()[-4:]
+    assert rows[0] == f"engines of {A}"
+    assert rows[2].split() == ["shared", "UP", "unlimited", "unlimited", "none"]
+    assert rows[3].split(maxsplit=4) == [
+        *("own/orders", "DOWN", "2", "GiB"),
+        "1          memory: RLIMIT_DATA and heap, cores: spark.master",
+    ]
+    (_, document) = json.loads(drover("cluster", "info", "-o", "json")[1])["engines"]
+    assert document == {
+        "name": "own/orders",
+        "up": False,
+        "memory_bytes": 2 << 30,
+        "cores": 1,
+        "limited_by": ["memory: RLIMIT_DATA and heap", "cores: spark.master"],
+    }

@@ -65,8 +65,8 @@ commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 #: What enforces a limit of an engine.
 _LIMITS = {
     pb.ENGINE_LIMIT_CONTROL_GROUP: "control group",
-    pb.ENGINE_LIMIT_RLIMIT: "RLIMIT_DATA and the JVM's heap",
-    pb.ENGINE_LIMIT_SPARK: "Spark's settings",
+    pb.ENGINE_LIMIT_RLIMIT: "RLIMIT_DATA and heap",
+    pb.ENGINE_LIMIT_SPARK: "spark.master",
 }
 #: The longest a cluster takes to stop: the grace of workers plus the grace of services.
 _DOWN_TIMEOUT_S = 75.0
@@ -420,9 +420,9 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
             (
                 engine.name,
                 "UP" if engine.up else "DOWN",
-                size_text(engine.memory_bytes) if engine.memory_bytes else "",
-                str(engine.cores or ""),
-                ", ".join(_limits(engine)),
+                size_text(engine.memory_bytes) if engine.memory_bytes else "unlimited",
+                str(engine.cores or "unlimited"),
+                ", ".join(_limits(engine)) or "none",
             )
             for engine in answer.engines
         ]
