@@ -195,7 +195,5 @@ def test_the_failure_of_memory_names_its_remedy(herder: HerderDriver) -> None:
     end(herder, [A0], kind=events.EndKind.MEMORY)
     herder.step(events.EngineLost(WHY, [A0], events.EndKind.MEMORY, SUSPECTS))
     trace = herder.statuses[A0].trace
-    assert trace.startswith(
-        f"out of memory 2 times in a row while this connector alone was at work: {WHY}"
-    )
+    assert trace.startswith("out of memory 2 times in a row while this connector alone was at work")
     assert "batch.max.bytes" in trace

@@ -313,9 +313,9 @@ def ended_text(death: EngineDeath) -> str:
 def _named_trace(death: EngineDeath, count: int) -> str:
     what = "out of memory" if death.kind is EndKind.MEMORY else "the engine ended"
     return (
-        f"{what} {count} times in a row while this connector alone was at work: {death.reason}\n"
-        f"It now runs {IN_QUARANTINE}, in a separate engine, so that others keep running."
-        + _remedy(death.kind)
+        f"{what} {count} times in a row while this connector alone was at work; it now runs"
+        f" {IN_QUARANTINE}: {death.reason}\n"
+        "It has a separate engine, so that others keep running." + _remedy(death.kind)
     )
 
 
