@@ -183,11 +183,8 @@ class EngineLink(TopicCommands):
                 group = fetch.consumer_group if fetch.with_positions else None
                 self._fetch(report.call_id, fetch.connector, group)
             case "replacement_requested":
-                _log.warning(
-                    "the engine requests its replacement",
-                    engine=str(engine),
-                    reason=report.replacement_requested,
-                )
+                fields = {"engine": str(engine), "reason": report.replacement_requested}
+                _log.warning("the engine requests its replacement", **fields)
             case _:
                 pass
 
