@@ -1,7 +1,8 @@
 """Lays out tables as lines of text. Pure.
 
-Without a width, as in a pipe, each row is one line. At a terminal, lines break only between words,
-and a table that would still be too wide becomes a list with one line for each cell.
+Without a width, as in a pipe, each row is one line. At a terminal, lines break only between words.
+If a table would still be too wide, its widest columns are lines below each row, or, if these are
+most of the columns, the table becomes a list with one line for each cell.
 """
 
 import unicodedata
@@ -10,6 +11,11 @@ from dataclasses import dataclass
 
 _GAP = "  "
 _WIDE = {"W", "F"}
+#: The least number of columns beside the first one in a table with lines below its rows.
+_COLUMNS_LEAST = 3
+_BELOW_MAX = 3
+#: A wrapped column is at least as wide.
+_WRAPPED_LEAST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +55,23 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
     title = [screen.emphasized(table.title)] if table.title else []
     if screen.width is None:
         table = Table(table.columns, [[_one_line(cell) for cell in row] for row in table.rows])
+    below: list[int] = []
+    shown = table
     widths = _fitting_widths(table, screen.width)
-    if widths is None:
+    while widths is None:
         assert screen.width is not None
-        return title + _list_lines(table, screen.width, screen)
-    header = _joined(list(table.columns), widths)
-    lines = [screen.emphasized(header)]
-    for row in table.rows:
-        lines += _row_lines(row, widths, screen.width)
+        left = [at for at in range(1, len(table.columns)) if at not in below]
+        is_list = len(left) < _COLUMNS_LEAST or len(below) == _BELOW_MAX
+        if is_list or any(len(row) < len(table.columns) for row in table.rows):
+            return title + _list_lines(table, screen.width, screen)
+        below.append(max(left, key=lambda at: _least_width(table, at)))
+        shown = _without(table, below)
+        widths = _fitting_widths(shown, screen.width)
+    lines = [screen.emphasized(_joined(list(shown.columns), widths))]
+    for row, cells in zip(table.rows, shown.rows, strict=True):
+        lines += _row_lines(cells, widths, screen.width)
+        for at in sorted(below):
+            lines += _lines_below(table.columns[at], row[at], screen)
     return title + lines
 
 
@@ -95,6 +110,27 @@ def _one_line(cell: str) -> str:
     return " ".join(cell.split()) if "\n" in cell or "\t" in cell else cell
 
 
+def _without(table: Table, columns: Sequence[int]) -> Table:
+    kept = [at for at in range(len(table.columns)) if at not in columns]
+    rows = [[row[at] for at in kept] for row in table.rows]
+    return Table([table.columns[at] for at in kept], rows)
+
+
+def _least_width(table: Table, column: int) -> int:
+    words = [word for row in table.rows for word in row[column].split()]
+    return max(map(text_width, (table.columns[column], *words)))
+
+
+def _lines_below(name: str, cell: str, screen: Screen) -> list[str]:
+    """A cell below its row, with its column's name."""
+    if not cell:
+        return []
+    label = f"{_GAP}{name}{_GAP}"
+    first, *others = wrapped(cell, max((screen.width or 0) - text_width(label), 1))
+    lines = [f"{_GAP}{screen.emphasized(name)}{_GAP}{first}"]
+    return lines + [f"{' ' * text_width(label)}{each}" for each in others]
+
+
 def _fitting_widths(table: Table, available: int | None) -> list[int] | None:
     """The widths of the columns; None if some word is too long for the available width."""
     count = len(table.columns)
@@ -111,10 +147,10 @@ def _fitting_widths(table: Table, available: int | None) -> list[int] | None:
     least = [
         max(
             text_width(each[0]),
+            min(width, _WRAPPED_LEAST),
             *(text_width(word) for cell in each[1:] for word in cell.split()),
-            0,
         )
-        for each in cells
+        for each, width in zip(cells, wanted, strict=True)
     ]
     left = available - len(_GAP) * (count - 1) - sum(least)
     if left < 0:

@@ -373,5 +373,6 @@ def test_a_real_terminal_gets_its_own_width(monkeypatch: pytest.MonkeyPatch) -> 
     os.close(terminal)
     lines = os.read(controller, 65_536).decode().splitlines()
     os.close(controller)
-    assert lines[0] == f"NAME       {NAME}"
-    assert f"CLASS      {CLASS}" in lines
+    assert lines[0].startswith("NAME  ")
+    assert f"  CLASS  {CLASS}" in lines
+    assert max(map(len, lines)) <= 60
