@@ -59,7 +59,7 @@ def test_the_table_tells_of_no_setting_that_is_gone() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_every_process_accepts_the_settings_of_three_machines(
-    settings: type[ServiceSettings], monkeypatch: pytest.MonkeyPatch
+    settings: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (REPOSITORY / "docs/machines.md").read_text(encoding="utf-8")
     given = dict(re.findall(r"^(DROVER_\w+)=(.*)$", page, re.M))
@@ -68,7 +68,6 @@ def test_every_process_accepts_the_settings_of_three_machines(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value.strip("'"))
-    found = settings()
-    assert found.storage_url == given["DROVER_STORAGE_URL"]
+    settings()
     known = {ENV_PREFIX + name.upper() for each in SETTINGS for name in each.model_fields}
     assert given.keys() <= known
