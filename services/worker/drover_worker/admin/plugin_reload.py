@@ -43,6 +43,8 @@ class PluginReload:
         self._replace_engine = replace_engine
         self._plugin_modules = plugin_modules
         self._changes_since = changes_since
+        self._reloading: asyncio.Task[pb.ReloadPluginsResponse] | None = None
+        self._reloads_all = False
 
     async def reload(
         self, request: pb.ReloadPluginsRequest, call: AdminCall
@@ -59,7 +61,7 @@ class PluginReload:
         if request.worker_id in ("", self._worker_id):
             try:
                 async with asyncio.timeout(call.deadline.remaining_s()):
-                    return await self._reload(everything=request.all)
+                    return await self._joined_reload(everything=request.all)
             except TimeoutError:
                 text = "the engine is still being replaced: call again to wait for it"
                 raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text) from None
@@ -71,6 +73,16 @@ class PluginReload:
             hop_count=call.hop_count + 1,
             timeout_s=call.deadline.forwarded_s(),
         )
+
+    async def _joined_reload(self, *, everything: bool) -> pb.ReloadPluginsResponse:
+        """The response of the reload in progress, or of a new one; it survives its caller."""
+        while self._reloading is not None and not self._reloading.done():
+            if self._reloads_all or not everything:
+                return await asyncio.shield(self._reloading)
+            await asyncio.wait([self._reloading])  # it moves less
+        self._reloads_all = everything
+        self._reloading = asyncio.create_task(self._reload(everything=everything))
+        return await asyncio.shield(self._reloading)
 
     async def _reload(self, *, everything: bool) -> pb.ReloadPluginsResponse:
         context = self._loop.herder.context
@@ -85,7 +97,7 @@ class PluginReload:
         def moves(key: StatusKey) -> bool:
             name = key if isinstance(key, str) else key.connector
             if name in reasons or everything:
-                moved[name] = reasons.get(name, "all were to move")
+                moved[name] = reasons.get(name, "the move of all connectors was requested")
                 return True
             response.kept_count += 1
             return False
