@@ -45,6 +45,7 @@ MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drove
 #: Maps with the user's own settings.
 SETTINGS_MAPS = {
     *("config", "applied_config", "connector_config", "converter_config", "task_config", "set"),
+    "secrets",
 }
 
 REPEATED = FieldDescriptorProto.LABEL_REPEATED
@@ -235,6 +236,7 @@ def test_reasons_named_in_comments_exist() -> None:
         "OUT_OF_RANGE",
         "DEADLINE_EXCEEDED",
         "UNIMPLEMENTED",
+        "PERMISSION_DENIED",
     }
     known = reasons | codes | {"UNSPECIFIED"}
     known |= {name for e in of_kind("value") for name in short_names(e)}

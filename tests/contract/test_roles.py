@@ -76,6 +76,7 @@ def test_reads_of_records_validations_and_what_the_config_store_serves_are_audit
         "ConnectService.WatchTopic",
         "ConnectService.GetTopicRecordCount",
         "ConnectService.ValidateConfig",
+        "ConnectService.GetConnectorSecrets",
         "ConfigStoreService.GetSnapshot",
         "ConfigStoreService.WatchConfigs",
         "ConfigStoreService.GetConnectorHistory",
