@@ -1,30 +1,33 @@
 """Every recorded request to Kafka Connect 4.4's REST API has the same answer here."""
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from drover.local.cluster import ClusterOptions, cluster_stages
+from drover.rpc.settings import split_address
+from tests.support.addresses import free_address
+from tests.support.child_process import ChildProcess
 from tests.support.cluster import TEST_ENVIRONMENT, EmbeddedCluster, running_cluster
-from tests.support.gateways import running_gateway
 
 CORPUS = Path(__file__).parents[1] / "data" / "rest_corpus"
 #: Settings of each profile, as its recording had them.
-PROFILES: Mapping[str, Mapping[str, Any]] = {
+PROFILES: Mapping[str, Mapping[str, str]] = {
     "default": {},
     "configured": {
-        "gateway_allow_origins": "https://console.example",
-        "gateway_allow_methods": "GET,PUT,DELETE",
-        "gateway_response_headers": (
+        "DROVER_GATEWAY_ALLOW_ORIGINS": "https://console.example",
+        "DROVER_GATEWAY_ALLOW_METHODS": "GET,PUT,DELETE",
+        "DROVER_GATEWAY_RESPONSE_HEADERS": (
             "set X-Content-Type-Options: nosniff, add Cache-Control: no-store"
         ),
-        "gateway_topics": "read",
+        "DROVER_GATEWAY_TOPICS": "read",
     },
     "names": {},
 }
@@ -85,8 +88,28 @@ async def differences(base: str, profile: str, files: Path, *more: str) -> str:
 async def test_the_recorded_requests_have_the_recorded_answers(
     recorded: Recorded, profile: str
 ) -> None:
-    workers = [*recorded.cluster.workers]
-    async with running_gateway(workers, **PROFILES[profile]) as gateway:
-        told = await differences(gateway.url, profile, recorded.files)
+    address = free_address()
+    environment = {
+        "DROVER_GATEWAY_LISTEN": address,
+        "DROVER_GATEWAY_WORKERS": ",".join(recorded.cluster.workers),
+        **PROFILES[profile],
+    }
+    gateway = ChildProcess(
+        f"the gateway at {address}",
+        [sys.executable, "-m", "drover_gateway"],
+        log_path=recorded.files.parent / f"gateway-{profile}.log",
+        environment=environment,
+    )
+
+    def serves() -> bool:
+        with suppress(OSError), socket.create_connection(split_address(address)):
+            return True
+        return False
+
+    await asyncio.to_thread(gateway.start, ready=serves)
+    try:
+        told = await differences(f"http://{address}", profile, recorded.files)
+    finally:
+        assert await asyncio.to_thread(gateway.stop) == 0
     assert " 0 failed" in told, told
     assert told.endswith("exit 0"), told
