@@ -178,6 +178,10 @@ class BoundedProtocol(HttpToolsProtocol):
             rest = self._parse(rest)
         if self._in_head and self._head_bytes > self._bounds.head_max_bytes:
             self._refuse(431, "head_size", "the request's head is too large")
+        if self._refused:
+            # the connection stays for a moment
+            self.headers = []
+            self.scope = {}  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
         """The client does not read: wait for it, but not for ever."""
@@ -197,6 +201,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and one more than there may be."""
+        if len(self.headers) <= self._bounds.headers_max:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Run the application, if the head is within the bounds."""
