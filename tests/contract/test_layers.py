@@ -43,7 +43,8 @@ def test_every_service_is_independent_and_its_core_pure() -> None:
     services = packages_of("services", 2)
     assert set(CONTRACTS["Services are independent"]["modules"]) == services
     pure = set(CONTRACTS["Cores and values are pure"]["source_modules"])
-    assert {f"{service}.core" for service in services} <= pure
+    # the gateway decides nothing, so it has no core
+    assert {f"{service}.core" for service in services - {"drover_gateway"}} <= pure
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ RSS_MAX_BYTES = 150 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """A gateway in a process of its own."""
+    """A gateway that runs as a separate process."""
 
     address: str
     process: psutil.Process
@@ -126,7 +126,7 @@ async def test_a_thousand_endless_heads_leave_the_others_served(gateway: Gateway
 async def test_requests_at_a_time_beyond_the_limit_are_503_at_once(
     gateway: GatewayProcess,
 ) -> None:
-    """One caller has 32 places; another one is served meanwhile."""
+    """One caller has 32 places, and another one is served while they are taken."""
     slow = b"PUT /connectors/a/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer one\r\n"
     slow += b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
     async with AsyncExitStack() as stack:

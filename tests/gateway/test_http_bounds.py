@@ -11,7 +11,7 @@ from drover.security.development_ca import GATEWAY, files_of, init_certificates
 from drover_gateway.server import HttpBounds, HttpServer, Receive, Scope, Send
 from drover_gateway.settings import GatewaySettings
 from tests.support.raw_http import ask, connected
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 
 GET = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n"
 #: Limits of time that a test waits for, and others that no test reaches.
@@ -113,7 +113,7 @@ async def test_a_head_that_drips_is_not_served(serve: Serve, application: Applic
         await client.send(b"GET / HTTP/1.1\r\n")
         while not response.done():
             await client.send(b"X-A: b\r\n")
-            await asyncio.sleep(SHORT_S / 5)
+            await pause(SHORT_S / 5)
         assert response.result().status == 408
     assert not application.seen
 
@@ -137,7 +137,7 @@ async def test_a_slow_response_is_not_a_slow_request(
     async with connected(address) as client:
         await client.send(GET.replace(b"/connectors", b"/slow"))
         await wait_until_async(lambda: bool(application.seen))
-        await asyncio.sleep(3 * SHORT_S)
+        await pause(3 * SHORT_S)
         application.go.set()
         assert (await client.response()).status == 200
 
@@ -169,7 +169,7 @@ async def test_a_body_beside_a_small_head_does_not_count_as_head(serve: Serve) -
         for parts in ([head + b"\r\n" + body], [head, b"\r\n" + body], [head + b"\r\n", body]):
             for part in parts:
                 await client.send(part)
-                await asyncio.sleep(0.01)
+                await pause(0.01)
             assert (await client.response()).body == b"%d" % len(body)
 
 
