@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from drover.client import ConnectClient
 from drover.client.failover import FailoverChannel
-from drover_gateway.mcp.app import PATH, McpServer
+from drover_gateway.mcp.app import PATH, McpServer, request_access
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.mcp.tools import CallerAccess
 from tests.support.addresses import HOST, free_ports
@@ -149,15 +149,17 @@ async def test_on_stdio_nothing_is_written_by_default(unharmed: SharedCluster) -
 
 @asynccontextmanager
 async def _http_server(shared: SharedCluster) -> AsyncIterator[str]:
-    """Two applications with the same keys behind one address each; the URL of the first."""
+    """The tools over HTTP, with the caller of each request; the URL."""
     (port,) = free_ports(1)
     async with FailoverChannel(shared.cluster.workers) as workers:
 
-        def access(context: Any) -> CallerAccess:
-            sent = context.request_context.request.headers.get("authorization", "")
-            return CallerAccess(ConnectClient(workers.as_channel(), author="http"), sent)
+        def access(headers: Sequence[tuple[bytes, bytes]], host: str) -> CallerAccess:
+            assert host == HOST
+            token = dict(headers).get(b"authorization", b"").decode()
+            return CallerAccess(ConnectClient(workers.as_channel(), author="http"), token)
 
-        mcp = McpServer(access, PlanSeal([b"k" * 32]), with_writes=True)
+        seal = PlanSeal([b"k" * 32])
+        mcp = McpServer(request_access(access), seal, with_writes=True)
         async with mcp.application(hosts=[f"{HOST}:{port}"]) as app:
             config = uvicorn.Config(
                 app, host=HOST, port=port, lifespan="off", log_config=None, access_log=False

@@ -54,10 +54,17 @@ class FailoverChannel:
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """A method of the current server; see ``grpc.aio.Channel``."""
+        return self._for_one_response(lambda c: c.unary_unary(method, *codecs, **options))
 
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """A method with a stream of requests; see ``grpc.aio.Channel``."""
+        return self._for_one_response(lambda c: c.stream_unary(method, *codecs, **options))
+
+    def _for_one_response(
+        self, multicallable: Callable[[grpc.aio.Channel], Any]
+    ) -> Callable[..., Any]:
         def call(request: Any, *, timeout: float, metadata: Any) -> Coroutine[Any, Any, Any]:
-            attempt, channel = self._attempt, self._current_channel()
-            start = channel.unary_unary(method, *codecs, **options)
+            attempt, start = self._attempt, multicallable(self._current_channel())
             return self._await(attempt, start(request, timeout=timeout, metadata=metadata))
 
         return call

@@ -16,13 +16,13 @@ from drover.connector.record_settings import (
     HEADER_CONVERTER,
     with_worker_converters,
 )
-from drover.connector.settings import CONNECTOR_CLASS, CONSUMER_GROUP_SETTING
+from drover.connector.settings import CONNECTOR_CLASS
 from drover.convert.registry import CONVERTERS
 from drover.migrate.files import connector_id
 from drover.migrate.read import OldCluster, OldConnector, OldTask
 from drover.migrate.secrets import Placeholder, placeholder, secret_settings
 from drover.migrate.worker_properties import WorkerProperties, provider_fault
-from drover.model.config import OFFSETS_TOPIC_SETTING
+from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.secrets import MASK
 from drover.transform.registry import PREDICATES, TRANSFORMS
 

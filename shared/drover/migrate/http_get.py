@@ -191,7 +191,7 @@ class _Connection(http.client.HTTPConnection):
         started = time.monotonic()
         failed: OSError | None = None
         for each in addresses:
-            if self.aborted or time.monotonic() > started + _CONNECT_S:
+            if self._is_late() or time.monotonic() > started + _CONNECT_S:
                 break
             try:
                 connected = socket.create_connection((each, self.port), _CONNECT_S)
@@ -205,13 +205,17 @@ class _Connection(http.client.HTTPConnection):
                     connected, server_hostname=self.host, do_handshake_on_connect=False
                 )
             self._open = connected
-            if self.aborted:
+            if self._is_late():
                 self.abort()
             if isinstance(connected, ssl.SSLSocket):
                 connected.do_handshake()
             self.sock = connected
             return
         raise failed or TimeoutError("no address accepted the connection")
+
+    def _is_late(self) -> bool:
+        """Whether another thread has ended the exchange."""
+        return self.aborted
 
     def abort(self) -> None:
         """End the exchange, in whatever state it is."""

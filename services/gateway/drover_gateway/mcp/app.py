@@ -12,7 +12,7 @@ from drover import __version__
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.mcp.results import RESULT_MAX_BYTES, cut
-from drover_gateway.mcp.tools import FindAccess, Tools
+from drover_gateway.mcp.tools import CallerAccess, FindAccess, Tools
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
@@ -53,6 +53,23 @@ _NEXT_STEPS: Mapping[Reason, str] = {
 }
 
 _log = structlog.get_logger("drover.gateway")
+
+
+def request_access(
+    find: Callable[[Sequence[tuple[bytes, bytes]], str], CallerAccess],
+) -> FindAccess:
+    """The access of callers over HTTP: each request acts with its own credential.
+
+    Args:
+        find: Returns the access for the headers of a request and the address of its client.
+    """
+
+    def access(context: Context[Any, Any]) -> CallerAccess:
+        request: Any = context.request_context.request
+        host = request.client.host if request.client else ""
+        return find(request.headers.raw, host)
+
+    return access
 
 
 class McpServer:

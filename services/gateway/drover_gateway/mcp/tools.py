@@ -577,10 +577,10 @@ def _previewed(row: PreviewedRow) -> results.PreviewRow:
     )
 
 
-def _state(state: "pb.RunState") -> str:
+def _state(state: "pb.RunState.ValueType") -> str:
     return pb.RunState.Name(state).removeprefix("RUN_STATE_")
 
 
-def _type(kind: "pb.ConnectorType") -> str:
+def _type(kind: "pb.ConnectorType.ValueType") -> str:
     name = pb.ConnectorType.Name(kind).removeprefix("CONNECTOR_TYPE_").lower()
     return "unknown" if name == "unspecified" else name
