@@ -1,26 +1,14 @@
-"""The MCP server on a real cluster, called by the real client: on stdio and over HTTP."""
+"""The MCP server of ``drover mcp`` on a real cluster, called by the real client."""
 
-import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-import uvicorn
 from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
-from drover.client import ConnectClient
-from drover.client.failover import FailoverChannel
-from drover_gateway.mcp.app import PATH, McpServer, request_access
-from drover_gateway.mcp.plans import PlanSeal
-from drover_gateway.mcp.tools import CallerAccess
-from tests.support.addresses import HOST, free_ports
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
@@ -41,8 +29,9 @@ def _stdio(shared: SharedCluster, *options: str) -> StdioServerParameters:
 async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     found = await client.call_tool(tool, arguments)
     assert not found.is_error, found.content
-    assert found.structured_content is not None
-    return found.structured_content
+    structured: dict[str, Any] | None = found.structured_content
+    assert structured is not None
+    return structured
 
 
 async def _fails(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -145,56 +134,3 @@ async def test_on_stdio_nothing_is_written_by_default(unharmed: SharedCluster) -
         )
         found = await _call(client, "get_connector", name=name)
         assert found["name"] == name
-
-
-@asynccontextmanager
-async def _http_server(shared: SharedCluster) -> AsyncIterator[str]:
-    """The tools over HTTP, with the caller of each request; the URL."""
-    (port,) = free_ports(1)
-    async with FailoverChannel(shared.cluster.workers) as workers:
-
-        def access(headers: Sequence[tuple[bytes, bytes]], host: str) -> CallerAccess:
-            assert host == HOST
-            token = dict(headers).get(b"authorization", b"").decode()
-            return CallerAccess(ConnectClient(workers.as_channel(), author="http"), token)
-
-        seal = PlanSeal([b"k" * 32])
-        mcp = McpServer(request_access(access), seal, with_writes=True)
-        async with mcp.application(hosts=[f"{HOST}:{port}"]) as app:
-            config = uvicorn.Config(
-                app, host=HOST, port=port, lifespan="off", log_config=None, access_log=False
-            )
-            server = uvicorn.Server(config)
-            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-            task = asyncio.create_task(server.serve())
-            await wait_until_async(lambda: server.started)
-            try:
-                yield f"http://{HOST}:{port}{PATH}"
-            finally:
-                server.should_exit = True
-                await task
-
-
-@pytest.mark.asyncio(loop_scope="session")
-async def test_tools_are_served_over_http_without_sessions(unharmed: SharedCluster) -> None:
-    name = unharmed.flow.source
-    restart = {"kind": "restart", "name": name}
-    async with _http_server(unharmed) as url:
-        hashes = []
-        for user in ("one", "two"):
-            async with httpx2.AsyncClient(headers={"authorization": f"Bearer {user}"}) as http:
-                transport = streamable_http_client(url, http_client=http)
-                async with Client(transport) as client:
-                    found = await _call(client, "list_connectors")
-                    assert found["total_count"] >= 2
-                    hashes.append((await _call(client, "plan", action=restart))["plan_hash"])
-        assert hashes[0] != hashes[1], "a plan is valid for its caller only"
-        async with httpx2.AsyncClient() as http:
-            body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-            accept = {"accept": "application/json, text/event-stream"}
-            foreign = await http.post(url, json=body, headers={**accept, "host": "evil.example"})
-            assert foreign.status_code == 421
-            origin = {**accept, "origin": "https://evil.example"}
-            assert (await http.post(url, json=body, headers=origin)).status_code == 403
-            large = await http.post(url, content=b"x" * (2 * 1024 * 1024), headers=accept)
-            assert large.status_code in (400, 413)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +125,17 @@ class TenConnectors:
         ]
         for source, output in copied:
             await wait_until_async(
-                lambda source=source, output=output: _size(output) >= _size(source),  # type: ignore[misc]
+                partial(_is_copied, source, output),
                 timeout_s=PASS_TIMEOUT_S,
-                describe=lambda source=source, output=output: (  # type: ignore[misc]
-                    f"{output} has {_size(output)} of {_size(source)} bytes"
-                ),
+                describe=f"{output} has {_size(source)} bytes",
             )
             lines = Counter(source.read_bytes().splitlines())
             found = Counter(output.read_bytes().splitlines())
             assert (lines - found, found - lines) == (Counter(), Counter()), output
+
+
+def _is_copied(source: Path, output: Path) -> bool:
+    return _size(output) >= _size(source)
 
 
 def _size(path: Path) -> int:

@@ -11,7 +11,7 @@ from drover.metrics import table
 from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.rpc.service import run_service
 from drover.rpc.settings import split_addresses
-from drover_gateway.app import GatewayApplication, only_below
+from drover_gateway.app import GatewayApplication, only_below, with_api
 from drover_gateway.backend import GatewayBackend, rest_settings
 from drover_gateway.rest.application import RestApplication
 from drover_gateway.server import Application, HttpServer
@@ -45,6 +45,13 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
         rules = settings.origin_rules(None if certificate is None else certificate.present())
         of_rest = rest_settings(settings)
         apis: dict[str, Application] = {settings.gateway_listen: RestApplication(backend, of_rest)}
+        if settings.gateway_mcp != "off":
+            # imported here: it doubles the memory of the process
+            from drover_gateway.mcp.gateway import PATH, tools_over_http
+
+            tools = await stack.enter_async_context(tools_over_http(workers, settings))
+            rest = apis[settings.gateway_listen]
+            apis[settings.gateway_listen] = with_api(PATH.encode(), tools, rest)
         if settings.gateway_admin == "on" and settings.gateway_admin_listen:
             of_admin = RestApplication(backend, replace(of_rest, admin=True))
             apis[settings.gateway_admin_listen] = only_below(b"/admin", of_admin)

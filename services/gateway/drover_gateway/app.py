@@ -175,6 +175,16 @@ def only_below(prefix: bytes, api: Application) -> Application:
     return serve
 
 
+def with_api(path: bytes, inner: Application, others: Application) -> Application:
+    """An API at one path beside the API of all other paths."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_inner = (scope.get("raw_path") or b"") in (path, path + b"/")
+        await (inner if is_inner else others)(scope, receive, send)
+
+    return serve
+
+
 def _caller_key(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"authorization":

@@ -21,6 +21,7 @@ from drover.rpc.settings import (
 from drover.security.certificates import Certificate, TlsFiles, read_certificate
 from drover.security.renewed import Renewed
 from drover_gateway.identity.origin import LOOPBACK_HOSTS, OriginRules
+from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.rest.cors import parse_header_rules
 
 #: The version of Kafka Connect whose REST API this is.
@@ -51,6 +52,11 @@ def _response_headers(value: str) -> str:
 def _networks(value: str) -> str:
     for each in split_addresses(value):
         ipaddress.ip_network(each, strict=False)
+    return value
+
+
+def _session_keys(value: str) -> str:
+    PlanSeal.from_setting(value)
     return value
 
 
@@ -90,6 +96,11 @@ class GatewaySettings(ProcessSettings):
         gateway_health: ``open``, or ``authenticated``: whether ``/health`` needs a credential.
         gateway_secrets: ``masked``, or ``admin``: whether callers with the role ADMIN for a
             connector read its secrets as Kafka Connect shows them; each read is in the audit log.
+        gateway_mcp: ``off``; ``read``, tools for agents at ``/mcp``; or ``write``, with the tool
+            that carries out planned changes.
+        gateway_session_keys: The keys that seal plans, comma-separated, of at least 32 characters:
+            the first one seals, all are accepted. All copies of the gateway need the same ones.
+            Empty for a key that exists as long as the process.
         gateway_kafka_connect_version: The version that ``GET /`` returns, for clients that compare
             it.
     """
@@ -108,6 +119,10 @@ class GatewaySettings(ProcessSettings):
     gateway_admin_listen: Annotated[str, AfterValidator(_optional_listen)] = ""
     gateway_health: Literal["open", "authenticated"] = "open"
     gateway_secrets: Literal["masked", "admin"] = "masked"
+    gateway_mcp: Literal["off", "read", "write"] = "off"
+    gateway_session_keys: Annotated[str, AfterValidator(_session_keys)] = Field(
+        default="", repr=False
+    )
     gateway_kafka_connect_version: Annotated[str, Field(min_length=1)] = KAFKA_CONNECT_VERSION
 
     @model_validator(mode="after")

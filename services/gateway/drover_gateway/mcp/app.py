@@ -6,13 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
-
-from drover import __version__
-from drover.errors import DroverError, InvalidArgumentError, Reason
-from drover_gateway.mcp.plans import PlanSeal
-from drover_gateway.mcp.results import RESULT_MAX_BYTES, cut
-from drover_gateway.mcp.tools import CallerAccess, FindAccess, Tools
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
@@ -28,6 +21,13 @@ from mcp.types import (
     TextContent,
     Tool,
 )
+from pydantic import ValidationError
+
+from drover import __version__
+from drover.errors import DroverError, InvalidArgumentError, Reason
+from drover_gateway.mcp.plans import PlanSeal
+from drover_gateway.mcp.results import RESULT_MAX_BYTES, cut
+from drover_gateway.mcp.tools import CallerAccess, FindAccess, Tools
 
 #: The size of a request; a config has at most 1 MiB.
 BODY_MAX_BYTES = 1024 * 1024
@@ -104,23 +104,17 @@ class McpServer:
             await self._server.run(reading, writing, options)
 
     @asynccontextmanager
-    async def application(
-        self, *, hosts: Sequence[str], origins: Sequence[str] = ()
-    ) -> AsyncIterator[Callable[..., Awaitable[None]]]:
+    async def application(self) -> AsyncIterator[Callable[..., Awaitable[None]]]:
         """The ASGI application of ``PATH``, stateless: any copy of the gateway answers any request.
 
-        Args:
-            hosts: The accepted Host headers; ``name:*`` for any port.
-            origins: The accepted Origin headers.
+        The gateway has checked the Host and Origin headers.
         """
         app = self._server.streamable_http_app(
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,
             max_request_body_size=BODY_MAX_BYTES,
-            transport_security=TransportSecuritySettings(
-                allowed_hosts=list(hosts), allowed_origins=list(origins)
-            ),
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         async with app.router.lifespan_context(app):
             yield app

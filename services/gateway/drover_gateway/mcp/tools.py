@@ -6,6 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools import ToolManager
+from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from drover.api.common.v1 import failures_pb2
@@ -26,9 +29,6 @@ from drover_gateway.mcp.actions import (
 )
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.mcp.results import cut, fitting
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.tools import ToolManager
-from mcp.types import ToolAnnotations
 
 PAGE_SIZE = 100
 _RECORDS_MAX = 20
