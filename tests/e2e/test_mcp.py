@@ -90,7 +90,7 @@ async def test_an_agent_creates_looks_after_and_deletes_a_connector(
             lambda: _stopped(client), timeout_s=120, describe="the connector is stopped"
         )
         status = await _call(client, "connector_status", name=NAME)
-        assert json.loads(status["offsets"][0]["untrusted_offset"]) == {"position": 8}
+        assert json.loads(status["offsets"][0]["untrusted_offset"])["position"] == 8
         await _applied(client, {"kind": "reset_offsets", "name": NAME})
         explained = await _call(client, "explain_failure", name=NAME)
         assert explained["failures"] == []
