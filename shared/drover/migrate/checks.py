@@ -134,7 +134,7 @@ class Finished:
         old: The connector, whose config may have secrets.
         verdict: The verdict.
         runs_as: The connector here; empty if there is none.
-        cause: The cause of its own failure, without secrets.
+        cause: The cause of the failure of the connector itself, without secrets.
         tasks: Its tasks' statuses, with causes without secrets.
         differences: What differs.
         notes: What is good to know, and changes nothing.

@@ -71,8 +71,8 @@ class Getter:
         base: The server's URL, http or https, without user info.
         headers: Sent with each request, such as credentials. They are never sent elsewhere:
             redirects are errors.
-        ca_file: A PEM file with the authorities to trust; empty for those of the system.
-        allowed: The hosts that may be called; by default those of ``DROVER_ALLOWED_HOSTS``.
+        ca_file: A PEM file with the authorities to trust; empty for the authorities of the system.
+        allowed: The hosts that may be called; by default the hosts of ``DROVER_ALLOWED_HOSTS``.
         request_s: The time limit of a request, from the connection to the last byte.
         max_bytes: The size limit of all responses together.
 
@@ -110,7 +110,7 @@ class Getter:
         self._budget = Budget(max_bytes)
 
     def get(self, path: str) -> Response:
-        """The response to GET ``path``, which is encoded and begins with a slash.
+        """The response to GET ``path``, which is encoded and starts with a slash.
 
         Raises:
             RequestError: The status is not 200, or the request failed.

@@ -35,7 +35,7 @@ class ReadLimits:
 
     Attributes:
         request_s: The time for one request.
-        total_s: The time for all requests; what is not read by then is reported as unknown.
+        total_s: The time for all requests; what is not read within it is reported as unknown.
         total_bytes: The size of all responses together.
         attempts: How often a request is sent that is answered by 409 (a rebalance), 429 or 5xx.
         concurrency: How many requests run at the same time.

@@ -103,7 +103,7 @@ class Access:
         user: The user's name; empty for none.
         password_file: The file with the password.
         token_file: The file with a bearer token; empty for none.
-        ca_file: The file with the authorities to trust; empty for those of the system.
+        ca_file: The file with the authorities to trust; empty for the authorities of the system.
         properties_file: The properties of Kafka Connect's workers; empty if not known.
     """
 

@@ -93,7 +93,7 @@ def test_the_commands_are_one_call_for_each_connector(
     report = check(properties=WORKER)
     for file, text in _scripts(report).items():
         path = tmp_path / file
-        # the functions are replaced, and print what they are called with
+        # the functions are replaced, and print their first argument
         calls = [line for line in text.splitlines() if line.startswith(("move ", "give_back "))]
         can_move = report.connectors[0].can_move and name.isprintable()
         is_moved = can_move and file in ("to-drover.sh", "back.sh")

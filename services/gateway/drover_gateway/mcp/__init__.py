@@ -1,4 +1,4 @@
-"""The MCP server: tools for agents that look after connectors. Read-only unless writes are on.
+"""The MCP server: tools for agents that operate connectors. Read-only unless writes are on.
 
 ``tools`` has the tools, ``actions`` the writes with ``plans`` that seal them, ``results`` the
 bounds of results, ``app`` the servers. ``python -m drover_gateway.mcp`` serves one client on stdio.

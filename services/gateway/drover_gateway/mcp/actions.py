@@ -132,7 +132,7 @@ class Action(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A plan: what it changes, and the state that it was made from."""
+    """A plan: its changes, and the state that it was made from."""
 
     changes: list[str]
     state: str
