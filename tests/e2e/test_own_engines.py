@@ -23,7 +23,7 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 #: Each start waits longer, up to half a minute; tests/integration has a hundred ends.
-KILL_COUNT = 10
+KILL_COUNT = 6
 #: Covers an engine's start after the longest back-off, on a busy machine.
 BACK_TIMEOUT_S = 300.0
 NAME = "fragile"
@@ -67,31 +67,31 @@ async def test_kills_of_an_own_engine_restart_no_other_task(tmp_path: Path) -> N
     async with (
         embedded_cluster(tmp_path, workers=1, env=env) as cluster,
         cluster.client() as client,
-        flow.feeding(),
     ):
         await cluster.wait_until_members()
         (shared,) = guards(cluster)
         await flow.create_connectors(client)
-        await flow.wait_until_passed("before anything is killed")
-        config = {"connector.class": plugin(Idle), "engine": "own", "engine.memory": "1g"}
-        await client.create_connector(NAME, {**config, "engine.cores": "1"})
-        await cluster.wait_for_task(NAME)
-        own = await next_guard(cluster, shared)
-        for number in range(KILL_COUNT):
-            own.kill()
-            own = await next_guard(cluster, shared, own)
-            if number % 3 == 0:  # these live until Spark is up; the others are killed early
-                await wait_until_async(
-                    partial(own_engine_is_up, client),
-                    timeout_s=BACK_TIMEOUT_S,
-                    describe="the engine is up again",
-                )
-                await flow.wait_until_passed(f"after kill {number}")
-        await cluster.wait_for_task(NAME)
-        assert shared in guards(cluster), "the shared engine is the first one"
-        await flow.wait_until_passed("after all kills")
-        for name in (flow.source, flow.sink):
-            task = await task_of(client, name)
-            assert task.state == pb.RUN_STATE_RUNNING
-            assert not task.HasField("failures"), task
-    await flow.assert_equal()
+        async with flow.feeding():
+            await flow.wait_until_passed("before anything is killed")
+            config = {"connector.class": plugin(Idle), "engine": "own", "engine.memory": "1g"}
+            await client.create_connector(NAME, {**config, "engine.cores": "1"})
+            await cluster.wait_for_task(NAME)
+            own = await next_guard(cluster, shared)
+            for number in range(KILL_COUNT):
+                own.kill()
+                own = await next_guard(cluster, shared, own)
+                if number % 3 == 0:  # these live until Spark is up; the others are killed early
+                    await wait_until_async(
+                        partial(own_engine_is_up, client),
+                        timeout_s=BACK_TIMEOUT_S,
+                        describe="the engine is up again",
+                    )
+                    await flow.wait_until_passed(f"after kill {number}")
+            await cluster.wait_for_task(NAME)
+            assert shared in guards(cluster), "the shared engine is the first one"
+            await flow.wait_until_passed("after all kills")
+            for name in (flow.source, flow.sink):
+                task = await task_of(client, name)
+                assert task.state == pb.RUN_STATE_RUNNING
+                assert not task.HasField("failures"), task
+        await flow.assert_equal()

@@ -206,3 +206,12 @@ async def test_the_end_of_the_worker_stops_all_engines() -> None:
     await world.begin()
     await world.group.close()
     assert all(engine.closed for engine in world.made)
+
+
+async def test_health_is_that_of_the_shared_engine() -> None:
+    world = World()
+    shared, own = await world.begin()
+    own.stall = "it does not answer"
+    assert world.group.stall == ""
+    shared.stall = "it does not answer"
+    assert world.group.stall == "it does not answer"
