@@ -19,6 +19,8 @@ from drover.cli.doctor import kafka as doctor_kafka
 from drover.cli.doctor.certificates import look_at_certificates, of_command
 from drover.cli.doctor.finding import Level
 from drover.cli.doctor.kafka import look_at_brokers
+from drover.codec.failures import encode_failures
+from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address, free_ports
 from tests.support.fake_cluster import FakeCluster, Run
@@ -165,6 +167,32 @@ def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:
     assert code == 1
     assert checks["leader"][0]["level"] == "warning"
     assert checks["connectors"][0]["advice"].startswith("`drover connector status c` shows")
+
+
+def test_connectors_that_wait_for_their_engine_are_shown_with_the_reason_of_its_end(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["GetClusterInfo"] = info()
+    why = "the worker's engine ended while tickets was at work: exit code 3"
+    history = FailureHistory(1, (Failure(1, FailureCause.ENGINE, "w:1", why),), 1)
+    entries = []
+    for name in ("good", "other"):
+        task = pb.TaskState(state=pb.RUN_STATE_FAILED, trace=why)
+        task.failures.CopyFrom(encode_failures(history))
+        status = pb.ConnectorStatus(name=name, tasks=[task])
+        entries.append(pb.ListConnectorsResponse.Entry(name=name, status=status))
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=entries)
+    _, checks = found(drover)
+    (finding,) = checks["connectors"]
+    assert finding["found"] == "FAILED until their engine has restarted: good, other"
+    assert finding["advice"] == why
+    tickets = pb.TaskState(state=pb.RUN_STATE_FAILED, trace="its own fault")
+    status = pb.ConnectorStatus(name="tickets", tasks=[tickets])
+    entries.append(pb.ListConnectorsResponse.Entry(name="tickets", status=status))
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=entries)
+    _, checks = found(drover)
+    (finding,) = checks["connectors"]
+    assert finding["found"] == "FAILED, or with FAILED tasks: tickets", "not its victims"
 
 
 def test_a_connector_in_quarantine_is_named_with_the_reason(

@@ -16,6 +16,7 @@ from drover.cli.output.failures import failure_notes
 from drover.cli.output.workers import memory_text
 from drover.client import ConnectClient, channel
 from drover.clock import SystemClock
+from drover.codec.failures import decode_failures
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
@@ -26,7 +27,7 @@ from drover.local.cluster import GATEWAY
 from drover.local.health import open_channel
 from drover.local.state import ClusterState
 from drover.local.tls_check import shown_certificate, why_refused
-from drover.model.failures import IN_QUARANTINE, cause_in
+from drover.model.failures import IN_QUARANTINE, FailureCause, cause_in
 from drover.security.certificates import Certificate, read_certificate
 from drover.security.development_ca import SERVICE, files_of
 
@@ -269,7 +270,9 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
     """Report the connectors that failed, retry an operation, have been in one step for long, or run
     again after a failure in the last ten minutes.
     """
-    failed = [each.name for each in statuses if _has_failed(each)]
+    all_failed = [each for each in statuses if _has_failed(each)]
+    waiting = [each for each in all_failed if _engine_end(each)]
+    failed = [each.name for each in all_failed if each not in waiting]
     tasks = [(each.name, task) for each in statuses for task in each.tasks]
     retrying = [each for each in tasks if is_retrying(each[1])]
     slow = [each for each in tasks if is_slow(each[1], now_ms) and not is_retrying(each[1])]
@@ -284,6 +287,10 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 " retry",
             )
         )
+    if waiting:
+        names = _named([each.name for each in waiting])
+        found = f"FAILED until their engine has restarted: {names}"
+        findings.append(Finding("connectors", Level.ERROR, found, _engine_end(waiting[0])))
     for name, task in retrying[:_NAMED_MAX]:
         note = next(task_notes(task, now_ms))
         findings.append(
@@ -344,6 +351,18 @@ def _quarantine(each: pb.ListConnectorsResponse.Entry) -> Finding | None:
         "its code or a library ends the engine process: change its config or update the plugin;"
         f" `drover connector restart {each.name}` lets it return to the shared engine",
     )
+
+
+def _engine_end(status: pb.ConnectorStatus) -> str:
+    """Why the engine ended, if that is the only cause of its failures; empty otherwise."""
+    states = [(status.connector.state, status.connector.failures, status.connector.trace)]
+    states += [(task.state, task.failures, task.trace) for task in status.tasks]
+    causes = []
+    for state, failures, trace in states:
+        if state == pb.RUN_STATE_FAILED:
+            last = decode_failures(failures).last
+            causes.append(cause_in(trace) if last and last.cause is FailureCause.ENGINE else "")
+    return causes[0] if causes and all(causes) else ""
 
 
 def _has_failed(status: pb.ConnectorStatus) -> bool:
