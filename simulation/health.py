@@ -128,7 +128,9 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
         if status is None or status.state is not state or status.worker_id != owner.name:
             yield f"{key} should be {state} on {owner.name}, its status is {status}"
     for key, status in statuses.items():
-        yield f"{key} is gone and has the status {status}"
+        # a former task of a connector keeps its status for the totals of its counts
+        if isinstance(key, str) or key.connector not in expected:
+            yield f"{key} is gone and has the status {status}"
     for worker in workers:
         in_engine: list[StatusKey] = [*worker.engine.connectors, *worker.engine.tasks]
         for each in in_engine:
