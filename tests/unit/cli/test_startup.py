@@ -1,4 +1,4 @@
-"""A command imports only what it needs."""
+"""A command imports only the modules that it uses."""
 
 import os
 import subprocess
