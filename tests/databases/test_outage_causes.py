@@ -34,6 +34,7 @@ from drover.connectors.postgres.server import ServerAddress
 from drover.connectors.postgres.server import translated_errors as server_errors
 from drover.convert.avro.converter import AvroConverter
 from drover.model.failures import FailureCause
+from drover.policy import checked_databases
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from tests.databases.test_http_source import HttpRun
 from tests.support.addresses import free_ports
@@ -147,6 +148,8 @@ SYSTEMS: dict[str, Callable[[str, int], object]] = {
     "a plugin with PyMySQL": lambda h, p: pymysql.connect(host=h, port=p, user="x"),
 }
 
+DATABASES = [each for each in SYSTEMS if "SQL" in each and "plugin" not in each]
+
 
 @pytest.fixture(autouse=True)
 def _few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +173,17 @@ def test_a_name_that_cannot_be_resolved_is_an_outage(system: str) -> None:
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_a_server_that_ends_each_connection_is_an_outage(system: str) -> None:
     with closing_server() as port:
+        assert cause_of(lambda: SYSTEMS[system]("127.0.0.1", port)) is OUTAGE
+
+
+@pytest.mark.parametrize("system", DATABASES)
+def test_a_database_that_accepts_connections_and_never_answers_is_an_outage(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked_databases, "_CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr("drover.connectors.jdbc.database.CONNECT_TIMEOUT_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
         assert cause_of(lambda: SYSTEMS[system]("127.0.0.1", port)) is OUTAGE
 
 

@@ -1,4 +1,5 @@
-"""Makes drivers of databases connect to checked addresses and files only.
+"""Makes drivers of databases connect to checked addresses and files only, and limits how long they
+wait for a server that is away.
 
 Rejections are the driver's ProgrammingError, which is not retried; a name that cannot be resolved
 is its OperationalError, which is.
@@ -20,6 +21,18 @@ _LIBPQ_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SYSTEM = "system"
 #: MySQL's error number for a failure to connect.
 _MYSQL_CONNECT = 2003
+#: How long a session may take to open, if its parameters have no limit; a server may accept a
+#: connection and never answer.
+_CONNECT_TIMEOUT_S = 10
+#: Probes of an idle connection, which find a dead host within a minute or two: libpq's parameters,
+#: and options of a socket.
+_LIBPQ_PROBES = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+_SOCKET_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 def libpq_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,13 +61,14 @@ def libpq_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restrict_engine(engine: "sa.Engine") -> None:
-    """Restrict the connections of an engine for PostgreSQL, MySQL or SQLite."""
+    """Restrict and limit the connections of an engine for PostgreSQL, MySQL or SQLite."""
     import sqlalchemy as sa
 
     @sa.event.listens_for(engine, "do_connect")
     def connect(dialect: Any, _: Any, arguments: Any, parameters: dict[str, Any]) -> Any:
         if dialect.name == "postgresql":
-            parameters.update(libpq_parameters(parameters))
+            limits = {"connect_timeout": _CONNECT_TIMEOUT_S, **_LIBPQ_PROBES}
+            parameters.update(libpq_parameters({**limits, **parameters}))
             return None
         if dialect.name == "sqlite":
             try:
@@ -69,18 +83,24 @@ def _mysql_connection(parameters: Mapping[str, Any]) -> Any:
     """A connection over a socket to a checked address."""
     import pymysql
 
-    connection = pymysql.connect(**parameters, defer_connect=True)
+    timeout_s = parameters.get("connect_timeout") or _CONNECT_TIMEOUT_S
+    # with a given socket, the driver limits the handshake only by the limit of reads
+    connection = pymysql.connect(**{"read_timeout": timeout_s, **parameters}, defer_connect=True)
     host, port = str(parameters.get("host") or "localhost"), parameters.get("port") or _MYSQL_PORT
     failure: OSError | None = None
     for each in _addresses(pymysql, host, port):
         try:
-            found = socket.create_connection((each, port), parameters.get("connect_timeout"))
+            found = socket.create_connection((each, port), timeout_s)
         except OSError as error:
             failure = error
             continue
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _SOCKET_PROBES:
+            if hasattr(socket, name):  # of Linux
+                found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         connection.connect(found)
+        connection._read_timeout = parameters.get("read_timeout")
         return connection
     text = f"Can't connect to MySQL server on {host!r} ({failure})"
     raise pymysql.OperationalError(_MYSQL_CONNECT, text) from None
