@@ -11,6 +11,8 @@ LINES = {"name": "a", "connector.class": "FileStreamSource", "file": "/f", "topi
 FILES = {"name": "a", "connector.class": "FilesSource", "path": "/d/*.csv", "topic": "t"}
 ROWS = {"name": "a", "connector.class": "DatagenSource", "quickstart": "orders"}
 SINK = {"name": "a", "connector.class": "FileStreamSink", "file": "/f", "topics": "t"}
+CONSOLE = {"name": "a", "connector.class": "ConsoleSink", "topics": "t"}
+AT_ONE = ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": 1})
 FILE = {"filename": "/f"}
 
 
@@ -25,8 +27,13 @@ def test_sources_that_keep_nothing_elsewhere_say_so() -> None:
     assert alter(LINES)
 
 
+def test_a_sink_whose_file_belongs_to_its_offsets_confirms_a_change() -> None:
+    assert alter(SINK, AT_ONE)
+    assert alter(SINK)
+
+
 def test_a_plugin_that_says_nothing_may_have_more_to_change() -> None:
-    assert not alter(SINK, ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": 1}))
+    assert not alter(CONSOLE, AT_ONE)
 
 
 @pytest.mark.parametrize(
