@@ -55,7 +55,7 @@ async def views(workers: Workers) -> AsyncIterator[Views]:
 
 @pytest.fixture
 def client(workers: Workers) -> ConnectClient:
-    """Makes changes that no view is told about."""
+    """Makes changes as another caller."""
     return workers.client(Caller("another", "another"))
 
 

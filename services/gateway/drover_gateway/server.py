@@ -259,7 +259,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(408, reason, text)
 
     def _refuse(self, status: int, reason: str, text: str) -> None:
-        """Respond unless a response has begun, and close the connection."""
+        """Respond unless a response was started, and close the connection."""
         if self._refused:
             return
         self._refused = reason
@@ -305,7 +305,7 @@ class BoundedProtocol(HttpToolsProtocol):
         asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
 
     def _parse(self, data: bytes) -> bytes | None:
-        """Parse bytes; returns bytes that are to be parsed instead of the last ones, if any.
+        """Parse bytes; returns the bytes to parse instead of the last ones, if any.
 
         The parser takes the body of a request that offers another protocol, such as HTTP/2, for
         bytes of that protocol. So such a request is parsed again without the offer.

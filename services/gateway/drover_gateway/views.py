@@ -1,12 +1,12 @@
 """Statuses and lists from memory, for callers who read them often.
 
 A caller's second read within ``OPENS_WITHIN_S`` opens a *view*: two streams of a worker with that
-caller's credential. So it has what this caller may see, and ends when the worker ends a stream, for
-example because the token was revoked. JSON texts are kept until the connector changes. Kafka
-Connect answers from memory too: from its copy of the status topic.
+caller's credential. So it has the connectors that this caller may see, and ends when the worker
+ends a stream, for example because the token was revoked. JSON texts are kept until the connector
+changes. Kafka Connect answers from memory too: from its copy of the status topic.
 
 A view is only used while it is complete. After a change that the caller made here it is not used
-for ``AFTER_CHANGE_S``, so that callers read what they wrote.
+for ``AFTER_CHANGE_S``, so that callers read their own changes.
 """
 
 import asyncio
@@ -248,7 +248,7 @@ class Views:
         return found.view
 
     def note_change(self, caller: Caller) -> None:
-        """The caller changed something: what is in memory may be older for a moment."""
+        """The caller changed something: the view may be older for a moment."""
         until_s = _now_s() + AFTER_CHANGE_S
         self._bypassed_until_s[caller.token] = max(
             until_s, self._bypassed_until_s.get(caller.token, 0.0)

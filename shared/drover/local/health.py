@@ -142,7 +142,7 @@ class HttpHealth:
         return (await self.ask(timeout_s)).status
 
     async def ask(self, timeout_s: float = 1.0) -> Health:
-        """SERVING for any response to ``/health`` but those of servers that cannot serve."""
+        """SERVING for any response to ``/health`` with a status below 500."""
         with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             async with asyncio.timeout(timeout_s):
                 code = await self._code()

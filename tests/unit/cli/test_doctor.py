@@ -191,8 +191,9 @@ def test_connectors_that_wait_for_their_engine_are_shown_with_the_reason_of_its_
     entries.append(pb.ListConnectorsResponse.Entry(name="tickets", status=status))
     cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=entries)
     _, checks = found(drover)
-    (finding,) = checks["connectors"]
-    assert finding["found"] == "FAILED, or with FAILED tasks: tickets", "not its victims"
+    failed, waiting = checks["connectors"]
+    assert failed["found"] == "FAILED, or with FAILED tasks: tickets", "not its victims"
+    assert waiting["found"] == "FAILED until their engine has restarted: good, other"
 
 
 def test_a_connector_in_quarantine_is_named_with_the_reason(

@@ -2,7 +2,7 @@
 
 Without an access file every local process may call the workers. A web page in a browser on the same
 machine must not be able to: a page of another site can send requests to a loopback address, and by
-DNS rebinding under a host name of its own.
+DNS rebinding under its own host name.
 """
 
 import re
