@@ -57,7 +57,8 @@ class GatewayApplication:
         self._bounds = bounds or RequestBounds()
         self._callers: Counter[bytes] = Counter()
         self._taken = 0
-        self._ids = (f"{uuid.uuid4().hex[:16]}{number:x}" for number in itertools.count(1))
+        prefix = uuid.uuid4().hex[:16]
+        self._ids = (f"{prefix}{number:x}" for number in itertools.count(1))
         self._codes: Counter[tuple[str, int]] = Counter()
         self._seconds: dict[str, Distribution] = {}
         self._refused: Counter[str] = Counter()

@@ -33,6 +33,8 @@ _JSON = "application/json"
 _TEXT = "text/plain"
 _INTERNAL_TEXT = "Internal request missing required signature"
 
+_MATCHES_MAX, _KEPT_PATH_MAX_BYTES = 1_000, 500
+
 _log = structlog.get_logger("drover.gateway.rest")
 
 
@@ -48,6 +50,8 @@ class RestApplication:
         self._backend = backend
         self._settings = settings
         self._router = Router(admin=settings.admin)
+        #: Resources by path as it was sent, since callers repeat their requests.
+        self._matches: dict[bytes, Match] = {}
         self._cors = Cors(settings.allow_origins, settings.allow_methods)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -98,9 +102,15 @@ class RestApplication:
 
     def _match(self, scope: Mapping[str, Any]) -> Match:
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
-        match = self._router.find(split_path(path))
+        match = self._matches.get(path)
         if match is None:
-            raise not_found()
+            match = self._router.find(split_path(path))
+            if match is None:
+                raise not_found()
+            if len(path) <= _KEPT_PATH_MAX_BYTES:
+                if len(self._matches) >= _MATCHES_MAX:
+                    self._matches.clear()
+                self._matches[path] = match
         return match
 
     async def _options(self, call: RestCall) -> Response:
