@@ -178,10 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
             rest = self._parse(rest)
         if self._in_head and self._head_bytes > self._bounds.head_max_bytes:
             self._refuse(431, "head_size", "the request's head is too large")
-        if self._refused:
-            # the connection stays for a moment
-            self.headers = []
-            self.scope = {}  # type: ignore[typeddict-item]
+        self._drop_refused_head()
 
     def pause_writing(self) -> None:
         """The client does not read: wait for it, but not for ever."""
@@ -241,6 +238,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head = True
         self._head_bytes = 0
+
+    def _drop_refused_head(self) -> None:
+        """Free the headers of a refused request: its connection stays for a moment."""
+        if self._refused:
+            self.headers = []
+            self.scope = {}  # type: ignore[typeddict-item]
 
     def _start_timer(self, after_s: float, reason: str) -> None:
         self._stop_timer()
