@@ -257,6 +257,7 @@ class _Check:
             *self._meanings(),
             *self._providers(),
             *self._offsets(readable),
+            *self._group(),
             *self._names(),
         ]
         shown = tuple(
@@ -399,6 +400,21 @@ class _Check:
                 "(drover connector offsets NAME --reset): it then starts from the beginning",
             )
 
+    def _group(self) -> Iterator[Difference]:
+        """A sink's consumer group that librdkafka rejects in transactions."""
+        if self._old.kind == "sink" and not _is_printable_ascii(self._group_id()):
+            yield Difference(
+                Kind.FAULT,
+                CONSUMER_GROUP_SETTING,
+                "the consumer group has characters other than printable ASCII, and its offsets "
+                "cannot be committed here",
+                f"set {CONSUMER_GROUP_SETTING} to a name in ASCII, and copy the group's offsets to "
+                "it with kafka-consumer-groups.sh while the connector is stopped",
+            )
+
+    def _group_id(self) -> str:
+        return self._config.get(CONSUMER_GROUP_SETTING) or f"connect-{self._old.name}"
+
     def _names(self) -> Iterator[Difference]:
         if self._old.name in self._target.names:
             yield Difference(
@@ -431,8 +447,7 @@ class _Check:
 
     def _offsets_place(self) -> str:
         if self._old.kind == "sink":
-            group = self._config.get(CONSUMER_GROUP_SETTING) or f"connect-{self._old.name}"
-            return f"consumer group {group}"
+            return f"consumer group {self._group_id()}"
         topic = self._config.get(OFFSETS_TOPIC_SETTING)
         if topic:
             return f"topic {topic}"
@@ -458,6 +473,10 @@ class _Check:
                 return "at least once over the same topics; exactly once in topics of its own"
             return guarantee
         return guarantee
+
+
+def _is_printable_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _is_unknown_class(setting: str, class_name: str) -> bool:

@@ -229,6 +229,27 @@ def test_offsets_that_the_connector_cannot_read_are_a_difference(
     assert found.offsets_readable is False
 
 
+@pytest.mark.parametrize(
+    ("name", "config", "can_move"),
+    [
+        ("out", {}, True),
+        ("a b'c", {}, True),
+        ("näme", {}, False),
+        ("näme", {"consumer.override.group.id": "name"}, True),
+        ("out", {"consumer.override.group.id": "日本"}, False),
+    ],
+)
+def test_a_consumer_group_has_to_be_ascii(
+    name: str, config: dict[str, str], *, can_move: bool, script: ScriptedConnect, check: Check
+) -> None:
+    script.add(name, {**SINK, **config}, kind="sink")
+    script.add("source-näme", SOURCE)
+    sink, source = check().connectors
+    assert sink.can_move == can_move
+    assert ((Kind.FAULT, "consumer.override.group.id") in _kinds(sink)) == (not can_move)
+    assert source.can_move
+
+
 def test_a_name_that_exists_in_the_target_cannot_move(
     script: ScriptedConnect, check: Check
 ) -> None:
