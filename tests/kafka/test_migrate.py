@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from drover.cli.output.connectors import run_state
+from drover.client import ConnectClient
 from tests.e2e.test_examples import steps
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.choice import Kafka
@@ -259,14 +261,20 @@ def _fill_in_secrets(file: Path) -> None:
 async def _all_run_on_drover(cluster: EmbeddedCluster, ten: TenConnectors) -> None:
     async with cluster.client() as client:
         assert (await client.get_connector(ten.quiet.sink)).name == ten.quiet.sink
-        await cluster.wait_for_task(ten.quiet.sink, state="PAUSED")
+        # a connector that was stopped and is paused has no tasks yet
+        await wait_until_async(lambda: _is_paused(client, ten.quiet.sink))
         await client.resume_connector(ten.quiet.sink)
         for name in ten.configs:
             await cluster.wait_for_task(name)
 
 
+async def _is_paused(client: ConnectClient, name: str) -> bool:
+    status = await client.get_connector_status(name)
+    return run_state(status.connector.state) == "PAUSED"
+
+
 def _all_run_on_kafka_connect(connect: KafkaConnect, ten: TenConnectors) -> None:
-    connect.rest.wait_until_state(ten.quiet.sink, "PAUSED", tasks=1)
+    connect.rest.wait_until_state(ten.quiet.sink, "PAUSED", tasks=0)
     connect.rest.resume(ten.quiet.sink)
     for name in ten.configs:
         connect.rest.wait_until_running(name)
