@@ -190,7 +190,7 @@ class EngineGroup:
         for member in list(self._members.values()):
             if member is not self._shared and member.ready and not member.stopping:
                 held = [key for key, at in self._places.items() if at is member]
-                if any([moves(key) for key in held]):
+                if [key for key in held if moves(key)]:
                     moved_count += await member.engine.replace(renew, lambda: None)
         return moved_count
 
