@@ -1,7 +1,7 @@
 """The gateway's REST API beside Kafka Connect's, both warm, with the same requests.
 
-1,000 connectors that are stopped, so that neither side runs tasks meanwhile. The gateway is a
-process of its own; its worker has an engine that runs no plugin. CPU is that of the gateway's
+1,000 connectors that are stopped, so that neither side runs tasks. The gateway is a
+separate process; its worker has an engine that runs no plugin. CPU is that of the gateway's
 process, and of Kafka Connect's worker.
 """
 
@@ -65,7 +65,7 @@ class Side:
     process: psutil.Process
 
     async def run(self, path: str, callers: int, count: int) -> Run:
-        """Make ``count`` requests by several callers, each with a connection of its own."""
+        """Make ``count`` requests by several callers, each over its own connection."""
         request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode()
         left = iter(range(count))
         durations_ms: list[float] = []

@@ -100,7 +100,7 @@ class GatewaySettings(ProcessSettings):
             that carries out planned changes.
         gateway_session_keys: The keys that seal plans, comma-separated, of at least 32 characters:
             the first one seals, all are accepted. All copies of the gateway need the same ones.
-            Empty for a key that exists as long as the process.
+            Empty for a key that the process makes at its start.
         gateway_kafka_connect_version: The version that ``GET /`` returns, for clients that compare
             it.
     """

@@ -72,7 +72,7 @@ class _Worker:
 
 
 class Workers:
-    """The workers of a cluster, called in turn.
+    """The workers of a cluster, called one after another.
 
     Each call has the token of its caller and no other right. A call is made once: after
     UNAVAILABLE, the caller's retry goes to another worker.

@@ -435,7 +435,7 @@ class _Check:
             yield f"not checked: {f'{each.setting}: ' if each.setting else ''}{each.text}"
         if self._config.get(OFFSETS_TOPIC_SETTING):
             yield (
-                f"{OFFSETS_TOPIC_SETTING}: its offsets are in a topic of its own, which is used "
+                f"{OFFSETS_TOPIC_SETTING}: it keeps its offsets in a separate topic, which is used "
                 "here too if sources deliver exactly once"
             )
         if self._validation.runs_as == "FileStreamSource":
@@ -470,7 +470,7 @@ class _Check:
             return "not known" if self._validation.runs_as else "none"
         if self._old.kind == "source" and guarantee == "exactly once":
             if self._worker is not None and not self._worker.exactly_once:
-                return "at least once over the same topics; exactly once in topics of its own"
+                return "at least once over the same topics; exactly once in separate topics"
             return guarantee
         return guarantee
 

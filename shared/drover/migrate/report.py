@@ -239,7 +239,7 @@ def _worker(report: Report) -> Iterator[str]:
 def _steps(report: Report) -> Iterator[str]:
     yield from ("", "## One connector after the other", "")
     yield (
-        "Drover runs beside Kafka Connect, with topics of its own on the same Kafka cluster. Each "
+        "Drover runs beside Kafka Connect, with separate topics on the same Kafka cluster. Each "
         "connector is created stopped, stopped in Kafka Connect, given its offsets, and resumed."
     )
     yield ""

@@ -21,7 +21,7 @@ class PlanSeal:
 
     Args:
         keys: The first one seals, all of them are accepted, so that keys can be rotated. Empty for
-            a key that exists as long as this object.
+            a key that this object makes.
     """
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
