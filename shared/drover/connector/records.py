@@ -36,6 +36,7 @@ from drover.record.batch import (
     original_topics,
     with_column,
 )
+from drover.record.decimals import of_texts as decimals_of_texts
 from drover.record.errors import RecordError
 from drover.record.json.encode import base64_texts, iso_texts, json_texts
 from drover.record.json.form import PLAIN_FOR_DATABASES
@@ -62,6 +63,7 @@ __all__ = [
     "Fraction",
     "RecordError",
     "base64_texts",
+    "decimals_of_texts",
     "dumps",
     "fraction_of",
     "has_decimal",

@@ -1,15 +1,17 @@
-"""Vectorised conversion between decimals and the base64 of their unscaled values.
+"""Vectorised conversion of decimals: from texts, and from and to the base64 of unscaled values.
 
-Only 128-bit decimals whose unscaled values fit into eight bytes are supported, which covers nearly
-all decimals in databases; for other columns the functions return None.
+The conversions of base64 support 128-bit decimals whose unscaled values fit into eight bytes, which
+covers nearly all decimals in databases; for other columns they return None.
 """
 
 import base64
 import decimal
+import re
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from drover.record.arrow import Array, Texts
 
@@ -26,6 +28,10 @@ _SEXTETS[_ALPHABET] = np.arange(64)
 _FIRST_OF_BYTES = np.array([1 << (8 * count - 1) for count in range(1, 8)], np.int64)
 #: Enough digits for every decimal.
 EXACT = decimal.Context(prec=1000)
+_LOSSLESS = decimal.Context(prec=1000, traps=[decimal.Inexact, decimal.InvalidOperation])
+#: Texts that are this long or shorter do not overflow Arrow's decimals of 128 and 256 bits.
+_SHORT_128, _SHORT_256 = 38, 76
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -39,6 +45,35 @@ def shortest_bytes(number: int) -> bytes:
     """A whole number in two's complement, in as few bytes as possible."""
     bits = (number if number >= 0 else ~number).bit_length()
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def of_texts(texts: Texts, kind: pa.DataType) -> Array:
+    """Decimals of that type from numbers as text; null for null.
+
+    Arrow's own conversion keeps the digits of a long text modulo 2**128 or 2**256, and finds no
+    error if the rest fits.
+
+    Raises:
+        ArrowInvalid: A text is no number, or the type does not hold all of its digits.
+    """
+    short = _SHORT_128 if pa.types.is_decimal128(kind) else _SHORT_256
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest <= short:
+        return texts.cast(kind)
+    numbers = [None if each is None else _of_text(each, kind) for each in texts.to_pylist()]
+    return pa.array(numbers, kind)
+
+
+def _of_text(text: str, kind: pa.DataType) -> decimal.Decimal:
+    exponent = decimal.Decimal(1).scaleb(-kind.scale)
+    try:
+        if _NUMBER.fullmatch(text):
+            number = decimal.Decimal(text).quantize(exponent, context=_LOSSLESS)
+            if number.adjusted() < kind.precision - kind.scale:
+                return number
+    except decimal.DecimalException:
+        pass
+    raise pa.ArrowInvalid(f"no number that {kind} holds with all digits: {text[:80]!r}")
 
 
 def decimal_base64(digits: int) -> str:

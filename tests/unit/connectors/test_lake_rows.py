@@ -53,6 +53,8 @@ def test_values_that_fit_are_cast(value: Any, kind: pa.DataType, stored: Any) ->
         (2**53 + 1, pa.float64()),
         (1.5, pa.int64()),
         (1.239, pa.decimal128(10, 2)),
+        (f"{2**128 + 1}", pa.decimal128(38, 0)),
+        ([f"{-(2**128) - 1}"], pa.list_(pa.decimal128(38, 0))),
         (5, pa.bool_()),
         (NOON, pa.date32()),
         ({"x": 1.5}, POINT),

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.record.decimals import decimal_base64, of_base64, quoted_base64
+from drover.record.decimals import decimal_base64, of_base64, of_texts, quoted_base64
 
 #: Numbers from which the encoding needs another byte, and their neighbours.
 EDGES = [
@@ -81,3 +81,39 @@ def test_more_bytes_than_needed_are_read() -> None:
     texts = pa.array([base64.b64encode(each).decode() for each in (b"\0\0\1", b"\xff\xff")])
     read: Any = of_base64(texts, pa.decimal128(9, 0))
     assert read.to_pylist() == [1, -1]
+
+
+def test_texts_become_decimals() -> None:
+    texts = pa.array(["1.5", None, "-0.25", "12e2"])
+    assert [str(each) for each in of_texts(texts, pa.decimal128(9, 2)).drop_null().to_pylist()] == [
+        "1.50",
+        "-0.25",
+        "1200.00",
+    ]
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("by", [-1, 0, 1, 5])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_text_beyond_arrows_integers_is_an_error_and_no_other_number(
+    bits: int, by: int, sign: str
+) -> None:
+    kind = pa.decimal128(38, 0) if bits == 128 else pa.decimal256(76, 0)
+    text = f"{sign}{2**bits + by}"
+    with pytest.raises(pa.ArrowInvalid, match=text):
+        of_texts(pa.array(["1", text, None]), kind)
+
+
+def test_a_text_with_many_digits_after_the_point_is_an_error_and_no_other_number() -> None:
+    kind = pa.decimal128(38, 2)
+    with pytest.raises(pa.ArrowInvalid, match="no number that decimal128"):
+        of_texts(pa.array([f"0.{2**128 + 100}"]), kind)
+    long = of_texts(pa.array([f"-1.25{'0' * 60}"]), kind)
+    assert long.to_pylist() == [decimal.Decimal("-1.25")]
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "x" * 50, "1_0", "1" * 1200, f"1{'0' * 38}"])
+def test_a_text_that_the_type_does_not_hold_is_an_error(text: str) -> None:
+    for texts in ([text], [text, "0." + "0" * 50]):
+        with pytest.raises(pa.ArrowInvalid):
+            of_texts(pa.array(texts), pa.decimal128(38, 0))

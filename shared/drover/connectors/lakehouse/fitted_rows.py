@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector import CredentialsRejectedError
-from drover.connector.records import is_binary, is_list, is_text
+from drover.connector.records import decimals_of_texts, is_binary, is_list, is_text
 from drover.connectors.files.partition_levels import shown
 
 #: The column that marks rows of which only the key is used.
@@ -289,9 +289,9 @@ def _between(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 def _casts(column: pa.ChunkedArray, kind: pa.DataType, *, exact: bool) -> bool:
     try:
         found = _converted(column, kind)
+        return _same_values(column.combine_chunks(), found.combine_chunks(), exact=exact)
     except _CAST_ERRORS:
         return False
-    return _same_values(column.combine_chunks(), found.combine_chunks(), exact=exact)
 
 
 def _recast(part: pa.Table, changed: Mapping[str, pa.Field]) -> pa.Table:
@@ -432,7 +432,11 @@ def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | No
 
 
 def _same_values(before: pa.Array, after: pa.Array, *, exact: bool) -> bool:
-    """Whether a cast changed no value, except for floating-point rounding if not ``exact``."""
+    """Whether a cast changed no value, except for floating-point rounding if not ``exact``.
+
+    Raises:
+        ArrowInvalid: It changed a text with more digits than a decimal has.
+    """
     if before.type == after.type:
         return True
     if pa.types.is_floating(after.type):
@@ -460,7 +464,7 @@ def _same_values(before: pa.Array, after: pa.Array, *, exact: bool) -> bool:
     if pa.types.is_temporal(after.type) and not pa.types.is_temporal(before.type):
         return True  # other forms of the same time; the cast loses no digits
     if is_text(before.type) and pa.types.is_decimal(after.type):
-        return True  # other forms of the same number
+        return bool(decimals_of_texts(before, after.type).equals(after))
     return bool(after.cast(before.type).equals(before))
 
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from drover.connector.records import decimals_of_texts
+
 if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGresult
@@ -134,6 +136,8 @@ def from_text(texts: pa.Array, arrow_type: pa.DataType) -> pa.Array:
         return pa.array([_bytes(each) for each in texts.to_pylist()], pa.binary())
     if pa.types.is_list(arrow_type):
         return lists(texts, lambda each: from_text(each, arrow_type.value_type), arrow_type)
+    if pa.types.is_decimal(arrow_type):
+        return decimals_of_texts(texts, arrow_type)
     return texts.cast(arrow_type)
 
 

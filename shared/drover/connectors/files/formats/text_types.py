@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import WHOLE_MAX, in_unit, is_list, is_text
+from drover.connector.records import WHOLE_MAX, decimals_of_texts, in_unit, is_list, is_text
 from drover.connectors.ddl import TIMESTAMP
 
 #: The digits of the largest integer of 64 bits without a sign.
@@ -132,6 +132,8 @@ def _offsets(lengths: Any) -> Any:
 def _of_text(texts: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
         return to_timestamp(texts.cast(pa.string()))
+    if pa.types.is_decimal(kind):
+        return decimals_of_texts(texts, kind)
     found = texts.cast(kind)
     if pa.types.is_floating(kind):
         for index in np.flatnonzero(_may_be_rounded(found)):
