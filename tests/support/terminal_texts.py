@@ -13,7 +13,13 @@ from drover.api.common.v1 import activity_pb2
 from drover.api.common.v1.record_counts_pb2 import RecordCounts
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.console import Output, print_table
-from drover.cli.doctor.cluster import Answer, connector_findings, silent_worker, worker_findings
+from drover.cli.doctor.cluster import (
+    Answer,
+    connector_findings,
+    quarantine_finding,
+    silent_worker,
+    worker_findings,
+)
 from drover.cli.doctor.command import print_findings
 from drover.cli.doctor.finding import Finding
 from drover.cli.output.connectors import list_table
@@ -23,7 +29,9 @@ from drover.codec.connect import note_lags
 from drover.codec.failures import encode_failures
 from drover.errors import Reason, UnavailableError
 from drover.model.failures import Failure, FailureCause, FailureHistory, RestartPolicy
+from drover.model.ids import TaskId
 from drover.pipeline.failures import RecordFailedError
+from drover_worker.core.lifecycle.engine_deaths import SHARED_SLOT, EngineDeath, EngineDeaths
 from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
 from drover_worker.engine.tasks.faults import failure_text
@@ -217,6 +225,18 @@ def _plugin_missing() -> pb.ConnectorStatus:
     return _status("tickets", SOURCE, task)
 
 
+def _quarantined() -> pb.ConnectorStatus:
+    deaths = EngineDeaths()
+    task = TaskId("tickets", 0)
+    for ago_ms, slot in ((4 * _MINUTE_MS, SHARED_SLOT), (2 * _MINUTE_MS, "suspects/1")):
+        reason = "the engine ended with exit code 3 (unknown)"
+        deaths.record(EngineDeath(slot, reason, [task], [task]), NOW_MS - ago_ms)
+    note = deaths.note("tickets", lambda ms: datetime.fromtimestamp(ms / 1000, UTC).isoformat())
+    status = _status("tickets", SOURCE, _task(counts=(5000, 5000), rate=2.0, trace=note))
+    status.connector.trace = note
+    return status
+
+
 def _info(spark_version: str) -> pb.GetClusterInfoResponse:
     import drover
 
@@ -285,6 +305,18 @@ _TEXTS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "a plugin hangs": (
         "connector describe tickets",
         lambda: print_description(_hang(), now_ms=NOW_MS),
+    ),
+    "a plugin ends the engine": (
+        "connector status tickets",
+        lambda: print_status(_quarantined(), now_ms=NOW_MS),
+    ),
+    "a connector is in quarantine": (
+        "doctor",
+        lambda: _doctor(
+            *worker_findings(ONE, Answer(_info("4.1.2"), 0.0)),
+            *connector_findings([_healthy(), _quarantined()], now_ms=NOW_MS),
+            *filter(None, [quarantine_finding(_quarantined())]),
+        ),
     ),
     "a sink is paused": (
         "connector describe people-db",

@@ -262,7 +262,7 @@ async def _failures(address: str, way: Way) -> list[Finding]:
         return [Finding("connectors", Level.ERROR, f"cannot be listed: {error.message}")]
     return [
         *connector_findings([each.status for each in listed], now_ms=SystemClock().now_ms()),
-        *(found for found in map(_quarantine, listed) if found is not None),
+        *(found for found in (quarantine_finding(each.status) for each in listed) if found),
     ]
 
 
@@ -338,18 +338,18 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED_MAX])}{more}"
 
 
-def _quarantine(each: pb.ListConnectorsResponse.Entry) -> Finding | None:
-    """A connector in quarantine or stopped there, with the reason; None for others."""
-    traces = (each.status.connector.trace, *(task.trace for task in each.status.tasks))
+def quarantine_finding(status: pb.ConnectorStatus) -> Finding | None:
+    """Report a connector in quarantine or stopped there, with the reason; None for others."""
+    traces = (status.connector.trace, *(task.trace for task in status.tasks))
     causes = [cause_in(trace) for trace in traces if IN_QUARANTINE in cause_in(trace)]
     if not causes:
         return None
     return Finding(
-        f"connector {each.name}",
+        f"connector {status.name}",
         Level.WARNING,
         causes[0],
         "its code or a library ends the engine process: change its config or update the plugin;"
-        f" `drover connector restart {each.name}` lets it return to the shared engine",
+        f" `drover connector restart {status.name}` lets it return to the shared engine",
     )
 
 
