@@ -434,6 +434,17 @@ def test_numbers_of_json_keep_their_digits(tmp_path: Path, numbers: list[str], s
     assert [decimal.Decimal(each) for each in values] == [decimal.Decimal(each) for each in numbers]
 
 
+@pytest.mark.parametrize("text", ['"0"', '"1.5"', "true", '""'])
+def test_a_text_among_large_numbers_is_no_number(tmp_path: Path, text: str) -> None:
+    numbers = ["-18446744073709551616", "5"]
+    rows = [f'{{"v":{each}}}' for each in (*numbers, text)]
+    (tmp_path / "a.json").write_text("".join(f"{each}\n" for each in rows))
+    found = run(tmp_path)
+    *before, last = [each["v"] for each in found.rows]
+    assert before == [decimal.Decimal(each) for each in numbers]
+    assert repr(last) == repr(json.loads(text))
+
+
 def test_floating_point_of_any_program_stays_floating_point(tmp_path: Path) -> None:
     texts = [
         "0.1",

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,33 +143,40 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _column(values: list[Any], known: pa.DataType | None, *, exact: bool) -> Any:
     if known is not None:
         try:
-            return _array(values, known)
+            return _array(values, known, decimal_texts=exact)
         except (AttributeError, TypeError, ValueError, OverflowError):
             if exact:
                 raise
     return _array(values, _inferred(values), number_texts=True)
 
 
-def _array(values: list[Any], kind: pa.DataType, *, number_texts: bool = False) -> Any:
-    found = [_value(each, kind, number_texts) for each in values]
+def _array(
+    values: list[Any], kind: pa.DataType, *, number_texts: bool = False, decimal_texts: bool = False
+) -> Any:
+    value = partial(_value, number_texts=number_texts, decimal_texts=decimal_texts)
+    found = [value(each, kind) for each in values]
     return to_type(pa.array(found, read_type(kind)), kind)
 
 
-def _value(value: Any, kind: pa.DataType, number_texts: bool) -> Any:
-    """A value in the form for ``read_type(kind)``; with ``number_texts`` a number may be text."""
+def _value(value: Any, kind: pa.DataType, *, number_texts: bool, decimal_texts: bool) -> Any:
+    """A value in the form for ``read_type(kind)``.
+
+    With ``number_texts`` a number may be read as text, with ``decimal_texts`` a text as a decimal.
+    """
     if value is None:
         return None
+    inner = partial(_value, number_texts=number_texts, decimal_texts=decimal_texts)
     if pa.types.is_struct(kind) and isinstance(value, Mapping):
         fields = [kind.field(index) for index in range(kind.num_fields)]
-        return {each.name: _value(value.get(each.name), each.type, number_texts) for each in fields}
+        return {each.name: inner(value.get(each.name), each.type) for each in fields}
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_value(each, kind.value_type, number_texts) for each in value]
+        return [inner(each, kind.value_type) for each in value]
     if pa.types.is_map(kind) and isinstance(value, Mapping):
-        return [(name, _value(each, kind.item_type, number_texts)) for name, each in value.items()]
+        return [(name, inner(each, kind.item_type)) for name, each in value.items()]
     if isinstance(value, Mapping | list) or pa.types.is_nested(kind):
         raise TypeError(f"{_shown(value)} is no value of type {kind}")
     if not _is_number(value):
-        if pa.types.is_decimal(kind) and isinstance(value, bool):
+        if pa.types.is_decimal(kind) and not (decimal_texts and isinstance(value, str)):
             raise TypeError(f"{_shown(value)} is no value of type {kind}")
         return value
     if pa.types.is_decimal(kind) or (number_texts and pa.types.is_string(kind)):
