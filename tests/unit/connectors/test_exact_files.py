@@ -445,6 +445,15 @@ def test_a_text_among_large_numbers_is_no_number(tmp_path: Path, text: str) -> N
     assert repr(last) == repr(json.loads(text))
 
 
+def test_a_fraction_keeps_its_digits_beside_a_text(tmp_path: Path) -> None:
+    numbers = ["1.5", "0.014991459837018112"]  # the next floating-point number ends with 111
+    rows = [f'{{"v":{each}}}' for each in (*numbers, '""')]
+    (tmp_path / "a.json").write_text("".join(f"{each}\n" for each in rows))
+    found = run(tmp_path)
+    delivered = [each["v"] for each in found.rows]
+    assert [str(each) for each in delivered][: len(numbers)] == numbers
+
+
 def test_floating_point_of_any_program_stays_floating_point(tmp_path: Path) -> None:
     texts = [
         "0.1",

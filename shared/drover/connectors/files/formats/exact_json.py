@@ -143,7 +143,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _column(values: list[Any], known: pa.DataType | None, *, exact: bool) -> Any:
     if known is not None:
         try:
-            return _array(values, known, decimal_texts=exact)
+            return _array(values, known, declared=exact)
         except (AttributeError, TypeError, ValueError, OverflowError):
             if exact:
                 raise
@@ -151,21 +151,22 @@ def _column(values: list[Any], known: pa.DataType | None, *, exact: bool) -> Any
 
 
 def _array(
-    values: list[Any], kind: pa.DataType, *, number_texts: bool = False, decimal_texts: bool = False
+    values: list[Any], kind: pa.DataType, *, number_texts: bool = False, declared: bool = False
 ) -> Any:
-    value = partial(_value, number_texts=number_texts, decimal_texts=decimal_texts)
+    value = partial(_value, number_texts=number_texts, declared=declared)
     found = [value(each, kind) for each in values]
     return to_type(pa.array(found, read_type(kind)), kind)
 
 
-def _value(value: Any, kind: pa.DataType, *, number_texts: bool, decimal_texts: bool) -> Any:
+def _value(value: Any, kind: pa.DataType, *, number_texts: bool, declared: bool) -> Any:
     """A value in the form for ``read_type(kind)``.
 
-    With ``number_texts`` a number may be read as text, with ``decimal_texts`` a text as a decimal.
+    With ``number_texts`` a number may become text. With ``declared``, for the types of a schema, a
+    text may become a decimal, and a fraction the nearest floating-point number.
     """
     if value is None:
         return None
-    inner = partial(_value, number_texts=number_texts, decimal_texts=decimal_texts)
+    inner = partial(_value, number_texts=number_texts, declared=declared)
     if pa.types.is_struct(kind) and isinstance(value, Mapping):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return {each.name: inner(value.get(each.name), each.type) for each in fields}
@@ -176,7 +177,7 @@ def _value(value: Any, kind: pa.DataType, *, number_texts: bool, decimal_texts: 
     if isinstance(value, Mapping | list) or pa.types.is_nested(kind):
         raise TypeError(f"{_shown(value)} is no value of type {kind}")
     if not _is_number(value):
-        if pa.types.is_decimal(kind) and not (decimal_texts and isinstance(value, str)):
+        if pa.types.is_decimal(kind) and not (declared and isinstance(value, str)):
             raise TypeError(f"{_shown(value)} is no value of type {kind}")
         return value
     if pa.types.is_decimal(kind) or (number_texts and pa.types.is_string(kind)):
@@ -186,6 +187,8 @@ def _value(value: Any, kind: pa.DataType, *, number_texts: bool, decimal_texts: 
         if pa.types.is_float32(kind):
             found = float(np.float32(found))
         if not math.isfinite(found) or (isinstance(value, int) and int(found) != value):
+            raise ValueError(f"{kind} does not hold all digits of {_shown(value)}")
+        if not declared and not is_double(value):
             raise ValueError(f"{kind} does not hold all digits of {_shown(value)}")
         return found
     if isinstance(value, Fraction):
