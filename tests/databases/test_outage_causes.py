@@ -1,6 +1,6 @@
 """For each connector's system: which errors are outages, rejected credentials, or neither.
 
-The errors are those of the real libraries, raised by refused sockets and by running servers.
+The real libraries raise the errors, by refused sockets and by running servers.
 """
 
 import socket

@@ -44,7 +44,7 @@ class RawClient:
         return RawResponse(int(line.split()[1]), headers, body)
 
     async def is_closed(self) -> bool:
-        """Wait until the server closes the connection; what it sends before is dropped."""
+        """Wait until the server closes the connection, and drop its bytes."""
         try:
             while await self.reader.read(65_536):
                 pass
@@ -65,7 +65,7 @@ async def connected(address: str) -> AsyncIterator[RawClient]:
 
 
 async def ask(address: str, request: bytes) -> RawResponse:
-    """The response to one request on a connection of its own."""
+    """The response to one request on a new connection."""
     async with connected(address) as client:
         await client.send(request)
         return await client.response()

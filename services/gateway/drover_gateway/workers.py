@@ -3,10 +3,11 @@
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -14,6 +15,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from drover.client import ConnectClient
+from drover.client.failover import WatchedStream
 from drover.client.secure import Connect, plaintext
 from drover.errors import DeadlineExceededError, UnavailableError
 from drover.metrics import table
@@ -175,11 +177,12 @@ class _CallerChannel:
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """See ``grpc.aio.Channel``."""
 
-        def call(request: Any, *, timeout: float | None, metadata: Metadata) -> "_Stream":
+        def call(request: Any, *, timeout: float | None, metadata: Metadata) -> WatchedStream:
             worker = self._workers.pick()
             start = worker.channel.unary_stream(method, *codecs, **options)
             sent = (*metadata, *self._metadata)
-            return _Stream(self._workers, worker, start(request, timeout=timeout, metadata=sent))
+            stream = start(request, timeout=timeout, metadata=sent)
+            return WatchedStream(stream, partial(self._workers.note_failure, worker))
 
         return call
 
@@ -209,27 +212,6 @@ class _CallerChannel:
         finally:
             if is_change:
                 self._workers.on_change(self._caller)
-
-
-class _Stream:
-    """The part of gRPC's stream that ``drover.client.calls`` uses."""
-
-    def __init__(self, workers: Workers, worker: _Worker, call: Any) -> None:
-        self._workers = workers
-        self._worker = worker
-        self._call = call
-
-    def cancel(self) -> None:
-        """End the stream."""
-        self._call.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        try:
-            async for message in self._call:
-                yield message
-        except grpc.RpcError as error:
-            self._workers.note_failure(self._worker, error)
-            raise
 
 
 async def _health_of(worker: _Worker, timeout_s: float) -> Health:

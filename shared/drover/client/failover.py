@@ -72,10 +72,13 @@ class FailoverChannel:
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """A streaming method of the current server; see ``grpc.aio.Channel``."""
 
-        def call(request: Any, *, timeout: float | None, metadata: Any) -> "_Stream":
+        def call(request: Any, *, timeout: float | None, metadata: Any) -> "WatchedStream":
             attempt, channel = self._attempt, self._current_channel()
             start = channel.unary_stream(method, *codecs, **options)
-            return _Stream(self, attempt, start(request, timeout=timeout, metadata=metadata))
+            stream = start(request, timeout=timeout, metadata=metadata)
+            return WatchedStream(
+                stream, lambda error: self.note_failure(attempt, from_rpc_error(error))
+            )
 
         return call
 
@@ -98,13 +101,17 @@ class FailoverChannel:
             raise
 
 
-class _Stream:
-    """The part of gRPC's stream that ``drover.client.calls`` uses."""
+class WatchedStream:
+    """The part of gRPC's stream that ``drover.client.calls`` uses.
 
-    def __init__(self, replicas: FailoverChannel, attempt: int, call: Any) -> None:
-        self._replicas = replicas
-        self._attempt = attempt
+    Args:
+        call: The stream.
+        on_failure: Called with the error by which the stream ends.
+    """
+
+    def __init__(self, call: Any, on_failure: Callable[[grpc.RpcError], None]) -> None:
         self._call = call
+        self._on_failure = on_failure
 
     def cancel(self) -> None:
         """End the stream."""
@@ -115,5 +122,5 @@ class _Stream:
             async for message in self._call:
                 yield message
         except grpc.RpcError as error:
-            self._replicas.note_failure(self._attempt, from_rpc_error(error))
+            self._on_failure(error)
             raise

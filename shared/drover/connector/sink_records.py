@@ -38,7 +38,7 @@ class SinkRecord:
     """One record that a sink receives.
 
     Values have the types of their schema: a struct or a map is a dict, an array a list, a decimal
-    ``decimal.Decimal``, bytes ``bytes``; dates, times and timestamps are those of ``datetime``,
+    ``decimal.Decimal``, bytes ``bytes``; dates, times and timestamps have ``datetime``'s types,
     timestamps with the zone UTC. A value without a schema is parsed JSON, in which a number with a
     fraction is a ``decimal.Decimal`` if a float would change it. In a sink that is not structured,
     keys and values are bytes.

@@ -1,4 +1,4 @@
-"""What a task tells of its present activity: steps, retries, hangs, snapshots, lag."""
+"""The present activity of a task: steps, retries, hangs, snapshots, lag."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""Outages of a connector's system: everything runs again by itself once the system answers.
+"""Outages of a connector's system: all connectors and tasks run again without a command when it answers.
 
 The clock is simulated, so an outage may take an hour.
 """

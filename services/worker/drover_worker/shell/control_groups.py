@@ -18,7 +18,7 @@ import structlog
 
 _PROC = Path("/proc")
 _ROOT = Path("/sys/fs/cgroup")
-#: The period in which processes get their share of the CPU time.
+#: The period for which the limit of CPU time counts.
 _CPU_PERIOD_US = 100_000
 _MEMBERS = "cgroup.procs"
 #: What a group can limit.

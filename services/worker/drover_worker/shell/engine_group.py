@@ -141,7 +141,7 @@ class EngineGroup:
     async def call_in(
         self, slot: EngineSlot, command: pb.EngineCommand, timeout_s: float
     ) -> pb.EngineReport:
-        """Send a command to an engine and wait for its answer; what it starts is there then.
+        """Send a command to an engine and wait for its answer. The engine then has its work.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, the worker does not have this engine.

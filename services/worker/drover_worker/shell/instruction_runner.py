@@ -113,7 +113,7 @@ class InstructionRunner:
                 self._statuses.write(write)
             case instructions.WatchGroup(member_id):
                 self._watch_group(member_id)
-            # at once, so that reports of an engine that has to stop are no longer passed on
+            # at once, so that no report of the stopping engine is passed on
             case instructions.StartEngine(engine):
                 self._engine.start_engine(engine)
             case instructions.StopEngine(engine):

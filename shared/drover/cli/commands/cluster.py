@@ -229,7 +229,7 @@ def given_addresses(port_base: int | None) -> dict[str, str]:
 
 
 def _of_grpc(addresses: Mapping[str, str]) -> dict[str, str]:
-    """The addresses without those of gateways, which may be any HTTP servers."""
+    """The addresses without gateways' addresses, which may be any HTTP servers."""
     return {name: at for name, at in addresses.items() if not name.startswith(GATEWAY)}
 
 

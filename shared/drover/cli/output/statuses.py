@@ -20,7 +20,7 @@ from drover.model.failures import cause_in
 
 
 def print_status(status: pb.ConnectorStatus, *, now_ms: int) -> None:
-    """Print the states of a connector and its tasks, what they do, and why they failed."""
+    """Print the states of a connector and its tasks, their present steps and their failures."""
     print_table(*status_table(status, now_ms=now_ms))
     for note in _notes(status, now_ms):
         say(plain(note))

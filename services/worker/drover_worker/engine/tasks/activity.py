@@ -115,7 +115,7 @@ class TaskActivity:
         )
 
     def recovered(self) -> None:
-        """An operation succeeded: nothing is retried any more."""
+        """An operation succeeded: no operation is retried now."""
         self._retry = None
 
     @property
