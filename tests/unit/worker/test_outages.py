@@ -1,4 +1,4 @@
-"""Outages of a connector's system: all connectors and tasks run again without a command when it answers.
+"""Outages of a system: connectors and tasks run again when it answers, without a command.
 
 The clock is simulated, so an outage may take an hour.
 """

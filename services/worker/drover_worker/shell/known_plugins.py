@@ -41,10 +41,12 @@ class KnownPlugins:
         plugin = self.find(name)
         return plugin.version if plugin else ""
 
-    def find_record_plugin(self, name: str) -> pb.RecordPlugin | None:
-        """The converter, transform or predicate with this class name or alias."""
+    def find_record_plugin(self, name: str, kind: str = "") -> pb.RecordPlugin | None:
+        """The converter, transform or predicate with this class name or alias; of any kind by
+        default.
+        """
         for each in self.record_plugins:
-            if name in (each.class_name, *each.aliases):
+            if kind in ("", each.kind) and name in (each.class_name, *each.aliases):
                 return each
         return None
 
@@ -54,12 +56,8 @@ class KnownPlugins:
         ``kind`` is that of RecordPlugin, or empty for a connector.
         """
         name = name.strip().replace(":", ".")
-        if not kind:
-            found = self.find(name)
-            return found.class_name if found is not None else name
-        of_kind = (each for each in self.record_plugins if each.kind == kind)
-        names = (each.class_name for each in of_kind if name in (each.class_name, *each.aliases))
-        return next(names, name)
+        found = self.find_record_plugin(name, kind) if kind else self.find(name)
+        return found.class_name if found is not None else name
 
     def installed(self) -> list[pb.Plugin]:
         """The installed plugins, sorted by class name."""
