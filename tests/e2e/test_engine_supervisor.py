@@ -163,6 +163,7 @@ async def test_a_restart_by_the_herder_accuses_nothing(engine: Supervised) -> No
     await engine.supervisor.restart("by a test")
     await wait_until_async(lambda: engine.exits)
     assert (engine.exits[0].requested, engine.exits[0].at_work) == (True, ())
+    await asyncio.wait_for(engine.supervisor.wait_ready(), 60)
 
 
 async def test_a_replacement_for_calls_that_hang_names_them(engine: Supervised) -> None:

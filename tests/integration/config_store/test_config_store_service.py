@@ -109,7 +109,7 @@ async def test_bad_input_is_told_with_its_reason(path: Path) -> None:
     async with store(path) as client:
         epoch = await lead(client)
         with pytest.raises(InvalidArgumentError) as invalid:
-            await client.put_connector_config(name="a/\x01", config={"": "1"}, writer_epoch=epoch)
+            await client.put_connector_config(name=" a\x01", config={"": "1"}, writer_epoch=epoch)
         assert [violation.field for violation in invalid.value.violations] == [
             "name",
             "name",

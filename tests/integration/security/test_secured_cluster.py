@@ -70,7 +70,7 @@ def grant(certs: Path, *more: dict[str, object]) -> None:
 async def secured(directory: Path, certs: Path, workers: int = 1) -> AsyncIterator[Any]:
     async with WorkerCluster(directory, certificates=certs) as cluster:
         for _ in range(workers):
-            await cluster.add_worker()
+            await cluster.add_worker(gateway_secrets="admin")
         await cluster.settled(*cluster.workers)
         yield cluster
 

@@ -233,7 +233,7 @@ def test_certificates_are_made_once_and_renewed_on_demand(
     monkeypatch.chdir(tmp_path)
     code, out, _ = drover("certs", "init", "c", "--host", "w.example.com", "--days", "30")
     assert code == 0
-    assert "made service.pem, admin.pem, operator.pem, viewer.pem in c, valid for 30 days" in out
+    assert "made service.pem, admin.pem, operator.pem, viewer.pem, gateway.pem in c, valid" in out
     access = yaml.safe_load((tmp_path / "c/access.yaml").read_text())
     assert {grant["role"] for grant in access["grants"]} == {
         *("internal", "admin", "operator", "viewer"),

@@ -196,7 +196,6 @@ def test_all_faults_of_a_request_are_told_at_once(driver: Driver) -> None:
         "request_id",
         "name",
         "name",
-        "name",
         "config",
         "expected_revision",
     ]

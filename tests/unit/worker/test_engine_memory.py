@@ -48,4 +48,3 @@ def test_real_children_are_measured() -> None:
         child.communicate(b"\n")
     assert found.python_workers_count >= 1
     assert found.python_workers_bytes > 1_000_000
-    assert found.engine_bytes == found.jvm_bytes == 0

@@ -1,4 +1,4 @@
-"""The leader removes the statuses of connectors that no longer exist, and of their tasks."""
+"""The leader removes statuses of connectors and tasks that no longer exist."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,9 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class StatusCleanUp:
-    """Writes a tombstone for each status whose connector does not exist.
+    """Writes a tombstone for each status whose connector or task does not exist.
+
+    The status of a task that does not exist is kept for its counts until its connector is deleted.
 
     The previous owner's status may arrive after the tombstone, or replace it, so statuses are
     checked again until they are removed. The previous owner may be this worker.
@@ -46,10 +48,14 @@ class StatusCleanUp:
         context = self._context
         if not self._membership.leads or key not in context.statuses or key in self._removing:
             return
-        view = context.view
-        # a task that does not exist at present keeps its counts until its connector is deleted
-        exists = (key.connector if isinstance(key, TaskId) else key) in view.connectors
-        if not exists:
+        if not self._is_kept(key):
             self._removing.add(key)
             context.report(key, RunState.DESTROYED)
             context.set_timer("clean-up", context.settings.status_check_ms, CleanUpDue())
+
+    def _is_kept(self, key: StatusKey) -> bool:
+        view = self._context.view
+        if not isinstance(key, TaskId):
+            return key in view.connectors
+        has_counts = self._context.statuses[key].counts is not None
+        return view.has_task(key) or (has_counts and key.connector in view.connectors)

@@ -1,7 +1,9 @@
 """Where the code of a thread is at present."""
 
+import gc
 import sys
 import traceback
+from types import FrameType
 
 _FRAMES_MAX = 10
 _STACK_MAX_CHARS = 2_000
@@ -15,7 +17,7 @@ def stack_of(thread_id: int) -> str:
 
     At most 10 calls and 2,000 characters: of more calls the first and the last ones.
     """
-    frame = sys._current_frames().get(thread_id)
+    frame = _frame_of(thread_id)
     if frame is None:
         return ""
     calls = traceback.StackSummary.extract(
@@ -31,6 +33,18 @@ def stack_of(thread_id: int) -> str:
         lines = [*lines[:half], f"… {left_out} calls …", *lines[-half:]]
     text = "\n".join(lines)
     return text if len(text) <= _STACK_MAX_CHARS else f"…{text[1 - _STACK_MAX_CHARS :]}"
+
+
+def _frame_of(thread_id: int) -> FrameType | None:
+    """The present frame of a thread; None if it has ended."""
+    # a garbage collection in this call deadlocks the process (CPython 3.11, gh-106883)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _line(call: traceback.FrameSummary) -> str:
