@@ -167,7 +167,8 @@ async def test_a_request_of_five_mebibytes_is_refused_by_the_transport(
 
 
 @pytest.mark.parametrize(
-    "name", ["", "   ", "a\nb", "a\x00b", "\x1b[31m", "a/\x07b", "..\x1b\\..", "n" * 300, "x" * 5000]
+    "name",
+    ["", "   ", "a\nb", "a\x00b", "\x1b[31m", "a/\x07b", "..\x1b\\..", "n" * 300, "x" * 5000],
 )
 async def test_a_bad_name_is_told_by_every_call_that_makes_one(
     shared: SharedCluster, name: str

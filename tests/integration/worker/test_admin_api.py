@@ -64,7 +64,7 @@ async def test_every_fault_of_a_config_is_told(worker: RunningWorker) -> None:
     sink = {"connector.class": SINK, "consumer.override.group.id": "drover"}
     for request, expected in (
         (create(""), ["name"]),
-        (create(" a", **source), ["name", *(f'config["{each}"]' for each in source)]),
+        (create("a\x07", **source), ["name", *(f'config["{each}"]' for each in source)]),
         (pb.CreateConnectorRequest(name="a"), ['config["connector.class"]']),
         (
             pb.CreateConnectorRequest(name="a", config=sink),
