@@ -101,6 +101,15 @@ async def test_counts_are_totals_over_restarts(workers: list[RunningWorker]) -> 
     await wait_until_async(summed)
 
 
+async def test_a_total_is_the_sum_of_its_tasks_at_every_time(workers: list[RunningWorker]) -> None:
+    for count in (100, 30, 7):
+        act(workers, C0, "", count)
+        for each in workers:
+            status = await each.status("c")
+            read_counts = [task.counts.read_count for task in status.tasks]
+            assert status.counts.read_count == sum(read_counts)
+
+
 async def test_counts_are_totals_over_a_stop(workers: list[RunningWorker]) -> None:
     act(workers, C0, "", 100)
     act(workers, C1, "", 11)

@@ -6,6 +6,7 @@ The status store has no record of it: steps change many times a second.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from drover.api.common.v1.record_counts_pb2 import RecordCounts
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.codec.common import decode_task_id
@@ -95,6 +96,7 @@ def _complete(
         task.records_per_second = found.records_per_second
         rates.append(found.records_per_second)
         if found.HasField("counts"):
+            _add_difference(status.counts, task.counts, found.counts)
             task.counts.CopyFrom(found.counts)
         if found.figures:
             del task.figures[:]
@@ -102,3 +104,10 @@ def _complete(
     if rates:
         status.records_per_second = sum(rates)
     note_lags(status)
+
+
+def _add_difference(total: RecordCounts, stored: RecordCounts, present: RecordCounts) -> None:
+    """Change a connector's total as the counts of one of its tasks."""
+    for field in RecordCounts.DESCRIPTOR.fields:
+        name = field.name
+        setattr(total, name, getattr(total, name) + getattr(present, name) - getattr(stored, name))
