@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -12,10 +13,12 @@ import pytest_asyncio
 
 from tests.support.fake_engine import SOURCE
 from tests.support.gateways import running_gateway
+from tests.support.repository import REPOSITORY
 from tests.support.worker_cluster import WorkerCluster
 
 CONFIG = {"connector.class": SOURCE, "tasks.max": "1", "topic": "t"}
 CURL = shutil.which("curl")
+README = REPOSITORY / "README.md"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,6 +64,19 @@ async def test_the_python_client_kafkaconnect(base: str, tmp_path: Path) -> None
     for command in ("restart", "pause", "resume", "delete"):
         assert (await client(command, "k")).strip() == ""
     assert "not found" in await client("status", "k")
+
+
+@pytest.mark.skipif(CURL is None, reason="needs curl")
+async def test_the_commands_of_the_readme(base: str) -> None:
+    section = README.read_text(encoding="utf-8").partition("## Use your Kafka Connect tools")[2]
+    commands = re.findall(r"^\$ (curl .*)$", section.partition("\n## ")[0], re.M)
+    assert len(commands) == 2
+    connectors, plugins = [
+        json.loads(await run("bash", "-c", each.replace("http://127.0.0.1:8083", base)))
+        for each in commands
+    ]
+    assert isinstance(connectors, list)
+    assert SOURCE in {each["class"] for each in plugins}
 
 
 @pytest.mark.skipif(CURL is None, reason="needs curl")
