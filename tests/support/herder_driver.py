@@ -23,7 +23,14 @@ from drover.model.config import (
 )
 from drover.model.group import Joined, JoinedMember, Synced
 from drover.model.ids import TaskId, Term
-from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusSnapshot
+from drover.model.status import (
+    RecordCounts,
+    RunState,
+    Status,
+    StatusEvent,
+    StatusKey,
+    StatusSnapshot,
+)
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
@@ -252,11 +259,16 @@ class HerderDriver:
 
     # The status store
 
-    def see_statuses(self, states: Mapping[StatusKey, RunState], worker: str = OTHER) -> None:
-        """Statuses written by other workers."""
+    def see_statuses(
+        self,
+        states: Mapping[StatusKey, RunState],
+        worker: str = OTHER,
+        counts: RecordCounts | None = None,
+    ) -> None:
+        """Statuses written by other workers, each with these counts."""
         batch = []
         for key, state in states.items():
-            status = Status(key, state, worker, 1)
+            status = Status(key, state, worker, 1, counts=counts)
             batch.append(StatusEvent(self.status_offset, key, status))
             self.status_offset += 1
         self.step(events.StatusesChanged(batch))

@@ -3,7 +3,7 @@
 import pytest
 
 from drover.model.ids import TaskId
-from drover.model.status import RunState
+from drover.model.status import RecordCounts, RunState
 from tests.support.herder_driver import HerderDriver, entry
 
 C0 = TaskId("c", 0)
@@ -40,9 +40,16 @@ def test_the_leader_removes_statuses_of_deleted_connectors_and_their_tasks(
     assert not leader.status_log
 
 
-def test_a_task_that_does_not_exist_at_present_keeps_its_status(leader: HerderDriver) -> None:
-    leader.see_statuses({TaskId("c", 7): RunState.UNASSIGNED})
+def test_a_task_that_does_not_exist_keeps_its_counts(leader: HerderDriver) -> None:
+    leader.see_statuses({TaskId("c", 7): RunState.UNASSIGNED}, counts=RecordCounts(read_count=1))
     assert not leader.status_log
+
+
+def test_the_status_of_a_task_that_does_not_exist_is_removed_without_counts(
+    leader: HerderDriver,
+) -> None:
+    leader.see_statuses({TaskId("c", 7): RunState.RUNNING})
+    assert leader.status_log == [(TaskId("c", 7), RunState.DESTROYED)]
 
 
 def test_the_leader_removes_a_status_again_until_it_is_gone(leader: HerderDriver) -> None:
