@@ -8,19 +8,13 @@ from drover.client import ConnectClient
 from drover.rpc.settings import split_addresses
 from drover_gateway.identity.credentials import Caller, caller_of
 from drover_gateway.rest.cors import parse_header_rules
-from drover_gateway.rest.ports import Health, HealthState, RestSettings
+from drover_gateway.rest.ports import Health, RestSettings
 from drover_gateway.settings import GatewaySettings
 from drover_gateway.views import View, Views
-from drover_gateway.workers import HealthState as WorkersState
 from drover_gateway.workers import Workers
 
 #: As in Kafka Connect.
 _HEALTH_TIMEOUT_S = 10.0
-_STATES = {
-    WorkersState.SERVING: HealthState.HEALTHY,
-    WorkersState.NOT_SERVING: HealthState.STARTING,
-    WorkersState.UNREACHABLE: HealthState.UNHEALTHY,
-}
 
 
 class GatewayBackend:
@@ -49,8 +43,7 @@ class GatewayBackend:
 
     async def health(self) -> Health:
         """The state of the cluster."""
-        found = await self._workers.health(timeout_s=_HEALTH_TIMEOUT_S)
-        return Health(_STATES[found.state], found.why)
+        return await self._workers.health(timeout_s=_HEALTH_TIMEOUT_S)
 
 
 def rest_settings(settings: GatewaySettings) -> RestSettings:

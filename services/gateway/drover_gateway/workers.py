@@ -5,8 +5,6 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Any, cast
 
@@ -23,6 +21,7 @@ from drover.metrics.metric import Sample
 from drover.rpc import WHY_NOT_SERVING_KEY
 from drover.rpc.status import from_rpc_error
 from drover_gateway.identity.credentials import Caller
+from drover_gateway.rest.ports import Health, HealthState
 
 CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
 #: A worker that did not answer gets no calls for this time, while another one can be asked.
@@ -34,23 +33,6 @@ _HEALTH_PAUSE_S = 0.5
 _READS = ("Describe", "Get", "List", "Plan", "Preview", "Validate", "Watch")
 
 Metadata = tuple[tuple[str, str], ...]
-
-
-class HealthState(StrEnum):
-    """Whether the cluster answers calls."""
-
-    SERVING = "serving"
-    #: The workers that answer are starting or stopping.
-    NOT_SERVING = "not serving"
-    UNREACHABLE = "unreachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The state of the cluster; ``why`` is a worker's reason, empty if it gave none."""
-
-    state: HealthState
-    why: str = ""
 
 
 class _Worker:
@@ -111,7 +93,7 @@ class Workers:
         return client
 
     async def health(self, *, timeout_s: float) -> Health:
-        """SERVING if a worker serves; waits until one answers, at most ``timeout_s``."""
+        """HEALTHY if a worker serves; waits until one answers, at most ``timeout_s``."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         while (left_s := end_s - loop.time()) > 0:
@@ -120,17 +102,17 @@ class Workers:
             try:
                 for check in asyncio.as_completed(checks):
                     answer = await check
-                    if answer.state is HealthState.SERVING:
+                    if answer.state is HealthState.HEALTHY:
                         return answer
                     answers.append(answer)
             finally:
                 for each in checks:
                     each.cancel()
-            found = [each for each in answers if each.state is HealthState.NOT_SERVING]
+            found = [each for each in answers if each.state is HealthState.STARTING]
             if found:
-                return next((each for each in found if each.why), found[0])
+                return next((each for each in found if each.detail), found[0])
             await asyncio.sleep(min(_HEALTH_PAUSE_S, max(0.0, end_s - loop.time())))
-        return Health(HealthState.UNREACHABLE, f"no worker answered within {timeout_s:g} s")
+        return Health(HealthState.UNHEALTHY, f"no worker answered within {timeout_s:g} s")
 
     def pick(self) -> _Worker:
         """The worker for the next call."""
@@ -220,9 +202,9 @@ async def _health_of(worker: _Worker, timeout_s: float) -> Health:
     with suppress(grpc.RpcError):
         answer = await call
         if answer.status == health_pb2.HealthCheckResponse.SERVING:
-            return Health(HealthState.SERVING)
-        return Health(HealthState.NOT_SERVING, await _why(call))
-    return Health(HealthState.UNREACHABLE)
+            return Health(HealthState.HEALTHY)
+        return Health(HealthState.STARTING, await _why(call))
+    return Health(HealthState.UNHEALTHY)
 
 
 async def _why(call: Any) -> str:

@@ -30,6 +30,7 @@ class HealthState(StrEnum):
     """Whether the cluster answers requests."""
 
     HEALTHY = "healthy"
+    #: The workers that answer are starting or stopping.
     STARTING = "starting"
     UNHEALTHY = "unhealthy"
 

@@ -88,7 +88,7 @@ class ClusterInfo:
         draining = dict(membership.draining)
         healths, memories = await asyncio.gather(
             asyncio.gather(*(self._health(url) for url, _ in assignments)),
-            asyncio.gather(*(self._memory_of(url) for url, _ in assignments)),
+            asyncio.gather(*(self._memory_of(url, info) for url, _ in assignments)),
         )
         for (worker_url, assignment), health, memory in zip(
             assignments, healths, memories, strict=True
@@ -113,7 +113,7 @@ class ClusterInfo:
             connectors=sorted(work.connectors),
             tasks=[str(task) for task in sorted(work.tasks)],
             health=self._own_health(),
-            engine_memory=self._own_memory(),
+            engine_memory=info.engine_memory,
         )
         leader = pb.WorkerInfo(
             worker_id=info.leader_worker_id, leader=True, health=pb.WORKER_HEALTH_UNREACHABLE
@@ -130,12 +130,14 @@ class ClusterInfo:
             return pb.WORKER_HEALTH_UNREACHABLE
         return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
 
-    async def _memory_of(self, worker_url: str) -> pb.EngineMemory | None:
+    async def _memory_of(
+        self, worker_url: str, own: pb.GetClusterInfoResponse
+    ) -> pb.EngineMemory | None:
         """The memory of a worker's engines; None if it does not answer."""
         if worker_url == self._worker_id:
-            return self._own_memory()
+            return own.engine_memory
         try:
-            info = await self._forwarder.forward(
+            found = await self._forwarder.forward(
                 GET_INFO,
                 pb.GetClusterInfoRequest(),
                 self._loop.herder.membership.call_url(worker_url),
@@ -145,10 +147,7 @@ class ClusterInfo:
             )
         except DroverError:
             return None
-        return info.engine_memory if info.HasField("engine_memory") else None
-
-    def _own_memory(self) -> pb.EngineMemory:
-        return pb.EngineMemory(**asdict(self._memory()))
+        return found.engine_memory if found.HasField("engine_memory") else None
 
     def _own_health(self) -> pb.WorkerHealth.ValueType:
         serves = not self._loop.why_not_serving()
@@ -170,7 +169,7 @@ class ClusterInfo:
             spark_version=self._engine.spark_version,
             kafka_cluster_id=self._engine.kafka_cluster_id,
             engines=[_encode_engine(each) for each in self._engine.describe_engines()],
-            engine_memory=self._own_memory(),
+            engine_memory=pb.EngineMemory(**asdict(self._memory())),
         )
         info.current_time.GetCurrentTime()
         return info

@@ -12,8 +12,9 @@ from drover_worker.engine.tasks.task_runner import TaskSpec, TaskTools
 
 
 class ReplayCheck:
-    """Refuses dead letters that would overwrite newer data, in the task's record path. The dead
-    letter queue is read once, and each record of a topic is searched once.
+    """Refuses dead letters that would overwrite newer data, in the task's record path.
+
+    The dead letter queue is read once, and each record of a topic is searched once.
     """
 
     def __init__(self, replay: Replay, check: LetterCheck, path: RecordPath) -> None:
