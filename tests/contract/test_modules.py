@@ -73,3 +73,51 @@ for package in ("drover.cli.main", *control):
             importlib.import_module(each.name)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+GATEWAY = """
+import asyncio, sys
+from drover_gateway.__main__ import serve
+from drover_gateway.settings import GatewaySettings
+
+async def start_and_stop():
+    stopping = asyncio.Event()
+    stopping.set()
+    await serve(GatewaySettings(gateway_listen="127.0.0.1:0", **{settings}), stopping)
+
+asyncio.run(start_and_stop())
+print(sorted({{each.partition(".")[0] for each in sys.modules}} & {unwanted}))
+"""
+
+
+def loaded_by_gateway(unwanted: set[str], **settings: str) -> str:
+    """Which of these packages a gateway has loaded after its start."""
+    ended = subprocess.run(
+        [sys.executable, "-c", GATEWAY.format(settings=settings, unwanted=unwanted)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ended.stdout.splitlines()[-1]
+
+
+def test_a_gateway_loads_only_what_its_settings_need() -> None:
+    """Each of these takes 1 to 30 MiB of an idle gateway, which has 60."""
+    unwanted = {"cryptography", "greenlet", "jwt", "mcp", "numpy", "pandas", "prometheus_client"}
+    unwanted |= {"pyarrow", "pygments", "pyspark", "rich", "sqlalchemy", "sqlite3", "starlette"}
+    unwanted |= {"yaml"}
+    assert loaded_by_gateway(unwanted) == "[]"
+
+
+def test_a_gateway_loads_the_tools_and_the_metrics_on_request() -> None:
+    settings = {"gateway_mcp": "read", "metrics_listen": "127.0.0.1:0"}
+    loaded = loaded_by_gateway({"mcp", "prometheus_client", "rich"}, **settings)
+    assert loaded == "['mcp', 'prometheus_client']"
+
+
+def test_a_library_that_is_hidden_from_structlog_can_be_imported_later() -> None:
+    program = "import drover_gateway, structlog, rich.console; print(structlog.dev.rich)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "None"

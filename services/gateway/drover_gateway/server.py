@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import structlog
@@ -27,8 +27,10 @@ from drover.metrics import table
 from drover.metrics.metric import Sample
 from drover.rpc.open_files import connections_max
 from drover.rpc.settings import split_address
-from drover.security.certificates import Certificate, TlsFiles
 from drover.security.renewed import Renewed
+
+if TYPE_CHECKING:  # it loads cryptography, which a gateway without TLS does not need
+    from drover.security.certificates import Certificate, TlsFiles
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -367,8 +369,8 @@ class HttpServer:
         self,
         application: Application,
         *,
-        certificate: Renewed[Certificate] | None = None,
-        files: TlsFiles | None = None,
+        certificate: "Renewed[Certificate] | None" = None,
+        files: "TlsFiles | None" = None,
         trusted_proxies: Collection[str] = (),
         bounds: HttpBounds | None = None,
     ) -> None:
@@ -478,7 +480,7 @@ class HttpServer:
                 )
 
 
-def _tls_context(files: TlsFiles) -> ssl.SSLContext:
+def _tls_context(files: "TlsFiles") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.cert, files.key)

@@ -5,7 +5,7 @@ import re
 import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -18,11 +18,13 @@ from drover.rpc.settings import (
     split_address,
     split_addresses,
 )
-from drover.security.certificates import Certificate, TlsFiles, read_certificate
 from drover.security.renewed import Renewed
 from drover_gateway.identity.origin import LOOPBACK_HOSTS, OriginRules
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.rest.cors import parse_header_rules
+
+if TYPE_CHECKING:
+    from drover.security.certificates import Certificate, TlsFiles
 
 #: The version of Kafka Connect whose REST API this is.
 KAFKA_CONNECT_VERSION = "4.4.0"
@@ -151,15 +153,15 @@ class GatewaySettings(ProcessSettings):
         return split_addresses(self.gateway_workers)
 
     @property
-    def https_files(self) -> TlsFiles | None:
+    def https_files(self) -> "TlsFiles | None":
         """The certificate for HTTPS; None for HTTP."""
         if self.gateway_tls_cert:
-            return TlsFiles(self.gateway_tls_cert, self.gateway_tls_cert, self.gateway_tls_key)
+            return _tls_files(self.gateway_tls_cert, self.gateway_tls_cert, self.gateway_tls_key)
         if self.tls_cert:
-            return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+            return _tls_files(self.tls_ca, self.tls_cert, self.tls_key)
         return None
 
-    def https_certificate(self) -> Renewed[Certificate] | None:
+    def https_certificate(self) -> "Renewed[Certificate] | None":
         """The certificate for HTTPS, reloaded when its files change; None for HTTP.
 
         Raises:
@@ -168,8 +170,7 @@ class GatewaySettings(ProcessSettings):
         files = self.https_files
         if files is None:
             return None
-        read = partial(read_certificate, files, of_cluster=False)
-        return Renewed("certificate for HTTPS", [files.cert, files.key], read)
+        return _renewed("certificate for HTTPS", files, [files.cert, files.key])
 
     def connect(self) -> Connect:
         """Opens channels to workers.
@@ -179,19 +180,18 @@ class GatewaySettings(ProcessSettings):
         """
         if not self.tls_ca:
             return connect_by(None)
-        files = TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+        files = _tls_files(self.tls_ca, self.tls_cert, self.tls_key)
         paths = [each for each in (files.ca, files.cert, files.key) if each]
-        read = partial(read_certificate, files, of_cluster=False)
-        return connect_by(Renewed("certificate", paths, read))
+        return connect_by(_renewed("certificate", files, paths))
 
-    def origin_rules(self, certificate: Certificate | None) -> OriginRules:
+    def origin_rules(self, certificate: "Certificate | None") -> OriginRules:
         """Which Host and Origin headers are accepted; ``certificate`` is the one for HTTPS."""
         return OriginRules(
             hosts=frozenset(self._hosts(certificate)),
             origins=tuple(split_addresses(self.gateway_allow_origins)),
         )
 
-    def _hosts(self, certificate: Certificate | None) -> Sequence[str]:
+    def _hosts(self, certificate: "Certificate | None") -> Sequence[str]:
         if self.gateway_hosts:
             return [each.lower() for each in split_addresses(self.gateway_hosts)]
         names = [split_address(self.gateway_listen)[0], socket.gethostname(), socket.getfqdn()]
@@ -199,3 +199,16 @@ class GatewaySettings(ProcessSettings):
             names.append(split_address(self.gateway_admin_listen)[0])
         names += [] if certificate is None else certificate.hosts
         return [*LOOPBACK_HOSTS, *(each.lower() for each in names)]
+
+
+def _tls_files(ca: str, cert: str, key: str) -> "TlsFiles":
+    # imported here: it loads cryptography, 8 MiB that a gateway without TLS does not need
+    from drover.security.certificates import TlsFiles
+
+    return TlsFiles(ca, cert, key)
+
+
+def _renewed(name: str, files: "TlsFiles", paths: Sequence[str]) -> "Renewed[Certificate]":
+    from drover.security.certificates import read_certificate
+
+    return Renewed(name, paths, partial(read_certificate, files, of_cluster=False))

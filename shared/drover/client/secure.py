@@ -1,14 +1,16 @@
 """Channels over TLS; new calls use a renewed certificate."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import grpc
 import grpc.aio
 
 from drover.client.calls import channel
-from drover.security.certificates import Certificate
 from drover.security.renewed import Renewed
+
+if TYPE_CHECKING:  # it loads cryptography, which a client without TLS does not need
+    from drover.security.certificates import Certificate
 
 #: Opens a channel to host:port.
 Connect = Callable[[str], grpc.aio.Channel]
@@ -19,7 +21,7 @@ def plaintext(address: str) -> grpc.aio.Channel:
     return channel(address)
 
 
-def connect_by(certificate: Renewed[Certificate] | None, *, server_name: str = "") -> Connect:
+def connect_by(certificate: "Renewed[Certificate] | None", *, server_name: str = "") -> Connect:
     """The function that opens a service's channels: over TLS with its certificate, else plaintext.
 
     Args:
@@ -35,7 +37,7 @@ def connect_by(certificate: Renewed[Certificate] | None, *, server_name: str = "
     return connect
 
 
-def channel_credentials(certificate: Certificate, token: str = "") -> grpc.ChannelCredentials:
+def channel_credentials(certificate: "Certificate", token: str = "") -> grpc.ChannelCredentials:
     """The credentials of a client: its certificate, if any, and a token for each call, if any."""
     credentials = grpc.ssl_channel_credentials(
         certificate.ca_pem, certificate.key_pem or None, certificate.cert_pem or None
@@ -78,7 +80,7 @@ class RenewingChannel:
     """
 
     def __init__(
-        self, address: str, certificate: Renewed[Certificate], *, server_name: str = ""
+        self, address: str, certificate: "Renewed[Certificate]", *, server_name: str = ""
     ) -> None:
         self._address = address
         self._certificate = certificate

@@ -9,11 +9,10 @@ from drover.errors import Reason, UnauthenticatedError, UnavailableError
 from drover.rpc import AUTHOR_KEY, TOKEN_KEY
 from drover.security.certificates import Certificate, is_issued_by
 from drover.security.grants import Grants
-from drover.security.principal import Principal
+from drover.security.principal import PRINCIPAL_MAX_CHARS, Principal
 from drover.security.renewed import Renewed
 from drover.security.tokens import KeysUnavailableError, TokenRejectedError, TokenVerifier
 
-PRINCIPAL_MAX_CHARS = 128
 _SCHEME = "bearer "
 #: The kinds of a certificate's names, by their prefix in the access file.
 _KINDS = {

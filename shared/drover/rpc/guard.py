@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 
 from drover.errors import DroverError, PermissionDeniedError, Reason, UnavailableError
 from drover.rpc.audit import AuditLog
-from drover.rpc.callers import PRINCIPAL_MAX_CHARS, Callers, unverified_principal
+from drover.rpc.callers import Callers, unverified_principal
 from drover.rpc.logs import current_request_id
 from drover.rpc.roles import Scope, access_of, connector_of
-from drover.security.principal import Principal
+from drover.security.principal import PRINCIPAL_MAX_CHARS, Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -4,7 +4,6 @@ import asyncio
 import faulthandler
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
@@ -119,6 +118,8 @@ def _report(service: str, error: BaseException) -> int:
     if isinstance(error, OSError):
         _print_error(service, _os_error_text(error))
         return EXIT_FAILED
+    import sqlite3  # only here: a service without a database does not load it
+
     if isinstance(error, sqlite3.Error):
         _print_error(service, f"SQLite: {error}")
         return EXIT_FAILED

@@ -3,7 +3,7 @@
 import json
 import socket
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -20,15 +20,11 @@ from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.storage import KafkaTopics, Storage, parse_storage
 from drover.model.names import TOPIC_NAME
 from drover.model.times import DAY_MS
-from drover.rpc.audit import STDOUT, AuditLog
-from drover.rpc.callers import Callers
-from drover.rpc.guard import CallGuard
 from drover.rpc.logs import LogFormat, LogLevel
-from drover.rpc.security import Security
-from drover.security.certificates import TlsFiles, renewed_certificate
-from drover.security.grants import renewed_grants
 from drover.security.hosts import is_loopback_host
-from drover.security.tokens import TokenRules, TokenVerifier, key_source
+
+if TYPE_CHECKING:
+    from drover.rpc.security import Security
 
 ENV_PREFIX = "DROVER_"
 #: Placeholder in an advertised address for the name of this machine or container.
@@ -309,12 +305,21 @@ class ServiceSettings(ProcessSettings):
         """
         return {}
 
-    def open_security(self) -> Security:
+    def open_security(self) -> "Security":
         """Read the certificate and the access file, and open the audit log.
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG: a file cannot be used; the message names it.
         """
+        # imported here: a process without listeners for gRPC does not need these 11 MiB
+        from drover.rpc.audit import STDOUT, AuditLog
+        from drover.rpc.callers import Callers
+        from drover.rpc.guard import CallGuard
+        from drover.rpc.security import Security
+        from drover.security.certificates import TlsFiles, renewed_certificate
+        from drover.security.grants import renewed_grants
+        from drover.security.tokens import TokenRules, TokenVerifier, key_source
+
         place = self.audit_log or (STDOUT if self.access_file else "")
         audit = AuditLog(place, required=self.audit_required) if place else None
         if not self.tls_cert:

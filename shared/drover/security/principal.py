@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
 
+#: The maximum length of a principal's name.
+PRINCIPAL_MAX_CHARS = 128
+
 
 class Role(IntEnum):
     """The rights of a caller; each role includes the roles before it."""

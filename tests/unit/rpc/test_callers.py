@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drover.rpc.callers import PRINCIPAL_MAX_CHARS, Callers, unverified_principal
+from drover.rpc.callers import Callers, unverified_principal
 from drover.security.grants import renewed_grants
-from drover.security.principal import Role
+from drover.security.principal import PRINCIPAL_MAX_CHARS, Role
 
 
 class Call:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from drover.errors import Reason, UnauthenticatedError
 from drover.rpc import TOKEN_KEY
-from drover.rpc.callers import PRINCIPAL_MAX_CHARS
+from drover.security.principal import PRINCIPAL_MAX_CHARS
 
 #: What a caller without a credential sends to the workers. A token takes precedence over a
 #: certificate, so a worker that authenticates rejects the call, whatever the grants of the
