@@ -1,24 +1,26 @@
 """The gateway's REST API beside Kafka Connect's, both warm, with the same requests.
 
-1,000 connectors that are stopped, so that neither side runs tasks. The gateway is a
-separate process; its worker has an engine that runs no plugin. CPU is that of the gateway's
-process, and of Kafka Connect's worker.
+1,000 connectors that are stopped, so that neither side runs tasks. Both sides run during all
+rounds, which alternate. The gateway is a separate process; its worker has an engine that runs no
+plugin. CPU is that of the gateway's process, and of Kafka Connect's worker.
 """
 
 import asyncio
-import contextlib
+import json
 import os
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from bench.figure import Figure, percentile
+from bench.figure import Figure
+from bench.http_load import load, response_ms
 from bench.kafka_sides import ServerJars
 from drover.client import ConnectClient
 from drover.local.ports import free_ports
@@ -26,20 +28,28 @@ from drover.model.config import TargetState
 from drover.python_process import python_command, python_environment
 from tests.support.fake_engine import SOURCE
 from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.clients import create_topic, is_listening, produce
 from tests.support.kafka.connect import FILE_SOURCE, ConnectOptions, KafkaConnect
-from tests.support.kafka.jars import find_jars
+from tests.support.kafka.connect_rest import ConnectRestError
+from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
-from tests.support.raw_http import RawClient, ask, connected
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 CONNECTOR_COUNT = 1_000
 CALLERS = (1, 32)
-#: Requests of all callers together in a run; a warm-up has a quarter of them.
-STATUS_COUNT, LIST_COUNT = 20_000, 400
-ROUNDS = 3
-RSS_MAX_MIB = 60
-_PATHS = {"status": "/connectors/c-500/status", "expand": "/connectors?expand=status"}
+PATHS = {"status": "/connectors/c-500/status", "expand": "/connectors?expand=status"}
+ROUNDS = 5
+ROUND_S = 2.0
+#: For each path and number of callers: the JVM compiles.
+WARM_UP_S = 8.0
+#: Starts of a gateway, for the first request.
+STARTS = 5
+#: How long a gateway is idle before its memory is read.
+IDLE_S = 5.0
+IDLE_MAX_MIB, IDLE_WITH_TOOLS_MAX_MIB, FIRST_MAX_MS = 60, 110, 50
+_STOPPED_TIMEOUT_S = 300.0
+_MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class Run:
     """One measurement.
 
     Attributes:
-        per_second: Requests a second.
+        per_second: Requests per second.
         p99_ms: The duration that 99 % of the requests do not exceed.
         cpu_us: CPU of the server's process for one request.
     """
@@ -64,40 +74,40 @@ class Side:
     address: str
     process: psutil.Process
 
-    async def run(self, path: str, callers: int, count: int) -> Run:
-        """Make ``count`` requests by several callers, each over its own connection."""
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode()
-        left = iter(range(count))
-        durations_ms: list[float] = []
+    @property
+    def rss_mib(self) -> float:
+        """The resident memory."""
+        return float(self.process.memory_info().rss / _MEBIBYTE)
 
-        async def call(client: RawClient) -> None:
-            for _ in left:
-                started_s = time.perf_counter()
-                await client.send(request)
-                response = await client.response()
-                durations_ms.append((time.perf_counter() - started_s) * 1000)
-                if response.status != 200:
-                    raise RuntimeError(f"{self.address}{path}: {response.status}")
+    async def run(self, path: str, callers: int, seconds: float) -> Run:
+        """GET a path by several callers for a time."""
+        before_s = self._cpu_s()
+        done = await asyncio.to_thread(load, self.address, path, callers=callers, seconds=seconds)
+        cpu_s = self._cpu_s() - before_s
+        return Run(done.count / done.seconds, done.p99_ms, cpu_s / done.count * 1e6)
 
-        async with contextlib.AsyncExitStack() as stack:
-            clients = [
-                await stack.enter_async_context(connected(self.address)) for _ in range(callers)
-            ]
-            before_s, started_s = _cpu_s(self.process), time.perf_counter()
-            await asyncio.gather(*(call(each) for each in clients))
-            elapsed_s = time.perf_counter() - started_s
-            cpu_s = _cpu_s(self.process) - before_s
-        return Run(count / elapsed_s, percentile(durations_ms, 0.99), cpu_s / count * 1e6)
+    async def warm_up(self) -> None:
+        """Make each kind of request for a while."""
+        for path in PATHS.values():
+            for callers in CALLERS:
+                await self.run(path, callers, WARM_UP_S)
+
+    def _cpu_s(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A gateway that has answered its first request."""
+
+    side: Side
+    first_ms: float
 
 
 @asynccontextmanager
-async def gateway_side(directory: Path) -> AsyncIterator[Side]:
-    """A gateway with a worker that has the connectors."""
+async def worker_with_connectors(directory: Path) -> AsyncIterator[str]:
+    """A worker that has the connectors; its address."""
     async with WorkerCluster(directory) as cluster:
         (worker,) = await cluster.settled_workers(1)
         assert worker.channel is not None
@@ -106,106 +116,154 @@ async def gateway_side(directory: Path) -> AsyncIterator[Side]:
             await client.create_connector(
                 f"c-{number}", {"connector.class": SOURCE}, initial_state=TargetState.STOPPED
             )
-        address = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
-        environment = python_environment({**os.environ})
-        environment |= {
-            "DROVER_GATEWAY_LISTEN": address,
-            "DROVER_GATEWAY_WORKERS": worker.address,
-        }
-        process = await asyncio.create_subprocess_exec(
-            *python_command("drover_gateway"), env=environment, stderr=asyncio.subprocess.DEVNULL
-        )
-        try:
-            await wait_until_async(lambda: _answers(address))
-            yield Side(address, psutil.Process(process.pid))
-        finally:
-            process.terminate()
-            await process.wait()
+        yield worker.address
 
 
 @asynccontextmanager
-async def connect_side(directory: Path) -> AsyncIterator[Side]:
-    """A worker of Kafka Connect with the same connectors."""
-    found = find_jars()
-    jars = ServerJars(found.version, found.directory, found.java)
-    broker = KafkaBroker(jars, directory / "broker")
-    await asyncio.to_thread(broker.start)
-    connect = KafkaConnect(
-        jars, broker.bootstrap, directory / "connect", ConnectOptions.named("bench")
+async def gateway(worker: str, **settings: str) -> AsyncIterator[Started]:
+    """A gateway; ``settings`` are further ones, without their prefix."""
+    (port,) = free_ports("127.0.0.1", 1)
+    address = f"127.0.0.1:{port}"
+    environment = python_environment({**os.environ})
+    environment |= {"DROVER_GATEWAY_LISTEN": address, "DROVER_GATEWAY_WORKERS": worker}
+    environment |= {f"DROVER_GATEWAY_{name}": value for name, value in settings.items()}
+    process = await asyncio.create_subprocess_exec(
+        *python_command("drover_gateway"), env=environment, stderr=asyncio.subprocess.DEVNULL
     )
     try:
+        await wait_until_async(lambda: process.returncode is not None or is_listening(port))
+        first_ms = await asyncio.to_thread(response_ms, address, PATHS["status"])
+        yield Started(Side(address, psutil.Process(process.pid)), first_ms)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def connect_side(jars: KafkaJars, directory: Path) -> AsyncIterator[Side]:
+    """A worker of Kafka Connect with the same connectors.
+
+    They are written to its config topic before it starts: each creation by REST would start a
+    rebalance, which takes longer with each connector.
+    """
+    options = ConnectOptions.named("bench")
+    async with AsyncExitStack() as stack:
+        broker = KafkaBroker(jars, directory / "broker")
+        stack.push_async_callback(asyncio.to_thread, broker.stop)
+        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(_write_connectors, broker.bootstrap, options.config_topic)
+        connect = KafkaConnect(jars, broker.bootstrap, directory / "connect", options)
+        stack.push_async_callback(asyncio.to_thread, connect.stop)
         await asyncio.to_thread(connect.start)
-        for number in range(CONNECTOR_COUNT):
-            config = {"connector.class": FILE_SOURCE, "topic": "t", "file": "/nowhere"}
-            await asyncio.to_thread(connect.rest.create, f"c-{number}", config)
-            await asyncio.to_thread(connect.rest.stop, f"c-{number}")
+        await wait_until_async(
+            lambda: asyncio.to_thread(_all_stopped, connect),
+            timeout_s=_STOPPED_TIMEOUT_S,
+            describe=f"{CONNECTOR_COUNT} connectors of Kafka Connect are STOPPED",
+        )
         address = connect.rest.url.removeprefix("http://")
         yield Side(address, psutil.Process(connect.process.pid))
-    finally:
-        await asyncio.to_thread(connect.stop)
-        await asyncio.to_thread(broker.stop)
 
 
-async def _answers(address: str) -> bool:
-    request = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+def _write_connectors(bootstrap: str, topic: str) -> None:
+    """Write the connectors as Kafka Connect does: the target state before the config."""
+    create_topic(bootstrap, topic, config={"cleanup.policy": "compact"})
+    records: list[tuple[str, Mapping[str, object]]] = []
+    for number in range(CONNECTOR_COUNT):
+        name = f"c-{number}"
+        config = {"name": name, "connector.class": FILE_SOURCE, "topic": "t", "file": "/nowhere"}
+        # STOPPED is in the second field: releases before 3.5 read only the first one
+        records.append((f"target-state-{name}", {"state": "PAUSED", "state.v2": "STOPPED"}))
+        records.append((f"connector-{name}", {"properties": config}))
+    produce(
+        bootstrap, topic, ((key.encode(), json.dumps(value).encode()) for key, value in records)
+    )
+
+
+def _all_stopped(connect: KafkaConnect) -> bool:
     try:
-        return (await ask(address, request)).status == 200
-    except (OSError, asyncio.IncompleteReadError):
+        found = connect.rest.call("GET", "/connectors?expand=status")
+    except ConnectRestError:  # a connector that has no status yet
         return False
+    states = [each["status"]["connector"]["state"] for each in found.values()]
+    return states == ["STOPPED"] * CONNECTOR_COUNT
 
 
-async def _measured(side: Side, *, scale: float = 1.0) -> dict[str, list[Run]]:
-    """The runs of each kind of request, by ``path callers``, after a warm-up."""
-    counts = {"status": int(STATUS_COUNT * scale), "expand": int(LIST_COUNT * scale)}
-    found: dict[str, list[Run]] = {}
-    for kind, path in _PATHS.items():
-        await side.run(path, CALLERS[-1], max(counts[kind] // 4, CALLERS[-1]))
-        for callers in CALLERS:
-            runs = [await side.run(path, callers, counts[kind]) for _ in range(ROUNDS)]
-            found[f"{kind}_{callers}"] = runs
-    return found
+async def _first_requests(worker: str) -> Figure:
+    """The first request to a gateway, several times."""
+    samples = []
+    for _ in range(STARTS):
+        async with gateway(worker) as started:
+            samples.append(started.first_ms)
+    return Figure(
+        "gateway_first_request",
+        statistics.median(samples),
+        "ms",
+        limit=f"<= {FIRST_MAX_MS}",
+        samples=samples,
+    )
 
 
-async def _both() -> list[Figure]:
+async def _idle(name: str, side: Side, max_mib: int) -> Sequence[Figure]:
+    """The memory of a gateway that has answered one request."""
+    await pause(IDLE_S)
+    found = side.process.memory_full_info()
+    return [
+        Figure(f"{name}_rss", found.rss / _MEBIBYTE, "MiB", limit=f"<= {max_mib}"),
+        Figure(f"{name}_pss", found.pss / _MEBIBYTE, "MiB"),
+    ]
+
+
+async def _rounds(own: Side, peer: Side | None) -> Sequence[Figure]:
+    """All kinds of requests to both sides, alternately."""
+    sides = [own] if peer is None else [peer, own]
+    for side in sides:
+        await side.warm_up()
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory() as folder:
-        async with gateway_side(Path(folder) / "drover") as side:
-            figures.append(
-                Figure(
-                    "gateway_idle_rss",
-                    side.process.memory_info().rss / 2**20,
-                    "MiB",
-                    limit=f"<= {RSS_MAX_MIB}",
-                )
-            )
-            own = await _measured(side)
-            own_rss = side.process.memory_info().rss / 2**20
-        peer: dict[str, list[Run]] = {}
-        peer_rss = 0.0
+    for kind, path in PATHS.items():
+        for callers in CALLERS:
+            runs: dict[Side, list[Run]] = defaultdict(list)
+            for _ in range(ROUNDS):
+                for side in sides:
+                    runs[side].append(await side.run(path, callers, ROUND_S))
+            others = [] if peer is None else runs[peer]
+            name = f"gateway_{kind}_{callers}"
+            p99_limit = "<= 3 x" if callers == CALLERS[-1] else ""
+            figures += [
+                _figure(f"{name}_cpu", "us", "cpu_us", runs[own], others, "<= 1.2 x"),
+                _figure(f"{name}_rate", "1/s", "per_second", runs[own], others, ">= 0.4 x"),
+                _figure(f"{name}_p99", "ms", "p99_ms", runs[own], others, p99_limit),
+            ]
+    return figures
+
+
+async def _measured() -> Sequence[Figure]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drover-bench-")))
+        peer = None
         try:
-            async with connect_side(Path(folder) / "kafka") as connect:
-                peer = await _measured(connect)
-                peer_rss = connect.process.memory_info().rss / 2**20
+            found = find_jars()
         except KafkaMissingError as missing:
             sys.stderr.write(f"no Kafka Connect beside it: {missing}\n")
-    for name, runs in own.items():
-        others = peer.get(name, [])
-        figures += [
-            _figure(f"gateway_{name}_cpu", "us", "cpu_us", runs, others, "<= 1.2 x"),
-            _figure(f"gateway_{name}_rate", "1/s", "per_second", runs, others, ">= 0.4 x"),
-            _figure(f"gateway_{name}_p99", "ms", "p99_ms", runs, others, "<= 3 x at 32 callers"),
-        ]
-    figures.append(
-        Figure(
+        else:
+            jars = ServerJars(found.version, found.directory, found.java)
+            peer = await stack.enter_async_context(connect_side(jars, folder / "kafka"))
+        worker = await stack.enter_async_context(worker_with_connectors(folder / "drover"))
+        figures = [await _first_requests(worker)]
+        async with gateway(worker, MCP="read") as with_tools:
+            figures += await _idle("gateway_idle_mcp", with_tools.side, IDLE_WITH_TOOLS_MAX_MIB)
+        started = await stack.enter_async_context(gateway(worker))
+        figures += await _idle("gateway_idle", started.side, IDLE_MAX_MIB)
+        figures += await _rounds(started.side, peer)
+        memory = Figure(
             "gateway_rss",
-            own_rss,
+            started.side.rss_mib,
             "MiB",
-            peer="Kafka Connect" if peer else "",
-            peer_value=peer_rss or None,
+            peer="" if peer is None else "Kafka Connect",
+            peer_value=None if peer is None else peer.rss_mib,
             limit="<= 0.25 x",
         )
-    )
-    return figures
+        return [*figures, memory]
 
 
 def _figure(
@@ -213,18 +271,17 @@ def _figure(
 ) -> Figure:
     """The median of the runs, beside that of Kafka Connect."""
     samples = [float(getattr(each, field)) for each in runs]
-    other = sorted(float(getattr(each, field)) for each in peers)
     return Figure(
         name,
-        sorted(samples)[len(samples) // 2],
+        statistics.median(samples),
         unit,
-        peer="Kafka Connect" if other else "",
-        peer_value=other[len(other) // 2] if other else None,
+        peer="Kafka Connect" if peers else "",
+        peer_value=statistics.median(getattr(each, field) for each in peers) if peers else None,
         limit=limit,
         samples=samples,
     )
 
 
 def figures() -> Iterator[Figure]:
-    """CPU, rate and durations of reads, and memory, beside Kafka Connect's."""
-    yield from asyncio.run(_both())
+    """CPU, rate and durations of reads, the first request, and memory, beside Kafka Connect's."""
+    yield from asyncio.run(_measured())
