@@ -51,6 +51,10 @@ def test_other_bodies_are_refused(content_type: str | None, has_body: bool, stat
         "application/*;q=0.1",
         "text/html, application/json;q=0.5",
         "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+        "*",
+        "application",
+        "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2",
+        "image/gif, *;q=.2",
     ],
 )
 def test_callers_that_accept_json(accept: str | None) -> None:
@@ -59,7 +63,10 @@ def test_callers_that_accept_json(accept: str | None) -> None:
 
 @pytest.mark.parametrize(
     "accept",
-    ["text/html", "application/xml", "application/json;q=0", "*/*;q=0.0", "json", ";", "*/json"],
+    [
+        *("text/html", "application/xml", "application/json;q=0", "*/*;q=0.0", "json", ";"),
+        *("*/json", "*;q=0", "text", "application/"),
+    ],
 )
 def test_callers_that_do_not(accept: str) -> None:
     with pytest.raises(RestError) as refused:

@@ -10,6 +10,9 @@ from drover_gateway.rest.errors import RestError
 #: A token of a header (RFC 9110).
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _TYPE = re.compile(rf"\s*({TOKEN})/({TOKEN})\s*(;.*)?", re.DOTALL)
+#: A range of types; one without a subtype includes all subtypes, as in Jersey. Java's
+#: HttpURLConnection sends ``*; q=.2`` by default.
+_RANGE = re.compile(rf"\s*({TOKEN})(?:/({TOKEN}))?\s*(;.*)?", re.DOTALL)
 _QUALITY = re.compile(r";\s*q\s*=\s*([0-9.]+)\s*(?:;|\Z)", re.IGNORECASE)
 _MATCHING = frozenset({("*", "*"), ("application", "*"), ("application", "json")})
 
@@ -53,8 +56,8 @@ def check_accept(accept: str | None) -> None:
 
 
 def _admits_json(entry: str) -> bool:
-    found = _TYPE.fullmatch(entry)
-    if found is None or (found[1].lower(), found[2].lower()) not in _MATCHING:
+    found = _RANGE.fullmatch(entry)
+    if found is None or (found[1].lower(), (found[2] or "*").lower()) not in _MATCHING:
         return False
     quality = _QUALITY.search(found[3] or "")
     return quality is None or _is_positive(quality[1])
