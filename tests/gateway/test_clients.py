@@ -7,13 +7,17 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from drover_gateway.rest.path import split_path
+from drover_gateway.rest.table import RESOURCES, Router
 from tests.support.fake_engine import SOURCE
 from tests.support.gateways import running_gateway
 from tests.support.repository import REPOSITORY
+from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 CONFIG = {"connector.class": SOURCE, "tasks.max": "1", "topic": "t"}
@@ -80,36 +84,86 @@ async def test_the_commands_of_the_readme(base: str) -> None:
 
 
 @pytest.mark.skipif(CURL is None, reason="needs curl")
-async def test_the_curl_commands_of_kafkas_documentation(base: str) -> None:
-    async def curl(method: str, path: str, body: object = None) -> str:
+async def test_the_requests_of_kafkas_documentation_by_curl(base: str) -> None:
+    """All requests that its user guide lists, and those of KIP-495 and KIP-976 for loggers."""
+    requested: set[tuple[str, str]] = set()
+
+    async def curl(method: str, path: str, body: object = None) -> Any:
+        match = Router(admin=True).find(split_path(path.partition("?")[0].encode()))
+        assert match is not None
+        requested.add((method, match.resource.path))
         data = () if body is None else ("-H", "Content-Type: application/json", "-d", "@-")
-        return await run(
+        text = await run(
             *("curl", "-sS", "--fail-with-body", "-X", method, f"{base}{path}", *data),
             stdin=b"" if body is None else json.dumps(body).encode(),
         )
+        return json.loads(text) if text else None
 
-    assert json.loads(await curl("GET", "/"))["version"] == "4.4.0"
-    assert json.loads(await curl("GET", "/health"))["status"] == "healthy"
-    body = {"name": "c", "config": CONFIG}
-    assert json.loads(await curl("POST", "/connectors", body))["name"] == "c"
-    assert "c" in json.loads(await curl("GET", "/connectors"))
-    expanded = json.loads(await curl("GET", "/connectors?expand=status&expand=info"))
+    async def reaches(state: str) -> None:
+        async def reached() -> bool:
+            status = await curl("GET", "/connectors/c/status")
+            found = {status["connector"]["state"], *(each["state"] for each in status["tasks"])}
+            return found == {state}
+
+        await wait_until_async(reached)
+
+    assert (await curl("GET", "/"))["version"] == "4.4.0"
+    assert (await curl("GET", "/health"))["status"] == "healthy"
+    await curl("POST", "/connectors", {"name": "c", "config": CONFIG, "initial_state": "PAUSED"})
+    await reaches("PAUSED")
+    assert await curl("PUT", "/connectors/c/resume") is None
+    await reaches("RUNNING")
+    assert "c" in await curl("GET", "/connectors")
+    expanded = await curl("GET", "/connectors?expand=status&expand=info")
     assert expanded["c"].keys() == {"status", "info"}
-    assert json.loads(await curl("PUT", "/connectors/c/config", CONFIG))["type"] == "source"
-    patched = json.loads(await curl("PATCH", "/connectors/c/config", {"topic": "u"}))
-    assert patched["config"]["topic"] == "u"
-    assert json.loads(await curl("GET", "/connectors/c/offsets")) == {"offsets": []}
+    assert (await curl("GET", "/connectors/c"))["tasks"] == [{"connector": "c", "task": 0}]
+    assert await curl("GET", "/connectors/c/config") == {**CONFIG, "name": "c"}
+    assert (await curl("PUT", "/connectors/c/config", CONFIG))["type"] == "source"
+    patched = await curl("PATCH", "/connectors/c/config", {"topic": "u", "tasks.max": None})
+    assert patched["config"] == {"connector.class": SOURCE, "topic": "u", "name": "c"}
+    (task,) = await curl("GET", "/connectors/c/tasks")
+    assert task["id"] == {"connector": "c", "task": 0}
+    assert (await curl("GET", "/connectors/c/tasks/0/status"))["id"] == 0
+    assert await curl("POST", "/connectors/c/restart") is None
+    restart = "/connectors/c/restart?includeTasks=true&onlyFailed=false"
+    assert (await curl("POST", restart))["connector"]["state"] == "RESTARTING"
+    assert await curl("POST", "/connectors/c/tasks/0/restart") is None
+    await reaches("RUNNING")
+    assert await curl("GET", "/connectors/c/topics") == {"c": {"topics": []}}
+    assert await curl("PUT", "/connectors/c/topics/reset") is None
+    assert await curl("PUT", "/connectors/c/pause") is None
+    await reaches("PAUSED")
+    assert await curl("PUT", "/connectors/c/stop") is None
+    await reaches("STOPPED")
+    offset = {"partition": {"filename": "test.txt"}, "offset": {"position": 30}}
+    changed = await curl("PATCH", "/connectors/c/offsets", {"offsets": [offset]})
+    assert "altered successfully" in changed["message"]
+    assert await curl("GET", "/connectors/c/offsets") == {"offsets": [offset]}
+    removed = {"offsets": [{**offset, "offset": None}]}
+    assert (
+        "altered successfully" in (await curl("PATCH", "/connectors/c/offsets", removed))["message"]
+    )
+    assert "reset successfully" in (await curl("DELETE", "/connectors/c/offsets"))["message"]
+    assert await curl("GET", "/connectors/c/offsets") == {"offsets": []}
+    assert SOURCE in {each["class"] for each in await curl("GET", "/connector-plugins")}
+    settings = await curl("GET", f"/connector-plugins/{SOURCE}/config")
+    assert "tasks.max" in {each["name"] for each in settings}
     validate = f"/connector-plugins/{SOURCE}/config/validate"
-    assert json.loads(await curl("PUT", validate, {**CONFIG, "name": "c"}))["error_count"] == 0
+    assert (await curl("PUT", validate, {**CONFIG, "name": "c"}))["error_count"] == 0
+    assert "drover" in await curl("GET", "/admin/loggers")
     level = {"level": "DEBUG"}
-    assert "drover" in json.loads(await curl("PUT", "/admin/loggers/drover", level))
-    assert json.loads(await curl("GET", "/admin/loggers/drover"))["level"] == "DEBUG"
-    assert await curl("PUT", "/admin/loggers/drover?scope=cluster", {"level": "INFO"}) == ""
-    for verb in ("pause", "resume", "stop"):
-        assert await curl("PUT", f"/connectors/c/{verb}") == ""
-    assert await curl("DELETE", "/connectors/c") == ""
+    assert "drover" in await curl("PUT", "/admin/loggers/drover", level)
+    assert (await curl("GET", "/admin/loggers/drover"))["level"] == "DEBUG"
+    assert await curl("PUT", "/admin/loggers/drover?scope=cluster", {"level": "INFO"}) is None
+    assert await curl("DELETE", "/connectors/c") is None
     missing = await run("curl", "-sS", f"{base}/connectors/c/status")
     assert json.loads(missing) == {
         "error_code": 404,
         "message": "No status found for connector c",
+    }
+    assert requested == {
+        (operation.method, resource.path)
+        for resource in RESOURCES
+        for operation in resource.operations
+        if not operation.internal and resource.path != "/openapi.json"
     }
