@@ -19,7 +19,10 @@ SHORT_S, LONG_S = 0.2, 60.0
 
 
 class Application:
-    """Reads the body, and responds with its size; ``/slow`` waits for ``go``."""
+    """Reads the body, and responds with its size.
+
+    ``/slow`` waits for ``go``, ``/later`` waits for it between the head and the body.
+    """
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -45,6 +48,8 @@ class Application:
             headers.append((b"connection", b"close"))
         status = 413 if size > 1_000_000 else 200
         await send({"type": "http.response.start", "status": status, "headers": headers})
+        if scope["path"] == "/later":
+            await self.go.wait()
         await send({"type": "http.response.body", "body": body})
 
 
@@ -91,6 +96,51 @@ async def test_requests_on_one_connection_are_served(serve: Serve) -> None:
         await client.send(GET + b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc")
         assert (await client.response()).body == b"0"
         assert (await client.response()).body == b"3"
+
+
+async def test_a_head_arrives_before_a_body_that_is_written_later(
+    serve: Serve, application: Application
+) -> None:
+    async with connected(await serve()) as client:
+        await client.send(b"GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        application.go.set()
+        assert await client.reader.readexactly(1) == b"0"
+
+
+async def test_a_response_without_a_body_is_followed_by_the_next_one(serve: Serve) -> None:
+    async with connected(await serve()) as client:
+        for _ in range(2):
+            await client.send(GET.replace(b"GET", b"HEAD"))
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            assert b"content-length: 1\r\n" in head
+        await client.send(GET)
+        assert (await client.response()).body == b"0"
+
+
+async def test_a_client_that_waits_for_100_continue_gets_it(serve: Serve) -> None:
+    async with connected(await serve()) as client:
+        for _ in range(2):
+            head = b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n"
+            await client.send(head + b"\r\n")
+            interim = await client.reader.readuntil(b"\r\n\r\n")
+            assert interim == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await client.send(b"abc")
+            assert (await client.response()).body == b"3"
+
+
+async def test_the_head_of_a_further_request_has_a_limit_of_time_too(
+    serve: Serve, servers: list[HttpServer]
+) -> None:
+    address = await serve(head_max_s=5 * SHORT_S)
+    async with connected(address) as client:
+        await client.send(GET)
+        assert (await client.response()).status == 200
+        await client.send(GET[:20])
+        assert (await client.response()).status == 408
+        assert await client.is_closed()
+    assert refused(servers[0]) == {"head_time": 1}
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /connec", b"GET / HTTP/1.1\r\nHost: localhost\r\nX"])
