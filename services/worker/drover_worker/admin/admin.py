@@ -64,10 +64,7 @@ class Admin:
         hub = WatchHub()
         loop.observe(hub.observe)
         self.activities = TaskActivities(
-            worker_id=backends.worker_id,
-            loop=loop,
-            forwarder=forwarder,
-            own=backends.present_tasks,
+            worker_id=backends.worker_id, forwarder=forwarder, own=backends.present_tasks
         )
         self.cluster = ClusterInfo(
             settings=backends.settings,

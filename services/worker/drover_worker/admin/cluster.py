@@ -136,18 +136,12 @@ class ClusterInfo:
         """The memory of a worker's engines; None if it does not answer."""
         if worker_url == self._worker_id:
             return own.engine_memory
-        try:
-            found = await self._forwarder.forward(
-                GET_INFO,
-                pb.GetClusterInfoRequest(),
-                self._loop.herder.membership.call_url(worker_url),
-                author="",
-                hop_count=HOP_COUNT_MAX,
-                timeout_s=_HEALTH_TIMEOUT_S,
-            )
-        except DroverError:
+        found = await self._forwarder.ask(
+            GET_INFO, pb.GetClusterInfoRequest(), worker_url, timeout_s=_HEALTH_TIMEOUT_S
+        )
+        if found is None or not found.HasField("engine_memory"):
             return None
-        return found.engine_memory if found.HasField("engine_memory") else None
+        return found.engine_memory
 
     def _own_health(self) -> pb.WorkerHealth.ValueType:
         serves = not self._loop.why_not_serving()

@@ -60,14 +60,17 @@ class ClusterPlugins:
             return own
         if membership.leads:
             others = [url for url in membership.assignments if url != self._worker_id]
+            ask, request = self._forwarder.ask, pb.ListPluginsRequest()
             responses = await asyncio.gather(
-                *(self._list_of(url, HOP_COUNT_MAX, _WORKER_TIMEOUT_S) for url in others)
+                *(ask(LIST, request, url, timeout_s=_WORKER_TIMEOUT_S) for url in others)
             )
             return merged({self._worker_id: own, **dict(zip(others, responses, strict=True))})
         if hop_count:
             return own
         leader = membership.leader_url
-        response = await self._list_of(leader, 1, _LEADER_TIMEOUT_S)
+        response = await self._forwarder.ask(
+            LIST, pb.ListPluginsRequest(), leader, timeout_s=_LEADER_TIMEOUT_S, hop_count=1
+        )
         return response or merged({self._worker_id: own, leader: None})
 
     async def faults(self, config: Mapping[str, str]) -> list[Violation]:
@@ -111,22 +114,6 @@ class ClusterPlugins:
                 response.record_plugins.add().CopyFrom(view)
                 response.record_plugins[-1].kind = HEADER_CONVERTER
         return response
-
-    async def _list_of(
-        self, worker_url: str, hop_count: int, timeout_s: float
-    ) -> pb.ListPluginsResponse | None:
-        """The plugins of another worker; None if it cannot be reached."""
-        try:
-            return await self._forwarder.forward(
-                LIST,
-                pb.ListPluginsRequest(),
-                self._loop.herder.membership.call_url(worker_url),
-                author="",
-                hop_count=hop_count,
-                timeout_s=timeout_s,
-            )
-        except DroverError:
-            return None
 
 
 def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPluginsResponse:

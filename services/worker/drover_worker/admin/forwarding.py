@@ -25,6 +25,7 @@ from drover.errors import (
 )
 from drover_worker.admin.call import AdminCall
 from drover_worker.core import requests
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1
@@ -175,6 +176,27 @@ class RequestForwarder:
                 await asyncio.sleep(pause_s)
             else:
                 return method.decode_response(data)
+
+    async def ask(
+        self,
+        method: ForwardedMethod[RequestT, ResponseT],
+        message: RequestT,
+        worker_id: str,
+        *,
+        timeout_s: float,
+        hop_count: int = HOP_COUNT_MAX,
+    ) -> ResponseT | None:
+        """``forward`` a call of this worker itself; None if the other worker does not answer.
+
+        By default the other worker does not forward it again.
+        """
+        address = self._loop.herder.membership.call_url(worker_id)
+        try:
+            return await self.forward(
+                method, message, address, author="", hop_count=hop_count, timeout_s=timeout_s
+            )
+        except DroverError:
+            return None
 
     async def _try(
         self,

@@ -11,12 +11,9 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.codec.common import decode_task_id
 from drover.codec.connect import note_lags
-from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
-from drover_worker.core.requests.pending import HOP_COUNT_MAX
-from drover_worker.shell.herder_loop import HerderLoop
 
 #: A status is returned without the activities of workers that do not answer within this time.
 _WORKER_TIMEOUT_S = 1.0
@@ -32,11 +29,8 @@ OwnTasks = Callable[[Collection[str]], Iterable[worker_pb.PresentTask]]
 class TaskActivities:
     """Adds activities, rates and present counts to statuses."""
 
-    def __init__(
-        self, *, worker_id: str, loop: HerderLoop, forwarder: RequestForwarder, own: OwnTasks
-    ) -> None:
+    def __init__(self, *, worker_id: str, forwarder: RequestForwarder, own: OwnTasks) -> None:
         self._worker_id = worker_id
-        self._loop = loop
         self._forwarder = forwarder
         self._own = own
 
@@ -69,16 +63,8 @@ class TaskActivities:
         if worker_id == self._worker_id:
             tasks = list(self._own(connectors))
         else:
-            try:
-                response = await self._forwarder.forward(
-                    GET,
-                    request,
-                    self._loop.herder.membership.call_url(worker_id),
-                    author="",
-                    hop_count=HOP_COUNT_MAX,
-                    timeout_s=timeout_s,
-                )
-            except DroverError:
+            response = await self._forwarder.ask(GET, request, worker_id, timeout_s=timeout_s)
+            if response is None:
                 return {}
             tasks = list(response.tasks)
         return {decode_task_id(each.task): each for each in tasks}
