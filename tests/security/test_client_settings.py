@@ -1,6 +1,7 @@
 """Settings of client libraries that connectors must not pass: databases, stores, registries."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,17 +9,19 @@ import pytest
 from drover.connector import Password
 from drover.connector.settings import validate_config
 from drover.connectors.files.files_source import FilesSource
-from drover.connectors.files.storage.object_store import place_of
+from drover.connectors.files.storage.object_store import ObjectStoreError, check_place, place_of
 from drover.connectors.http.source import HttpSource
 from drover.connectors.jdbc.database import parse_address
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
+from drover.connectors.lakehouse.checked_files import CheckedFileIO
 from drover.connectors.postgres.source import PostgresCdcSource
 from drover.convert.registered.settings import registry_settings
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import OverridePolicy, client_setting_faults
-from drover.policy.egress import HOSTS_VARIABLE
+from drover.policy.egress import HOSTS_VARIABLE, ForbiddenHostError
 from drover.policy.files import ROOTS_VARIABLE
+from tests.support.http_api import Reply, running_api
 
 PG, MYSQL = "jdbc:postgresql://127.0.0.1:1/d?", "jdbc:mysql://127.0.0.1:1/d?"
 
@@ -108,7 +111,12 @@ def test_change_data_capture_must_not_name_files_or_sockets(name: str, value: st
     ("name", "value"),
     [
         ("store.url", "http://169.254.169.254/latest/meta-data/iam/security-credentials"),
+        ("store.url", "http://169.254.169.254\\@127.0.0.1:9000"),
+        ("store.url", "http://169.254.169.254@127.0.0.1:9000"),
+        ("store.url", "http://169.254.169.254."),
         ("gcs.credentials.path", "/certs/google.json"),
+        ("gcs.credentials.json", r'{"gcs_base_url": "http:\/\/169.254.169.254"}'),
+        ("gcs.credentials.json", r'{"gcs_base_url": "\u0068ttp://169.254.169.254"}'),
         ("gcs.credentials.json", '{"gcs_base_url": "http://169.254.169.254", "private_key": "S"}'),
     ],
 )
@@ -117,6 +125,40 @@ def test_a_store_must_not_name_forbidden_servers_and_files(name: str, value: str
     found = faults(FilesSource, **own)
     assert name in found
     assert "private_key" not in found[name]
+
+
+@pytest.mark.parametrize("address", ["http://169.254.169.254", "http://169.254.169.254\\\\@a"])
+def test_a_login_in_a_file_must_not_name_forbidden_servers(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ROOTS_VARIABLE, str(tmp_path))
+    login = tmp_path / "login.json"
+    login.write_text(f'{{"gcs_base_url": "{address}"}}')
+    place = place_of("gs://b/x", {"gcs.credentials.path": str(login)})
+    with pytest.raises(ObjectStoreError, match=HOSTS_VARIABLE):
+        check_place(place)
+
+
+@pytest.mark.parametrize("form", ["{}\\@localhost:1", "{}@localhost:1", "{}%2f@localhost:1"])
+def test_a_table_must_not_be_in_a_store_that_was_not_checked(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyArrow finds the host before the @, and a parser by the standard after it."""
+    monkeypatch.setenv(HOSTS_VARIABLE, "localhost")
+    with running_api(lambda _: Reply([])) as canary:
+        files = CheckedFileIO({"s3.endpoint": form.format(canary.url)})
+        with pytest.raises(ForbiddenHostError, match="clients read different hosts"):
+            files.new_input("s3://bucket/file").exists()
+        assert canary.requests == []
+
+
+def test_the_default_address_of_azure_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS_VARIABLE, "localhost")
+    files = CheckedFileIO({"adls.account-name": "acme"})
+    with pytest.raises(
+        ForbiddenHostError, match=r"acme\.blob\.core\.windows\.net:443 is not a host"
+    ):
+        files.new_input("abfs://container/file").exists()
 
 
 STORE: dict[str, Any] = {

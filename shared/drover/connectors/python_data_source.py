@@ -344,7 +344,7 @@ def _class_fault(name: str) -> str | None:
 def _options_fault(text: Any) -> str | None:
     try:
         found = json.loads(getattr(text, "value", text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return "must be a JSON object of texts"
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         return "must be a JSON object of texts"

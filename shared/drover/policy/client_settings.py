@@ -5,15 +5,16 @@ the worker's own identity. Connectors therefore pass listed settings only. A wor
 sets the policy, as in Kafka Connect (KIP-458, KIP-1188); it never allows code or commands.
 """
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from drover.policy.client_setting_lists import RULES, Allowed, Danger, Kind, Library
-from drover.policy.egress import AllowedHosts
+from drover.policy.egress import AllowedHosts, plain_host_of
 from drover.policy.files import root_fault
 
 #: The environment variable of engine and executors with the policy.
@@ -72,6 +73,7 @@ _PLAIN = re.compile(r"-?\d+(\.\d+)?|true|false", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[\w.-]+)(:\d+)?")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"',;]+", re.IGNORECASE)
 _PORTS = {"http": 80, "https": 443}
+_OF_HTTP = ("http://", "https://")
 _SHOWN_MAX_CHARS = 200
 _WHOEVER = (
     f"connectors must not set it, whatever the worker's administrator sets {POLICY_VARIABLE} to"
@@ -113,9 +115,27 @@ def is_listed(library: Library, name: str) -> bool:
     return danger_of(library, name) is None and _allowed(library, name) is not None
 
 
+def urls_in(text: str) -> list[str]:
+    """The URLs in a value; JSON may have them in escaped form."""
+    try:
+        found = " ".join(_texts(json.loads(text))) if text.lstrip().startswith("{") else text
+    except (ValueError, RecursionError):
+        found = text
+    return _URL.findall(found)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        parts: Iterable[object] = value.values() if isinstance(value, dict) else value
+        for each in parts:
+            yield from _texts(each)
+
+
 def servers_in(text: str) -> Iterator[tuple[str, int]]:
     """The hosts and ports in a value: in its URLs, or in a list of ``host:port``."""
-    urls = [*_URL.findall(text)]
+    urls = urls_in(text)
     listed = [] if urls else [each.strip() for each in text.split(",")]
     for each in (*urls, *(f"//{each}" for each in listed if _HOST_AND_PORT.fullmatch(each))):
         try:
@@ -174,6 +194,14 @@ def _server_fault(value: str) -> str | None:
     if value.strip().lower().startswith("file:"):
         return "must be the address of a server, not a file"
     hosts = AllowedHosts.of_worker()
+    for url in urls_in(value):
+        if url.lower().startswith(_OF_HTTP):
+            try:
+                # a password has a rule that names the setting for it
+                if not urlsplit(url).password:
+                    plain_host_of(url)
+            except ValueError as error:
+                return str(error)
     for host, port in servers_in(value):
         fault = hosts.fault(host, port)
         if fault is not None:

@@ -6,6 +6,7 @@ protocol.
 """
 
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,16 @@ _NAT64 = ip_network("64:ff9b:1::/48")
 _TEREDO = ip_network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _PORTS = {"http": 80, "https": 443}
+#: What parsers of URLs read differently: control characters, and before the path white space,
+#: backslashes and encoded characters. One parser can find another host than the next one.
+_AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f]|^[^/?#]*//[^/?#]*[ \xa0\\]|^[^/?#]*//[^/?#\[]*%")
+_USER_INFO = re.compile(r"^[^/?#]*//[^/?#]*@")
 _CAUSES_MAX = 20
+_READ_DIFFERENTLY = (
+    "must be a URL without user info, spaces, backslashes, control and encoded characters in its "
+    "host: clients read different hosts in such a URL, and connectors may only call hosts that an "
+    f"operator of the worker allows ({HOSTS_VARIABLE})"
+)
 
 
 class ForbiddenHostError(PermissionError):
@@ -123,10 +133,11 @@ class AllowedHosts:
     def fault(self, host: str, port: int) -> str | None:
         """Why a host must not be connected to, without resolving its name; None if it is unknown.
 
-        An address is checked in each form that the system accepts, such as ``0xA9FEA9FE``.
+        An address is checked in each form that the system or a client accepts, such as
+        ``0xA9FEA9FE``, or with a dot at the end.
         """
         try:
-            for each in _resolved(host, port, socket.AI_NUMERICHOST):
+            for each in _resolved(host.rstrip("."), port, socket.AI_NUMERICHOST):
                 self.check(host, port, each)
         except ForbiddenHostError as error:
             return str(error)
@@ -205,8 +216,11 @@ def host_of(url: str) -> tuple[str, int]:
     """The host and port of an http or https URL.
 
     Raises:
-        ValueError: It has none; the message does not contain the URL.
+        ValueError: It has none, or parsers read it differently; the message does not contain the
+            URL.
     """
+    if _AMBIGUOUS.search(url.strip()):
+        raise ValueError(_READ_DIFFERENTLY)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
@@ -215,6 +229,18 @@ def host_of(url: str) -> tuple[str, int]:
     if not host or port is None:
         raise ValueError("must be a URL such as https://host:8443")
     return host, port
+
+
+def plain_host_of(url: str) -> tuple[str, int]:
+    """As ``host_of``, for clients that read the URL themselves: it must not have user info, before
+    or after which they look for the host.
+
+    Raises:
+        ValueError: As ``host_of``.
+    """
+    if _USER_INFO.search(url):
+        raise ValueError(_READ_DIFFERENTLY)
+    return host_of(url)
 
 
 def split_hosts(text: str, default_port: int = 0) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 #: The environment variable of engine and executors with the directories, comma-separated.
 ROOTS_VARIABLE = "DROVER_FILE_ROOTS"
@@ -20,6 +21,8 @@ DENIED_VARIABLE = "DROVER_DENIED_FILES"
 _SYSTEM = ("/proc", "/sys", "/dev")
 _PLAIN = ("/dev/shm", "/dev/null")
 _SHOWN_MAX_CHARS = 200
+#: Linux's limit for a path; checks take time for each directory in it.
+_PATH_MAX_BYTES = 4096
 
 
 class ForbiddenPathError(PermissionError):
@@ -39,6 +42,8 @@ def directory_fault(path: str) -> str | None:
         return "must not contain a NUL character"
     if not path:
         return None
+    if len(path.encode(errors="replace")) > _PATH_MAX_BYTES:
+        return f"must not be longer than {_PATH_MAX_BYTES} bytes"
     if not Path(path).is_absolute():
         return (
             f"must be an absolute path, as tasks run on any worker, not {path[:_SHOWN_MAX_CHARS]!r}"
@@ -49,6 +54,12 @@ def directory_fault(path: str) -> str | None:
 def existing_file_fault(path: str) -> str | None:
     """The error in the path of a file that must exist, such as a certificate, or None."""
     return directory_fault(path) or (None if Path(path).is_file() else "is no file on this worker")
+
+
+def local_path(location: str) -> str | None:
+    """The path of a location on a disk, a ``file:`` URL or a path; None for other locations."""
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
 def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | None:

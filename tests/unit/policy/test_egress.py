@@ -13,6 +13,7 @@ from drover.policy.egress import (
     embedded_addresses,
     forbidden_host,
     hosts_fault,
+    plain_host_of,
     split_hosts,
     url_fault,
 )
@@ -95,6 +96,7 @@ def test_ipv4_addresses_within_ipv6_addresses() -> None:
     [
         *("169.254.169.254", "0xA9FEA9FE", "2852039166", "0251.0376.0251.0376", "169.254.43518"),
         *("\uff11\uff16\uff19.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"),
+        *("169.254.169.254.", "0xA9FEA9FE.", "2852039166."),
     ],
 )
 def test_addresses_are_checked_without_a_resolver(
@@ -126,6 +128,30 @@ def test_names_are_checked_without_a_resolver() -> None:
 @pytest.mark.parametrize("url", ["", "x", "http://", "http://a:b/", "http://[::1/", "ftp://a"])
 def test_a_url_without_a_host_is_refused(url: str) -> None:
     assert "must be a URL" in (url_fault(url, AllowedHosts()) or "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254\\@api.example.com/",
+        "http://%31%36%39.254.169.254/",
+        "http://169.254.169.254 @api.example.com/",
+        "http://169.254.169.254\t@api.example.com/",
+        "http://api.example.com\n.evil.example/",
+    ],
+)
+def test_a_url_in_which_clients_find_different_hosts_is_refused(url: str) -> None:
+    allowed = AllowedHosts(("api.example.com",))
+    assert "clients read different hosts" in (url_fault(url, allowed) or "")
+    with pytest.raises(ValueError, match=HOSTS_VARIABLE):
+        check_url(url, allowed)
+
+
+def test_clients_that_parse_urls_themselves_get_no_user_info() -> None:
+    for url in ("http://169.254.169.254@a/", "http://169.254.169.254:80@a/", "http://@a/"):
+        with pytest.raises(ValueError, match="without user info"):
+            plain_host_of(url)
+    assert plain_host_of("https://a:1/x@y?z=%20@#@") == ("a", 1)
 
 
 def test_lists_of_hosts() -> None:

@@ -279,7 +279,8 @@ def _drop_defaults(parameters: dict[str, str]) -> None:
             raise ValueError(f"{name} must be {default}: {remedy}")
 
 
-def _url_fault(url: str) -> str | None:
+def address_fault(url: str) -> str | None:
+    """Why a URL names no database that connectors may use, or None."""
     try:
         parse_address(url, None, None)
     except ValueError as error:
@@ -295,7 +296,7 @@ CONNECTION_SETTINGS = ConfigDef(
         group=_GROUP,
         documentation="The database: jdbc:postgresql://host:5432/name, "
         "jdbc:mysql://host:3306/name or jdbc:sqlite:/path/to/file; jdbc: may be omitted.",
-        validator=AllOf(NonEmpty(), Check(_url_fault)),
+        validator=AllOf(NonEmpty(), Check(address_fault)),
     ),
     ConfigKey(
         USER,

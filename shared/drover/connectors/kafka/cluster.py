@@ -23,8 +23,8 @@ from drover.policy.client_settings import client_setting_faults
 from drover.policy.egress import (
     AllowedHosts,
     ForbiddenHostError,
-    host_of,
     hosts_fault,
+    plain_host_of,
     split_hosts,
 )
 from drover.policy.kafka_users import principal_of
@@ -171,7 +171,7 @@ def _with_checked_servers(client: dict[str, str]) -> dict[str, str]:
     hosts = AllowedHosts.of_worker()
     url = client.get(_TOKEN_URL)
     pairs = [pair for name in _SERVERS for pair in split_hosts(client.get(name, ""), _PORT)]
-    for host, port in [*pairs, *([] if url is None else [host_of(url)])]:
+    for host, port in [*pairs, *([] if url is None else [plain_host_of(url)])]:
         try:
             hosts.addresses(host, port)
         except ForbiddenHostError as error:

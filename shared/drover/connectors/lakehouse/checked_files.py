@@ -12,7 +12,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from drover.policy.egress import AllowedHosts, host_of
+from drover.policy.egress import AllowedHosts, ForbiddenHostError, plain_host_of
 from drover.policy.files import ForbiddenPathError, check_root
 
 #: The library's property with the class that accesses files.
@@ -38,7 +38,7 @@ _HOSTS = {
     **dict.fromkeys(_S3, "s3.amazonaws.com"),
     **dict.fromkeys(_GCS, "storage.googleapis.com"),
 }
-_URL = re.compile(r"https?://[^\s;,]+")
+_URL = re.compile(r"https?://[^\s;,]+", re.IGNORECASE)
 _SHOWN_MAX_CHARS = 200
 
 
@@ -91,10 +91,19 @@ class CheckedFileIO(FileIO):
         for each in filter(None, named):
             # connection strings have several URLs; other values may lack the protocol
             for url in _URL.findall(each) or [f"https://{each}"]:
-                hosts.addresses(*host_of(url))
+                try:
+                    hosts.addresses(*plain_host_of(url))
+                except ValueError as error:
+                    raise ForbiddenHostError(f"the object store's address {error}") from None
         region: Any = self.properties.get("s3.region") or self.properties.get("client.region")
         default = f"s3.{region}.amazonaws.com" if scheme in _S3 and region else _HOSTS.get(scheme)
-        if default is not None and not named[0] and hosts.patterns is not None:
+        account = self.properties.get("adls.account-name")
+        if scheme in _AZURE and account and "@" not in host:
+            default = f"{account}.blob.core.windows.net"
+        if default is not None and not any(named) and hosts.patterns is not None:
+            fault = hosts.fault(default, 443)  # also if there is no resolver for such names
+            if fault is not None:
+                raise ForbiddenHostError(fault)
             hosts.addresses(default, 443)
 
 

@@ -13,10 +13,9 @@ from drover.connectors.lakehouse.iceberg_limits import check_writable, name_faul
 from drover.connectors.lakehouse.iceberg_table import (
     IcebergSettings,
     IcebergTable,
-    local_path,
     opened,
 )
-from drover.policy.files import ForbiddenPathError, root_fault
+from drover.policy.files import ForbiddenPathError, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -33,11 +32,9 @@ _CATALOG_TABLES = ("iceberg_tables", "iceberg_namespace_properties")
 
 def catalog_faults(settings: IcebergSettings, config: Mapping[str, Any]) -> Iterator[Violation]:
     """The faults of parsed settings, and the checks that are not possible."""
-    warehouse = local_path(str(config.get(_WAREHOUSE) or "x:"))
-    fault = root_fault(warehouse) if warehouse is not None else None
-    if fault is not None:
-        yield Violation(_WAREHOUSE, fault)
-        return
+    location = str(config.get(_WAREHOUSE) or "x:")
+    is_name = settings.is_hierarchical and not location.lower().startswith(("/", "file:"))
+    warehouse = None if is_name else local_path(location)
     names = dict[str, IcebergTable]()
     yield from _names(settings, config, names)
     try:

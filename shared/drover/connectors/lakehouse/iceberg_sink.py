@@ -45,6 +45,7 @@ from drover.connectors.unavailable import PLACEHOLDER_KEY, SETTING
 from drover.policy.client_setting_lists import Library
 from drover.policy.client_settings import client_setting_faults
 from drover.policy.egress import url_fault
+from drover.policy.files import local_path, root_fault
 
 CATALOG = "iceberg.catalog"
 TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"
@@ -312,6 +313,18 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     elif config.get(TYPE) == _REST and config.get(URI):
         fault = url_fault(config[URI])
         faults += [] if fault is None else [Violation(URI, fault)]
+    elif config.get(URI) and config.get(TYPE) in (_SQL, "jdbc"):
+        from drover.connectors.jdbc.database import address_fault
+
+        fault = address_fault(config[URI])
+        faults += [] if fault is None else [Violation(URI, fault)]
+    warehouse = str(config.get(WAREHOUSE) or "")
+    path = local_path(warehouse or "x:")
+    # a REST catalogue has names of warehouses
+    is_name = path == warehouse and not path.startswith("/") and config.get(TYPE) == _REST
+    if path is not None and not is_name:
+        fault = root_fault(path)
+        faults += [] if fault is None else [Violation(WAREHOUSE, fault)]
     keyed, mode = config.get(UPSERT), config.get(PK_MODE)
     for each in config.get(TABLES) or () if keyed and ID_COLUMNS in config else ():
         columns = _listed(config, each, "id-columns", ID_COLUMNS)

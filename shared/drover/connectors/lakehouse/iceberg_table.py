@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -33,7 +32,7 @@ from drover.connectors.lakehouse.rows import (
 )
 from drover.connectors.output_ids import SEPARATOR, named_with, of_topic
 from drover.connectors.refused_records import RefusedRecord, answer
-from drover.policy.files import check_root
+from drover.policy.files import check_root, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -384,12 +383,6 @@ def opened(catalog: "Catalog", identifier: str) -> "Table | None":
     if path is not None:
         check_root(path)
     return table
-
-
-def local_path(location: str) -> str | None:
-    """The path of a location on a disk; None for other locations."""
-    parts = urlsplit(location)
-    return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
 def written_offsets(

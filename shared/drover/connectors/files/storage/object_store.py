@@ -1,10 +1,12 @@
 """Access to object stores: URLs, settings, and error messages."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,9 +21,15 @@ from drover.connector import (
     RetriableError,
 )
 from drover.policy.client_setting_lists import Library
-from drover.policy.client_settings import client_setting_fault
-from drover.policy.egress import AllowedHosts, host_of
-from drover.policy.files import check_root, directory_fault, path_fault
+from drover.policy.client_settings import client_setting_fault, urls_in
+from drover.policy.egress import AllowedHosts, plain_host_of
+from drover.policy.files import (
+    ForbiddenPathError,
+    check_opened,
+    check_root,
+    directory_fault,
+    path_fault,
+)
 from drover.policy.foreign_errors import connection_text
 
 if TYPE_CHECKING:
@@ -60,7 +68,8 @@ _SAFE = re.compile(
     r".*?(status code: \d{3}|Got invalid [a-z]+(?: [a-z]+)? response|HTTP error: [a-z ,]+)"
 )
 _QUERY = re.compile(r"\?\S+")
-_URLS = re.compile(r"https?://[^\s\"',;]+")
+#: A longer file has no credentials.
+_LOGIN_MAX_CHARS = 1024 * 1024
 
 
 class ObjectStoreError(Exception):
@@ -116,7 +125,7 @@ def place_fault(path: str) -> str | None:
 
 
 def _address_fault(url: str) -> str | None:
-    if not re.fullmatch(r"https?://[^/?#\s]+/?.*", url):
+    if not (url.isascii() and re.fullmatch(r"https?://[^/?#\s]+/?.*", url)):
         return f"must be a URL such as https://minio:9000, not {url[:200]!r}"
     return client_setting_fault(Library.OBSTORE, "endpoint", url)
 
@@ -204,18 +213,34 @@ def check_place(place: ObjectPlace) -> None:
     hosts = AllowedHosts.of_worker()
     options = dict(place.options)
     named = [options.get("endpoint") or options.get("base_url") or ""]
-    named += _URLS.findall(options.get("service_account_key", ""))
+    named += urls_in(options.get("service_account_key", ""))
     if not named[0] and hosts.patterns is not None:
         named[0] = f"https://{_default_host(place.url, options)}"
     try:
-        for each in filter(None, named):
-            hosts.addresses(*host_of(each))
         if options.get("service_account_path"):
-            check_root(options["service_account_path"])
+            named.append(_address_in_login(options["service_account_path"]))
+        for each in filter(None, named):
+            hosts.addresses(*plain_host_of(each))
     except (PermissionError, ValueError) as error:
         raise ObjectStoreError(f"{place.url} cannot be used: {error}") from None
     except OSError as error:
         raise RetriableError(f"{place.url}: {connection_text(error)}") from None
+
+
+def _address_in_login(path: str) -> str:
+    """The store's address in a file with a Google login; empty for the provider's."""
+    check_root(path)
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            check_opened(file.fileno(), path)
+            login = json.loads(file.read(_LOGIN_MAX_CHARS))
+    except ForbiddenPathError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} must have a login as JSON") from None
+    return str(login.get("gcs_base_url") or "") if isinstance(login, dict) else ""
 
 
 def _default_host(url: str, options: Mapping[str, str]) -> str:
