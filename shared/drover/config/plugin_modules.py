@@ -49,14 +49,17 @@ def plugin_fault(group: str, name: str) -> str | None:
     """Why a config may not name this object, or why it fails to load; None if it may."""
     name = name.strip()
     try:
-        if not entry_points(group=group, name=name):
-            fault = module_fault(_split(group, name)[0])
-            if fault is not None:
-                return fault
-        load_plugin(group, name)
+        is_installed = bool(entry_points(group=group, name=name))
+        module = _split(group, name)[0]
+        fault = None if is_installed else module_fault(module)
+        if fault is not None:
+            return fault
+        found = load_plugin(group, name)
     except ValueError as error:
         return str(error)
-    return None
+    # an allowed module imports others, and their objects are its attributes
+    origin = getattr(found, "__module__", None) or module
+    return None if is_installed else module_fault(str(origin))
 
 
 def load_plugin(group: str, name: str) -> Any:

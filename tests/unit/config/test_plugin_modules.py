@@ -58,6 +58,17 @@ def test_what_the_operator_allows_is_imported(trap: str, monkeypatch: pytest.Mon
     assert trap in sys.modules
 
 
+@pytest.mark.parametrize("name", ["subprocess.Popen", "run", "subprocess.os.system"])
+def test_objects_that_an_allowed_module_imports_are_not_allowed(
+    name: str, trap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MODULES_VARIABLE, trap)
+    (tmp_path / f"{NEVER}.py").write_text("import subprocess\nfrom subprocess import run\n")
+    fault = fault_of_function(f"{trap}:{name}") or ""
+    assert "is not allowed" in fault
+    assert f"{MODULES_VARIABLE} ({trap}) does not include it" in fault
+
+
 def test_a_function_is_found_by_its_entry_point(trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("passes-on", f"{trap}:pass_on", arrow_function.GROUP)
     monkeypatch.setattr(
