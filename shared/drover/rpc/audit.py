@@ -5,6 +5,7 @@ import json
 import logging
 import logging.handlers
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -29,6 +30,9 @@ UNKNOWN_COUNT_EVERY_S = 10.0
 #: Connector settings with values that are never secret. Only the plugin knows which other settings
 #: are secret, and this process may not have the plugin, so their values are masked.
 _SHOWN_SETTINGS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
+
+#: Characters that JSON leaves as they are, but that end lines or change their direction on screens.
+_ENDS_OF_LINES = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 _log = structlog.get_logger("drover.rpc")
 
@@ -97,7 +101,8 @@ class AuditLog:
 
     def _append(self, line: Mapping[str, Any]) -> bool:
         self._handler.failed = False
-        self._logger.info(json.dumps(line, ensure_ascii=False))
+        text = json.dumps(line, ensure_ascii=False)
+        self._logger.info(_ENDS_OF_LINES.sub(lambda each: f"\\u{ord(each[0]):04x}", text))
         return not self._handler.failed
 
     def _is_above_limit(self) -> bool:

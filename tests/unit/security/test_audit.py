@@ -68,6 +68,15 @@ def test_what_is_long_is_cut_and_counted() -> None:
     assert summarize(offsets) == {"name": "c", "offsets": "1 entries"}
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\n", "\r", "\x0b", "\x1e", "\u202e"])
+def test_a_name_cannot_add_a_line(end: str, tmp_path: Path) -> None:
+    name = f'a{end}{{"principal": "admin"}}'
+    tell(AuditLog(str(tmp_path / "audit.log")), pb.CreateConnectorRequest(name=name))
+    (line,) = (tmp_path / "audit.log").read_text().splitlines()
+    assert end not in line
+    assert json.loads(line)["request"]["name"] == name
+
+
 def test_a_line_that_cannot_be_written_is_told_of_and_does_no_harm() -> None:
     audit = AuditLog("/dev/full")
     with structlog.testing.capture_logs() as events:
