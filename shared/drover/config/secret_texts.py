@@ -14,6 +14,8 @@ LENGTH_MIN = 4
 PART_LENGTH = 10
 #: How many values are remembered; the oldest are forgotten.
 _VALUES_MAX = 10_000
+#: Parts of the encoded forms of longer values are not replaced.
+_ENCODED_LENGTH_MAX = 1_000
 #: Only the first characters of a value are considered.
 _VALUE_LENGTH_MAX = 64 * 1024
 
@@ -27,7 +29,8 @@ class SecretTexts:
 
     Each value is found in upper and lower case, quoted, escaped, URL-encoded, and in base64 and
     hexadecimal digits; so are its items, which lines and commas separate. Parts of at least
-    ``PART_LENGTH`` characters of a word are found in upper and lower case.
+    ``PART_LENGTH`` characters of a word, and of an encoded value, are found in upper and lower
+    case.
     """
 
     def __init__(self) -> None:
@@ -110,9 +113,13 @@ def _folded(text: str) -> str:
 
 
 def _parts(value: str) -> Iterator[str]:
-    for word in _WORD_ENDS.split(_folded(value)):
-        for start in range(len(word) - PART_LENGTH + 1):
-            yield word[start : start + PART_LENGTH]
+    texts = [value]
+    if len(value) <= _ENCODED_LENGTH_MAX:  # messages are cut within encoded values too
+        texts += _encoded(value.encode(errors="replace"))
+    for text in texts:
+        for word in _WORD_ENDS.split(_folded(text)):
+            for start in range(len(word) - PART_LENGTH + 1):
+                yield word[start : start + PART_LENGTH]
 
 
 def _forms(value: str) -> set[str]:
