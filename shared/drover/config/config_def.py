@@ -29,6 +29,9 @@ from drover.model.config import JAVA_SPACE
 from drover.model.secrets import MASK
 
 _QUOTED_MAX_LENGTH = 80
+#: For more unknown settings in one config no similar names are looked up, which takes a millisecond
+#: each.
+_SUGGESTIONS_MAX = 200
 #: An upper limit; more recommended values are of no use.
 _RECOMMENDED_MAX = 100
 _INT_BOUND = 2**31
@@ -282,14 +285,15 @@ class ConfigDef:
             text = given if given is not None else key.default_text
             value = ConfigValue(key, text, errors.get(key.name, ()))
             found.append(_recommended(value, parsed.values))
-        for name, text in raw.items():
-            if name not in self._keys:
-                unknown = ConfigKey(name, ConfigType.STRING, default=None, group=UNDEFINED_GROUP)
-                found.append(ConfigValue(unknown, text, warnings=(self._unknown(name),)))
+        unknown_names = [name for name in raw if name not in self._keys]
+        for number, name in enumerate(unknown_names):
+            unknown = ConfigKey(name, ConfigType.STRING, default=None, group=UNDEFINED_GROUP)
+            warning = self._unknown(name, suggests=number < _SUGGESTIONS_MAX)
+            found.append(ConfigValue(unknown, raw[name], warnings=(warning,)))
         return found
 
-    def _unknown(self, name: str) -> str:
-        question = did_you_mean(near_settings(name, self._keys)[:1])
+    def _unknown(self, name: str, *, suggests: bool) -> str:
+        question = did_you_mean(near_settings(name, self._keys)[:1]) if suggests else ""
         advice = f"; {question}" if question else ""
         return f"is not a setting of this connector and has no effect{advice}"
 
