@@ -289,6 +289,150 @@ async def test_a_java_client_that_offers_http_2_is_served(serve: Serve) -> None:
     assert (await ask(address, b"CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n")).status == 400
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 5\r\nContent-Length: 5\r\n",
+        b"Content-Length: 5, 6\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length: 5 5\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 99999999999999999999999\r\n",
+        b"Content-Length : 5\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Transfer-Encoding: identity\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        b"X: a\r\n Content-Length: 5\r\n",
+        b"X: a\0b\r\n",
+        b"X: a\rContent-Length: 5\r\n",
+        b"X y: a\r\n",
+        b": a\r\n",
+    ],
+)
+async def test_a_head_that_servers_read_in_different_ways_is_400(
+    serve: Serve, application: Application, head: bytes
+) -> None:
+    """Otherwise a proxy could take a part of a body for a request, or the other way round."""
+    address = await serve()
+    async with connected(address) as client:
+        await client.send(b"POST /first HTTP/1.1\r\nHost: h\r\n" + head + b"\r\nhello" + GET)
+        assert (await client.response()).status == 400
+        assert await client.is_closed()
+    assert not [each for each in application.seen if each["path"] == "/connectors"]
+
+
+@pytest.mark.parametrize("size", [b"5;x\n", b"-5", b"0x5", b"g", b"fffffffffffffffff", b" 5", b""])
+async def test_a_chunk_whose_size_is_unclear_is_400(
+    serve: Serve, application: Application, size: bytes
+) -> None:
+    address = await serve()
+    head = b"POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with connected(address) as client:
+        await client.send(head + size + b"\r\nhello\r\n0\r\n\r\n" + GET)
+        assert (await client.response()).status == 400
+        assert await client.is_closed()
+    assert not [each for each in application.seen if each["path"] == "/connectors"]
+
+
+async def test_trailers_are_no_headers(serve: Serve, application: Application) -> None:
+    address = await serve()
+    head = b"POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    trailers = b"Authorization: Bearer other\r\nOrigin: https://other.example\r\n\r\n"
+    async with connected(address) as client:
+        await client.send(head)
+        await client.send(b"5\r\nhello\r\n0\r\n" + trailers + GET)
+        assert [(await client.response()).body for _ in range(2)] == [b"5", b"0"]
+    assert [name for name, _ in application.seen[0]["headers"]] == [b"host", b"transfer-encoding"]
+
+
+@pytest.mark.parametrize("sent", [b"0\r\nX: ", b"0\r\n", b"5;"])
+async def test_trailers_without_end_are_431(
+    serve: Serve, servers: list[HttpServer], sent: bytes
+) -> None:
+    """Also one trailer alone, and the extension of a chunk."""
+    address = await serve()
+    head = b"POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    more = b"X: y\r\n" * 200_000 if sent == b"0\r\n" else b"a" * 1_000_000
+    async with connected(address) as client:
+        await client.send(head + sent)
+        sending = asyncio.create_task(client.send(more))
+        assert (await client.response()).status == 431
+        assert await client.is_closed()
+        await sending
+    assert refused(servers[0]) == {"head_size": 1}
+
+
+async def test_small_chunks_are_no_trailers(serve: Serve) -> None:
+    address = await serve()
+    async with connected(address) as client:
+        await client.send(b"PUT /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await client.send(b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+        assert (await client.response()).body == b"50000"
+
+
+async def test_a_client_may_not_send_thousands_of_requests_before_it_reads(
+    serve: Serve, servers: list[HttpServer], application: Application
+) -> None:
+    """Each would be kept until the ones before it have their responses."""
+    address = await serve()
+    slow = GET.replace(b"/connectors", b"/slow")
+    async with connected(address) as client:
+        await client.send(slow)
+        await wait_until_async(lambda: bool(application.seen))
+        await client.send(GET * 5_000)
+        assert await client.is_closed()
+    assert refused(servers[0]) == {"pipelined": 1}
+    async with connected(address) as client:
+        await client.send(GET * 50)
+        for _ in range(50):
+            assert (await client.response()).status == 200
+
+
+async def test_a_url_in_the_request_line_has_the_host_of_its_header(
+    serve: Serve, application: Application
+) -> None:
+    """Checks of the Host header would otherwise apply to another host than the requested one."""
+    address = await serve()
+    for target in (b"http://h/connectors", b"HTTP://H/connectors?a=b", b"http://h/a%2Fb"):
+        response = await ask(address, b"GET " + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert response.status == 200
+    seen = [each["raw_path"] for each in application.seen]
+    assert seen == [b"/connectors", b"/connectors", b"/a%2Fb"]
+    for target in (
+        *(b"http://other.example/connectors", b"http://h@other.example/connectors"),
+        *(b"http://h:1/connectors", b"http://h", b"http:/connectors", b"connectors", b"*"),
+        b"other.example:443",
+    ):
+        response = await ask(address, b"GET " + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert response.status == 400, target
+    assert len(application.seen) == 3
+
+
+async def test_other_versions_and_protocols(serve: Serve) -> None:
+    address = await serve()
+    async with connected(address) as client:
+        await client.send(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        response = await client.response()
+        assert (response.status, response.headers["connection"]) == (200, "close")
+        assert await client.is_closed()
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\n\r\n"
+    response = await ask(address, b"GET / HTTP/1.1\r\nHost: h\r\n" + upgrade)
+    assert (response.status, "upgrade" in response.headers) == (200, False)
+    for sent in (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/2.0\r\n\r\n"):
+        assert (await ask(address, sent)).status == 400
+    async with connected(address) as client:
+        expect = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        await client.send(expect)
+        assert (await client.response()).status == 100
+        await client.send(b"ab")
+        assert (await client.response()).body == b"2"
+
+
 async def test_a_stop_lets_requests_finish(
     serve: Serve, servers: list[HttpServer], application: Application
 ) -> None:

@@ -115,10 +115,11 @@ class GatewayApplication:
 
     def _refusal(self, scope: Scope, caller: bytes) -> tuple[int, str] | None:
         """The status and the text of a request that is not served; None if it is."""
-        fault = self._rules.host_fault(scope["headers"])
-        if fault:
+        server = (scope.get("server") or ("",))[0]
+        foreign = self._rules.host_fault(scope["headers"], server)
+        if foreign is not None and not _is_without_host(scope):
             self._refused["host"] += 1
-            return 421, fault
+            return foreign.status, foreign.text
         fault = self._rules.origin_fault(scope["method"], scope["headers"])
         if fault:
             self._refused["origin"] += 1
@@ -184,6 +185,15 @@ def with_api(path: bytes, inner: Application, others: Application) -> Applicatio
         await (inner if is_inner else others)(scope, receive, send)
 
     return serve
+
+
+def _is_without_host(scope: Scope) -> bool:
+    """Whether this is a request of HTTP/1.0 without a Host header, such as health checks of load
+    balancers send; browsers send none.
+    """
+    if scope["http_version"] != "1.0":
+        return False
+    return all(name != b"host" for name, _ in scope["headers"])
 
 
 def _caller_key(scope: Scope) -> bytes:

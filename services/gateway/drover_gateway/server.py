@@ -9,6 +9,7 @@ version.
 import asyncio
 import ipaddress
 import logging
+import re
 import ssl
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _TLS_SHUTDOWN_S = 5.0
 _TICK_S = 1.0
+_VERSIONS = ("1.1", "1.0")
 #: How long a connection that is over a limit may take to read the response.
 _LINGER_S = 2.0
 _CLOSE_WAIT_S = 0.05
@@ -62,6 +64,8 @@ class HttpBounds:
     Attributes:
         head_max_bytes: The size of a request's line and headers.
         headers_max: The number of headers.
+        pipelined_max: The number of requests that a client may send before it has the response to
+            the first one.
         head_max_s: The time from the connection, or the first byte of a further request, to the
             end of the head; also the time of the TLS handshake.
         body_max_s: The time from the end of the head to the end of the body.
@@ -73,6 +77,7 @@ class HttpBounds:
 
     head_max_bytes: int = 16 * 1024
     headers_max: int = 100
+    pipelined_max: int = 100
     head_max_s: float = 10.0
     body_max_s: float = 30.0
     write_max_s: float = 30.0
@@ -143,6 +148,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused = ""
         self._in_head = True
         self._head_bytes = 0
+        #: The bytes since the head or the last byte of the body: sizes of chunks, and trailers.
+        self._framing_bytes = 0
         self._writer: Any = None
 
     # asyncio's callbacks
@@ -179,12 +186,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timed = ""  # a request begins: its head gets the whole time
         if self._in_head:
             self._head_bytes += len(data)
+        self._framing_bytes += len(data)
         self._unset_keepalive_if_required()
         rest: bytes | None = data
         while rest is not None:
             rest = self._parse(rest)
         if self._in_head and self._head_bytes > self._bounds.head_max_bytes:
             self._refuse(431, "head_size", "the request's head is too large")
+        if not self._in_head and self._framing_bytes > self._bounds.head_max_bytes:
+            self._refuse(431, "head_size", "the request's trailers are too large")
         if self._refused:
             self._drop_refused_head()
         else:
@@ -210,8 +220,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and one more than there may be."""
-        if len(self.headers) <= self._bounds.headers_max:
+        """Keep a header, and one more than there may be. Trailers are ignored: a proxy that checked
+        the headers has not seen them.
+        """
+        if self._in_head and len(self.headers) <= self._bounds.headers_max:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -223,18 +235,23 @@ class BoundedProtocol(HttpToolsProtocol):
             size_bytes = len(self.url) + sum(len(name) + len(text) for name, text in self.headers)
             if size_bytes > self._bounds.head_max_bytes:
                 self._refuse(431, "head_size", "the request's head is too large")
-        if self.parser.should_upgrade() and self.parser.get_method() == b"CONNECT":
+        if self.parser.get_http_version() not in _VERSIONS:
+            self._refuse(400, "malformed", "the request is not HTTP/1.1")
+        if self.parser.get_method() == b"CONNECT" or self._is_for_another_host():
             self._refuse(400, "malformed", "the gateway is no proxy")
+        if len(self.pipeline) >= self._bounds.pipelined_max:
+            self._refuse(503, "pipelined", "too many requests before the first response")
         if self._refused or self.parser.should_upgrade():
             return
         self._in_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._framing_bytes = 0
         self._timed = ""
         super().on_headers_complete()
         self.cycle.transport = self._writer
 
     def on_body(self, body: bytes) -> None:
         """A part of the body arrived."""
+        self._framing_bytes = 0
         if not self._refused:
             super().on_body(body)
 
@@ -250,6 +267,14 @@ class BoundedProtocol(HttpToolsProtocol):
         """The application has written a response."""
         self._writer.end_response()
         super().on_response_complete()
+
+    def _is_for_another_host(self) -> bool:
+        """Whether the request's line has a URL with another host than the Host header."""
+        if self.url.startswith(b"/"):
+            return False
+        host = next((value for name, value in self.headers if name == b"host"), b"")
+        authority = re.split(rb"[/?#]", self.url.partition(b"://")[2], maxsplit=1)[0]
+        return not authority or authority.lower() != host.strip().lower()
 
     def _drop_refused_head(self) -> None:
         """Free the headers of a refused request: its connection stays for a moment."""

@@ -5,9 +5,10 @@ import re
 import socket
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from drover.client.secure import Connect, connect_by
 from drover.rpc.settings import (
@@ -99,7 +100,7 @@ class GatewaySettings(ProcessSettings):
         gateway_secrets: ``masked``, or ``admin``: whether callers with the role ADMIN for a
             connector read its secrets as Kafka Connect shows them; each read is in the audit log.
         gateway_mcp: ``off``; ``read``, tools for agents at ``/mcp``; or ``write``, with the tool
-            that carries out planned changes.
+            that carries out planned changes. The tools need ``drover-gateway[mcp]``.
         gateway_session_keys: The keys that seal plans, comma-separated, of at least 32 characters:
             the first one seals, all are accepted. All copies of the gateway need the same ones.
             Empty for a key that the process makes at its start.
@@ -127,6 +128,13 @@ class GatewaySettings(ProcessSettings):
     )
     gateway_kafka_connect_version: Annotated[str, Field(min_length=1)] = KAFKA_CONNECT_VERSION
 
+    @field_validator("gateway_mcp")
+    @classmethod
+    def _tools_are_installed(cls, value: str) -> str:
+        if value != "off" and find_spec("mcp") is None:
+            raise ValueError("the tools are not installed: pip install 'drover-gateway[mcp]'")
+        return value
+
     @model_validator(mode="after")
     def _certificates_are_complete(self) -> Self:
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -136,6 +144,11 @@ class GatewaySettings(ProcessSettings):
         if bool(self.gateway_tls_cert) != bool(self.gateway_tls_key):
             raise ValueError(
                 "DROVER_GATEWAY_TLS_CERT and DROVER_GATEWAY_TLS_KEY must be set together"
+            )
+        if self.gateway_admin_listen == self.gateway_listen:
+            raise ValueError(
+                "DROVER_GATEWAY_ADMIN_LISTEN must be another address than DROVER_GATEWAY_LISTEN;"
+                " leave it empty to serve /admin/loggers beside the other paths"
             )
         if not (self.tls_ca or self.allow_plaintext):
             remote = [each for each in self.workers if not is_loopback(each)]

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -347,16 +347,21 @@ def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT
     try:
         return settings_type(**overrides)
     except ValidationError as error:
-        violations = [_violation(fault) for fault in error.errors(include_url=False)]
+        secrets = {name for name, field in settings_type.model_fields.items() if not field.repr}
+        violations = [_violation(each, secrets) for each in error.errors(include_url=False)]
     raise InvalidArgumentError.listing(violations, reason=Reason.INVALID_CONFIG)
 
 
-def _violation(fault: Any) -> Violation:
-    """The violation with the variable's name, and the key if the fault is inside a JSON object."""
+def _violation(fault: Any, secrets: Collection[str]) -> Violation:
+    """The violation with the variable's name, and the key if the fault is inside a JSON object; the
+    values of ``secrets`` are not shown.
+    """
     variable, *keys = (str(part) for part in fault["loc"] or ("",))
     text = _one_line(str(fault["msg"])).removeprefix("Value error, ")
     if keys:
         text = f"{'.'.join(keys)}: {text}"
+    elif variable in secrets:
+        pass
     elif variable and isinstance(fault.get("input"), str) and fault["type"] != _NOT_JSON:
         text += f" (got {fault['input'][:100]!r})"
     return Violation((ENV_PREFIX + variable.upper()).rstrip("_"), text)

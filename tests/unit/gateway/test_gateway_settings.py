@@ -31,6 +31,12 @@ def test_the_defaults_are_kafka_connects_address_and_a_local_worker() -> None:
         ({"GATEWAY_WORKERS": "worker:7411"}, "tokens would be sent over a network in plain text"),
         ({"GATEWAY_WORKERS": "worker"}, "DROVER_GATEWAY_WORKERS"),
         ({"GATEWAY_ADMIN_LISTEN": "8084"}, "DROVER_GATEWAY_ADMIN_LISTEN"),
+        ({"GATEWAY_ADMIN_LISTEN": "127.0.0.1:8083"}, "must be another address"),
+        ({"GATEWAY_ADMIN_LISTEN": "0.0.0.0:8084"}, "can be reached from other machines"),
+        ({"GATEWAY_RESPONSE_HEADERS": "set Content-Length: 0"}, "only the server can set"),
+        ({"GATEWAY_RESPONSE_HEADERS": "add transfer-encoding: chunked"}, "only the server can"),
+        ({"GATEWAY_RESPONSE_HEADERS": "set X: a\r\nY: b"}, "RESPONSE_HEADERS"),
+        ({"GATEWAY_SESSION_KEYS": "k" * 31}, "at least 32"),
         ({"GATEWAY_ALLOW_ORIGINS": "console.example"}, "must be an origin such as"),
         ({"GATEWAY_ALLOW_METHODS": "get"}, "must be an HTTP method in upper case"),
         ({"GATEWAY_TRUSTED_PROXIES": "proxy"}, "DROVER_GATEWAY_TRUSTED_PROXIES"),
@@ -46,6 +52,17 @@ def test_a_wrong_setting_is_named(
     assert found in fault(monkeypatch, **variables)
 
 
+def test_a_key_that_is_too_short_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "s3cret" not in fault(monkeypatch, GATEWAY_SESSION_KEYS="s3cret," + "k" * 32)
+
+
+def test_the_tools_need_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drover_gateway.settings.find_spec", lambda _: None)
+    assert "pip install 'drover-gateway[mcp]'" in fault(monkeypatch, GATEWAY_MCP="read")
+    monkeypatch.setenv("DROVER_GATEWAY_MCP", "off")
+    assert load_settings(GatewaySettings).gateway_mcp == "off"
+
+
 def test_the_hosts_of_the_certificate_are_accepted(tmp_path: Path) -> None:
     init_certificates(tmp_path, hosts=["connect.example"])
     files = files_of(tmp_path, GATEWAY)
@@ -55,6 +72,6 @@ def test_the_hosts_of_the_certificate_are_accepted(tmp_path: Path) -> None:
     certificate = settings.https_certificate()
     assert certificate is not None
     rules = settings.origin_rules(certificate.present())
-    assert rules.host_fault([(b"host", b"connect.example:8083")]) == ""
+    assert rules.host_fault([(b"host", b"connect.example:8083")]) is None
     assert rules.host_fault([(b"host", b"other.example:8083")])
     assert settings.connect()("localhost:1") is not None

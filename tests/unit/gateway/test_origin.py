@@ -22,7 +22,7 @@ RULES = OriginRules(
     ],
 )
 def test_a_known_host_is_accepted_with_any_port_unless_one_is_given(host: bytes) -> None:
-    assert RULES.host_fault([(b"host", host)]) == ""
+    assert RULES.host_fault([(b"host", host)]) is None
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,56 @@ def test_a_known_host_is_accepted_with_any_port_unless_one_is_given(host: bytes)
         [(b"host", b"localhost.attacker.example")],
         [(b"host", b"other.example")],
         [(b"host", b"other.example:8444")],
-        [(b"host", b"localhost@attacker.example")],
-        [(b"host", b"")],
-        [],
-        [(b"host", b"localhost"), (b"host", b"attacker.example")],
+        [(b"host", b"10.0.0.7")],
     ],
 )
 def test_a_foreign_host_is_not_accepted(headers: list[tuple[bytes, bytes]]) -> None:
-    assert RULES.host_fault(headers)
+    fault = RULES.host_fault(headers)
+    assert fault
+    assert fault.status == 421
 
 
-def test_every_host_is_accepted_if_the_operator_says_so() -> None:
-    assert OriginRules(frozenset({"*"})).host_fault([(b"host", b"any")]) == ""
+@pytest.mark.parametrize("rules", [RULES, OriginRules(frozenset({"*"}))])
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        [],
+        [b""],
+        [b"localhost", b"attacker.example"],
+        [b"localhost", b"localhost"],
+        [b"localhost, attacker.example"],
+        [b"localhost@attacker.example"],
+        [b"localhost/attacker"],
+        [b"local host"],
+        ["lo\u00e7alhost".encode()],
+    ],
+)
+def test_one_valid_host_is_needed(rules: OriginRules, hosts: list[bytes]) -> None:
+    fault = rules.host_fault([(b"host", each) for each in hosts])
+    assert fault
+    assert fault.status == 400
+
+
+def test_every_host_is_accepted_if_the_operator_allows_it() -> None:
+    assert OriginRules(frozenset({"*"})).host_fault([(b"host", b"any")]) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "server", "accepted"),
+    [
+        (b"10.0.0.7:8083", "10.0.0.7", True),
+        (b"10.0.0.7", "10.0.0.7", True),
+        (b"[fd00::7]:8083", "fd00::7", True),
+        (b"10.0.0.8:8083", "10.0.0.7", False),
+        (b"10.0.0.7.attacker.example", "10.0.0.7", False),
+        (b"", "", False),
+    ],
+)
+def test_the_address_of_the_connection_is_accepted(
+    host: bytes, server: str, *, accepted: bool
+) -> None:
+    """As a health check of Kubernetes sends it; a page of another site has a name."""
+    assert (RULES.host_fault([(b"host", host)], server) is None) == accepted
 
 
 @pytest.mark.parametrize(
@@ -74,6 +112,9 @@ def test_own_pages_and_allowed_ones_may_change_something(
         [(b"origin", b"https://console.example.attacker.example")],
         [(b"sec-fetch-site", b"cross-site")],
         [(b"sec-fetch-site", b"same-site")],
+        [(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"none")],
+        [(b"origin", b"https://attacker.example"), (b"origin", b"http://localhost:8083")],
+        [(b"origin", b"http://localhost:8083, https://attacker.example")],
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "MKCOL"])

@@ -22,6 +22,8 @@ _DEFAULT_METHODS = ("GET", "POST", "HEAD")
 _METHOD_ORDER = ("PUT", "DELETE", "GET", "POST", "PATCH", "HEAD", "OPTIONS")
 _PREFLIGHT_MAX_AGE_S = 60
 _ALLOWED_HEADERS = "Content-Type"
+#: Headers that delimit a response: with another value clients would misread it.
+_FRAMING = frozenset({"connection", "content-length", "trailer", "transfer-encoding", "upgrade"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def parse_header_rules(text: str) -> tuple[HeaderRule, ...]:
                 f"{rule.strip()!r} is not ACTION NAME: VALUE with set, add, setDate or addDate"
             )
         action, name, value = found.groups()
+        if name.lower() in _FRAMING:
+            raise ValueError(f"{rule.strip()!r} has a header that only the server can set")
         is_date = action.endswith("Date")
         if is_date and not re.fullmatch(r"-?\d{1,15}", value):
             raise ValueError(f"{rule.strip()!r} needs a number of milliseconds as its value")
