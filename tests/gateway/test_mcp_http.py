@@ -102,6 +102,56 @@ async def test_the_gateway_serves_the_tools_that_its_setting_allows(
             assert large.status_code in (400, 413, 415)
 
 
+async def test_a_client_can_open_no_stream_and_no_session(tmp_path: Path) -> None:
+    """A stream would take a place of the requests in progress for as long as the client wants."""
+    async with WorkerCluster(tmp_path) as cluster:
+        addresses = [each.address for each in await cluster.settled_workers(1)]
+        async with running_gateway(addresses, gateway_mcp="write") as gateway:
+            session = {"mcp-session-id": "0" * 32}
+            for method in ("GET", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"):
+                for version in ({}, {"mcp-protocol-version": "2026-07-28"}, session):
+                    headers = {**ACCEPT, **version}
+                    answer = await gateway.ask(method, "/mcp", headers=headers)
+                    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+            answer = await gateway.ask("POST", "/mcp", json=PING, headers=ACCEPT | session)
+            assert answer.status_code == 200
+            assert "mcp-session-id" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"[" * 100_000,
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": ' + b'{"a":' * 5_000,
+        json.dumps([PING, PING]).encode(),
+        json.dumps({**PING, "jsonrpc": "1.0"}).encode(),
+        json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode(),
+        b'{"jsonrpc": "2.0", "id": 1' + b"0" * 10_000 + b', "method": "ping"}',
+        b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}',
+        b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}',
+        b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 1, "method": "ping"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "resources/list"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}',
+    ],
+    ids=lambda each: each[:40].decode("latin-1"),
+)
+async def test_a_malformed_message_is_an_error_and_no_500(tmp_path: Path, body: bytes) -> None:
+    async with (
+        running_gateway(["127.0.0.1:1"], gateway_mcp="read") as gateway,
+    ):
+        for version in ({}, {"mcp-protocol-version": "2026-07-28"}):
+            headers = {**ACCEPT, "content-type": "application/json", **version}
+            answer = await gateway.ask("POST", "/mcp", data=body, headers=headers)
+            assert answer.status_code in (200, 202, 400, 404, 406), answer.text[:500]
+            assert "Traceback" not in answer.text
+            if answer.status_code == 200:
+                assert "error" in answer.json(), answer.text[:500]
+
+
 async def test_the_tools_are_off_by_default(tmp_path: Path) -> None:
     async with WorkerCluster(tmp_path) as cluster:
         addresses = [each.address for each in await cluster.settled_workers(1)]

@@ -17,9 +17,17 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client import ConnectClient
 from drover.client.calls import channel
-from drover.errors import InternalError, NotFoundError, PermissionDeniedError, Reason
+from drover.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    Reason,
+    UnavailableError,
+    Violation,
+)
 from drover_gateway.mcp.app import McpServer
-from drover_gateway.mcp.plans import PlanSeal
+from drover_gateway.mcp.plans import PLAN_MAX_AGE_S, PlanSeal
 from drover_gateway.mcp.results import RESULT_MAX_BYTES, TEXT_MAX_BYTES, cut
 from drover_gateway.mcp.tools import CallerAccess
 from tests.support.fake_cluster import FakeCluster
@@ -231,10 +239,15 @@ async def test_a_preview_and_plugins_and_topics_are_shown() -> None:
     async with _agent(with_writes=False) as agent:
         agent.worker.answers["ValidateConfig"] = pb.ValidateConfigResponse()
         agent.worker.answers["PreviewConnector"] = pb.PreviewConnectorResponse(
-            preview=Preview(steps=["read"], rows=[PreviewedRow(place="t:0:1", error=INJECTED)])
+            preview=Preview(
+                steps=["read"],
+                rows=[PreviewedRow(place=f"{INJECTED}:0:1", error=INJECTED)],
+                notes=[INJECTED],
+            )
         )
         found = await agent.call("preview", config={"connector.class": "X"}, rows=3)
         _assert_injected_only_in_untrusted(found)
+        assert found["rows"][0]["untrusted_place"] == f"{INJECTED}:0:1"
         agent.worker.answers["ListPlugins"] = pb.ListPluginsResponse(
             plugins=[pb.Plugin(class_name="a.B", type=pb.CONNECTOR_TYPE_SINK)],
             record_plugins=[pb.RecordPlugin(kind="transforms", class_name="c.D")],
@@ -248,6 +261,80 @@ async def test_a_preview_and_plugins_and_topics_are_shown() -> None:
         )
         topics = await agent.call("list_topics", name_contains="ord")
         assert topics["topics"] == [{"name": "orders", "partition_count": 2}]
+
+
+async def test_messages_of_other_systems_are_marked() -> None:
+    """A database that a config names chooses the text of its errors."""
+    async with _agent(with_writes=False) as agent:
+        violation = pb.ConfigViolation(field="db.url", description=INJECTED)
+        agent.worker.answers["ValidateConfig"] = pb.ValidateConfigResponse(
+            error_count=1,
+            violations=[violation],
+            warnings=[violation],
+            skipped_checks=[pb.SkippedCheck(setting="db.url", reason=INJECTED)],
+        )
+        found = await agent.call("validate_config", config={"connector.class": "X"})
+        assert found["faults"][0]["untrusted_text"] == INJECTED
+        _assert_injected_only_in_untrusted(found)
+        for error in (
+            InternalError(INJECTED),
+            UnavailableError(Reason.SERVICE_UNREACHABLE, INJECTED),
+            InvalidArgumentError.listing(
+                [Violation("db.url", INJECTED)], reason=Reason.INVALID_CONFIG
+            ),
+        ):
+            agent.worker.answers["PreviewConnector"] = error
+            agent.worker.answers["ValidateConfig"] = pb.ValidateConfigResponse()
+            failed = await agent.fails("preview", config={"connector.class": "X"})
+            assert INJECTED in failed["untrusted_message"]
+            _assert_injected_only_in_untrusted(failed)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"kind": "put", "name": "a", "config": {"connector.class": "X"}},
+        {"kind": "patch", "name": "a", "settings": {"topics": "t"}, "remove": ["x"]},
+        {"kind": "alter_offsets", "name": "a", "offsets": [{"partition": {"p": 1}, "offset": {}}]},
+        {"kind": "reset_offsets", "name": "a"},
+        {"kind": "replay", "name": "a"},
+    ],
+    ids=lambda each: each["kind"],
+)
+async def test_a_plan_marks_the_values_of_configs_and_data(action: dict[str, Any]) -> None:
+    async with _agent(with_writes=True) as agent:
+        change = pb.SettingChange(name="topics", before=INJECTED, after="t")
+        agent.worker.answers.update(
+            GetConnector=_connector(topics=INJECTED, x=INJECTED),
+            ValidateConfig=pb.ValidateConfigResponse(),
+            GetConnectorOffsets=pb.GetConnectorOffsetsResponse(
+                offsets=[pb.ConnectorOffset(partition_json='{"p":1}', offset_json=INJECTED)]
+            ),
+            ReplayDeadLetters=pb.ReplayDeadLettersResponse(topic="dead", notes=[INJECTED]),
+            PlanConnectorConfig=pb.PlanConnectorConfigResponse(
+                plan_hash="h", changes=[change], notes=[INJECTED]
+            ),
+        )
+        plan = await agent.call("plan", action=action)
+        assert plan["changes"]
+        assert INJECTED in json.dumps(plan)
+        _assert_injected_only_in_untrusted(plan)
+
+
+async def test_a_plan_of_a_thousand_settings_is_bounded_and_applied() -> None:
+    async with _agent(with_writes=True) as agent:
+        agent.worker.answers.update(
+            GetConnector=_connector(),
+            ValidateConfig=pb.ValidateConfigResponse(),
+            PatchConnectorConfig=pb.PatchConnectorConfigResponse(),
+        )
+        settings = {f"setting.{number}": "v" * 1_000 for number in range(1_000)}
+        action = {"kind": "patch", "name": "a", "settings": settings}
+        plan = await agent.call("plan", action=action)
+        assert len(json.dumps(plan).encode()) <= RESULT_MAX_BYTES
+        shown = len(plan["changes"]) + len(plan["untrusted_details"])
+        assert shown + plan["omitted_count"] == 2_000
+        await agent.call("apply", action=action, plan_hash=plan["plan_hash"])
 
 
 @pytest.mark.parametrize(
@@ -470,6 +557,20 @@ async def test_a_hash_is_valid_for_its_caller_and_its_keys_only() -> None:
     # the first key seals, all are accepted
     assert await apply(PlanSeal([b"o" * 32, b"k" * 32]), "me", plan_hash)
     assert not await apply(PlanSeal(), "me", plan_hash)
+
+
+def test_a_plan_ends_after_an_hour() -> None:
+    now_s = 1_800_000_000.0
+    seal = PlanSeal([b"k" * 32], now_s=lambda: now_s)
+    sealed = seal.hash_of("me", {"kind": "restart"}, "s")
+    now_s += PLAN_MAX_AGE_S
+    assert seal.is_valid(sealed, "me", {"kind": "restart"}, "s")
+    now_s += 1
+    assert not seal.is_valid(sealed, "me", {"kind": "restart"}, "s")
+    # its end cannot be moved
+    end, _, rest = sealed.partition("-")
+    for later in (f"{int(end, 16) + 3_600:x}", "f" * 12, "0" + end, "-1", "", "f" * 5_000):
+        assert not seal.is_valid(f"{later}-{rest}", "me", {"kind": "restart"}, "s")
 
 
 def test_keys_are_read_from_the_setting() -> None:

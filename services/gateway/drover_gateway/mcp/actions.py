@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -21,7 +21,14 @@ from drover.errors import (
 )
 from drover.model.secrets import sounds_secret
 from drover_gateway.mcp.plans import PlanSeal, digest
-from drover_gateway.mcp.results import Applied, Plan, cut, words
+from drover_gateway.mcp.results import (
+    LISTS_MAX_BYTES,
+    Applied,
+    Plan,
+    cut,
+    fitting_texts,
+    words,
+)
 
 ConnectorName = Annotated[
     str, Field(min_length=1, max_length=1_000, description="The connector's name.")
@@ -44,7 +51,6 @@ Conditions = Annotated[
         "headers.h=x.",
     ),
 ]
-_CHANGES_MAX = 200
 
 #: The arguments of each kind of action.
 _ARGUMENTS: Mapping[str, frozenset[str]] = {
@@ -132,11 +138,22 @@ class Action(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A plan: its changes, and the state that it was made from."""
+    """A plan, and the state that it was made from.
+
+    Attributes:
+        changes: What changes, without values.
+        state: A digest of the state.
+        details: The changed values, which come from configs and data.
+        notes: What the user should know, in this server's words.
+        worker_notes: The notes of the worker, which may have text of data.
+        config_plan_hash: The worker's hash of the plan of a config.
+    """
 
     changes: list[str]
     state: str
-    notes: list[str]
+    details: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    worker_notes: list[str] = field(default_factory=list)
     config_plan_hash: str = ""
 
 
@@ -153,11 +170,18 @@ class Actions:
             DroverError: The action is refused.
         """
         planned = await self._planned(client, action)
+        quarter = LISTS_MAX_BYTES // 4
+        changes, more_changes = fitting_texts(planned.changes, max_bytes=quarter)
+        details, more_details = fitting_texts(planned.details, max_bytes=2 * quarter)
+        notes, more_notes = fitting_texts(planned.worker_notes, max_bytes=quarter)
         return Plan(
             action=action.kind,
             name=action.name,
-            changes=[cut(each, 500) for each in planned.changes[:_CHANGES_MAX]],
-            notes=[cut(each, 500) for each in planned.notes[:20]],
+            changes=changes,
+            notes=planned.notes,
+            untrusted_details=details,
+            untrusted_notes=notes,
+            omitted_count=more_changes + more_details + more_notes,
             plan_hash=self._seal.hash_of(caller, action.arguments(), planned.state),
         )
 
@@ -167,17 +191,17 @@ class Actions:
         """Carry out an action that was planned by the same caller.
 
         Raises:
-            FailedPreconditionError: PLAN_CHANGED: the hash belongs to another plan, or the state
-                has changed.
+            FailedPreconditionError: PLAN_CHANGED: the hash belongs to another plan or is too
+                old, or the state has changed.
             DroverError: The action is refused.
         """
         planned = await self._planned(client, action)
         if not self._seal.is_valid(plan_hash, caller, action.arguments(), planned.state):
             raise FailedPreconditionError(
                 Reason.PLAN_CHANGED,
-                "the plan's hash is not the one of this action now: the connector has changed, or "
-                "the hash was made for other arguments, by another caller or server. Nothing was "
-                "written: plan again",
+                "the plan's hash is not the one of this action now: the connector has changed, the "
+                "plan is more than an hour old, or the hash was made for other arguments, by "
+                "another caller or server. Nothing was written: plan again",
             )
         message = await self._carried_out(client, action, planned)
         return Applied(action=action.kind, name=action.name, message=cut(message, 1_000))
@@ -278,20 +302,18 @@ async def _planned_put(client: ConnectClient, action: Action) -> _Planned:
     await refuse_literal_secrets(client, {"name": action.name, **action.config})
     found = await client.plan_connector_config(action.name, action.config)
     changes = ["creates the connector"] if found.created else []
+    details = []
     for each in found.changes:
         before = each.before if each.HasField("before") else None
         after = each.after if each.HasField("after") else None
-        if before is None:
-            changes.append(f"{each.name}: set to {after}")
-        elif after is None:
-            changes.append(f"{each.name}: removed, was {before}")
-        else:
-            changes.append(f"{each.name}: {before} becomes {after}")
+        changes.append(f"{'removes' if after is None else 'sets'} {each.name}")
+        details.append(_difference(each.name, before, after))
     return _Planned(
         changes or ["nothing: the connector has this config"],
         digest("put", found.plan_hash),
-        list(found.notes),
-        found.plan_hash,
+        details,
+        worker_notes=list(found.notes),
+        config_plan_hash=found.plan_hash,
     )
 
 
@@ -299,19 +321,21 @@ async def _planned_patch(client: ConnectClient, action: Action) -> _Planned:
     present = await client.get_connector(action.name)
     class_name = present.config.get("connector.class", "")
     await refuse_literal_secrets(client, {"connector.class": class_name, **action.settings})
-    changes = [
-        f"{name}: {present.config[name]} becomes {value}"
-        if name in present.config
-        else f"{name}: set to {value}"
+    changes = [f"sets {name}" for name in sorted(action.settings)]
+    changes += [f"removes {name}" for name in action.remove]
+    details = [
+        _difference(name, present.config.get(name), value)
         for name, value in sorted(action.settings.items())
     ]
-    changes += [
-        f"{name}: removed, was {present.config[name]}"
-        if name in present.config
-        else f"{name}: is not set"
-        for name in action.remove
-    ]
-    return _Planned(changes, _state_of(present), ["the tasks restart with the new config"])
+    details += [_difference(name, present.config.get(name), None) for name in action.remove]
+    notes = ["the tasks restart with the new config"]
+    return _Planned(changes, _state_of(present), details, notes)
+
+
+def _difference(name: str, before: str | None, after: str | None) -> str:
+    if after is None:
+        return f"{name}: is not set" if before is None else f"{name}: removed, was {before}"
+    return f"{name}: set to {after}" if before is None else f"{name}: {before} becomes {after}"
 
 
 async def _planned_state(client: ConnectClient, action: Action) -> _Planned:
@@ -327,7 +351,7 @@ async def _planned_state(client: ConnectClient, action: Action) -> _Planned:
         + ("what has failed of " if action.only_failed else "")
         + (f"the connector and its {tasks}" if action.include_tasks else "the connector alone"),
     }[action.kind]
-    return _Planned([what], _state_of(present), [])
+    return _Planned([what], _state_of(present))
 
 
 async def _planned_offsets(client: ConnectClient, action: Action) -> _Planned:
@@ -339,14 +363,15 @@ async def _planned_offsets(client: ConnectClient, action: Action) -> _Planned:
     notes = [] if _target(present) == "STOPPED" else ["the connector has to be STOPPED first"]
     if action.kind == "reset_offsets":
         changes = [f"removes all {len(offsets)} committed offsets: it starts from the beginning"]
-        changes += [f"{partition}: removed, was {was}" for partition, was in offsets.items()]
+        details = [f"{partition}: removed, was {was}" for partition, was in offsets.items()]
     else:
-        changes = []
+        changes = [f"writes {len(action.offsets)} offsets; {len(offsets)} are committed now"]
+        details = []
         for each in _offsets(action):
             was = offsets.get(each.partition_json, "not committed")
             then = each.offset_json if each.HasField("offset_json") else "removed"
-            changes.append(f"{each.partition_json}: {was} becomes {then}")
-    return _Planned(changes, _state_of(present, sorted(offsets.items())), notes)
+            details.append(f"{each.partition_json}: {was} becomes {then}")
+    return _Planned(changes, _state_of(present, sorted(offsets.items())), details, notes)
 
 
 async def _planned_replay(client: ConnectClient, action: Action) -> _Planned:
@@ -357,7 +382,8 @@ async def _planned_replay(client: ConnectClient, action: Action) -> _Planned:
     changes = [f"replays {_letters(found)} dead letters of {found.topic} ({shown or 'none'})"]
     if found.skipped_count:
         changes.append(f"skips {found.skipped_count}, which stay open")
-    return _Planned(changes, _state_of(present, [found.topic, ranges]), list(found.notes))
+    state = _state_of(present, [found.topic, ranges])
+    return _Planned(changes, state, worker_notes=list(found.notes))
 
 
 def _state_of(present: pb.Connector, *more: Any) -> str:

@@ -51,6 +51,9 @@ _NEXT_STEPS: Mapping[Reason, str] = {
     Reason.MISSING_CREDENTIALS: "configure the client with a token",
     Reason.INVALID_CREDENTIALS: "configure the client with a valid token",
 }
+#: Reasons whose messages have no text of other systems.
+_OWN_TEXTS = _NEXT_STEPS.keys() - {Reason.INVALID_CONFIG}
+_SEE_UNTRUSTED = "the call failed: untrusted_message has the cause"
 
 _log = structlog.get_logger("drover.gateway")
 
@@ -171,12 +174,14 @@ class McpServer:
                 "next_step": "report the defect",
             }
         violations = cause.violations if isinstance(cause, InvalidArgumentError) else ()
+        message = cause.message if cause.reason in _OWN_TEXTS else _SEE_UNTRUSTED
         return {
             "code": cause.code,
             "reason": str(cause.reason),
-            "message": cut(cause.message),
+            "message": cut(message),
+            "untrusted_message": cut(cause.message),
             "violations": [
-                {"setting": cut(each.field, 500), "text": cut(each.description, 1_000)}
+                {"setting": cut(each.field, 500), "untrusted_text": cut(each.description, 1_000)}
                 for each in violations[:20]
             ],
             "next_step": _NEXT_STEPS.get(cause.reason, ""),

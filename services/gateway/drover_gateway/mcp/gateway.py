@@ -10,7 +10,7 @@ from drover_gateway.mcp.app import PATH as PATH
 from drover_gateway.mcp.app import McpServer, request_access
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.mcp.tools import CallerAccess
-from drover_gateway.server import Application
+from drover_gateway.server import Application, Receive, Scope, Send
 from drover_gateway.settings import GatewaySettings
 from drover_gateway.workers import Workers
 
@@ -36,4 +36,20 @@ async def tools_over_http(
         with_writes=settings.gateway_mcp == "write",
     )
     async with server.application() as application:
-        yield application
+        yield only_posts(application)
+
+
+def only_posts(application: Application) -> Application:
+    """The application for POST. The protocol's GET opens a stream of events from the server, which
+    has none: such a stream would hold a place of a request for as long as the client wants.
+    """
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            await application(scope, receive, send)
+            return
+        headers = [(b"allow", b"POST"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 405, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    return serve

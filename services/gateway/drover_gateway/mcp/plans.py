@@ -1,17 +1,23 @@
 """Seals a plan: its hash is valid for one caller, one action and one state of the connector.
 
-The server keeps nothing. The hash is an HMAC of the caller, the action with its arguments, and a
-digest of the state that the plan was made from; ``apply`` computes all of it again. Several servers
+The server keeps nothing. The hash is the time of its end and an HMAC of this time, the caller, the
+action with its arguments, and a digest of the state that the plan was made from; ``apply`` computes
+all of it again. Several servers
 accept each other's hashes if they have the same keys.
 """
 
 import hashlib
 import hmac
 import json
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+#: How long a plan can be applied: an old one is no longer what the user has agreed to.
+PLAN_MAX_AGE_S = 3_600
+_END = re.compile(r"([0-9a-f]{1,12})-")
 _KEY_BYTES = 32
 _KEY_MIN_CHARS = 32
 
@@ -22,10 +28,14 @@ class PlanSeal:
     Args:
         keys: The first one seals, all of them are accepted, so that keys can be rotated. Empty for
             a key that this object makes.
+        now_s: Returns the time in seconds since 1970.
     """
 
-    def __init__(self, keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, keys: Sequence[bytes] = (), *, now_s: Callable[[], float] = time.time
+    ) -> None:
         self._keys = tuple(keys) or (secrets.token_bytes(_KEY_BYTES),)
+        self._now_s = now_s
 
     @classmethod
     def from_setting(cls, text: str) -> "PlanSeal":
@@ -43,21 +53,27 @@ class PlanSeal:
         return cls([each.encode() for each in keys])
 
     def hash_of(self, caller: str, action: Mapping[str, Any], state: str) -> str:
-        """The hash of a plan."""
-        return self._sealed(self._keys[0], caller, action, state)
+        """The hash of a plan, valid for ``PLAN_MAX_AGE_S``."""
+        ends_s = int(self._now_s()) + PLAN_MAX_AGE_S
+        return self._sealed(self._keys[0], ends_s, caller, action, state)
 
     def is_valid(self, plan_hash: str, caller: str, action: Mapping[str, Any], state: str) -> bool:
-        """Whether a hash is the one of this plan."""
+        """Whether a hash is the one of this plan, and not too old."""
+        end = _END.match(plan_hash)
+        if end is None or int(end[1], 16) < self._now_s():
+            return False
         given = plan_hash.encode(errors="replace")
         return any(
-            hmac.compare_digest(given, self._sealed(key, caller, action, state).encode())
+            hmac.compare_digest(
+                given, self._sealed(key, int(end[1], 16), caller, action, state).encode()
+            )
             for key in self._keys
         )
 
     @staticmethod
-    def _sealed(key: bytes, caller: str, action: Mapping[str, Any], state: str) -> str:
-        text = json.dumps([caller, action, state], sort_keys=True, separators=(",", ":"))
-        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    def _sealed(key: bytes, ends_s: int, caller: str, action: Mapping[str, Any], state: str) -> str:
+        text = json.dumps([ends_s, caller, action, state], sort_keys=True, separators=(",", ":"))
+        return f"{ends_s:x}-{hmac.new(key, text.encode(), hashlib.sha256).hexdigest()}"
 
 
 def digest(*parts: Any) -> str:

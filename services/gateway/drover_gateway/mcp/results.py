@@ -15,6 +15,8 @@ TEXT_MAX_BYTES = 4 * 1024
 LISTS_MAX_BYTES = 48 * 1024
 RESULT_MAX_BYTES = 64 * 1024
 _CUT = "... (cut)"
+#: Of JSON: the quotes and the comma of an entry of a list.
+_LIST_ENTRY_BYTES = 3
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -47,6 +49,22 @@ def fitting(
             omitted += 1
         else:
             kept.append(each)
+    return kept, omitted
+
+
+def fitting_texts(
+    texts: Iterable[str], *, max_bytes: int, each_max_bytes: int = 500
+) -> tuple[list[str], int]:
+    """The first texts that fit, each cut, and the number of the omitted ones."""
+    kept: list[str] = []
+    omitted = used_bytes = 0
+    for each in texts:
+        shown = cut(each, each_max_bytes)
+        used_bytes += len(shown.encode()) + _LIST_ENTRY_BYTES
+        if used_bytes > max_bytes or omitted:
+            omitted += 1
+        else:
+            kept.append(shown)
     return kept, omitted
 
 
@@ -206,7 +224,7 @@ class Fault(Result):
     """A fault or a warning about a setting."""
 
     setting: str
-    text: str
+    untrusted_text: Untrusted
 
 
 class ConfigCheck(Result):
@@ -222,7 +240,7 @@ class ConfigCheck(Result):
 class PreviewRow(Result):
     """A record as it was read, and after each step."""
 
-    place: str
+    untrusted_place: Untrusted
     untrusted_records: list[Untrusted]
     failed_step: str
     untrusted_error: Untrusted
@@ -234,7 +252,7 @@ class Preview(Result):
 
     steps: list[str]
     rows: list[PreviewRow]
-    notes: list[str]
+    untrusted_notes: list[Untrusted]
     omitted_count: int
 
 
@@ -245,6 +263,9 @@ class Plan(Result):
     name: str
     changes: list[str]
     notes: list[str]
+    untrusted_details: list[Untrusted] = Field(description="The values before and after.")
+    untrusted_notes: list[Untrusted]
+    omitted_count: int = Field(description="The number of omitted changes, details and notes.")
     plan_hash: str
 
 

@@ -262,7 +262,7 @@ class Tools:
         warnings, more_warnings = fitting(map(_fault, found.warnings), max_bytes=third)
         skipped, more_skipped = fitting(
             (
-                results.Fault(setting=each.setting, text=cut(each.reason, 1_000))
+                results.Fault(setting=each.setting, untrusted_text=cut(each.reason, 1_000))
                 for each in found.skipped_checks
             ),
             max_bytes=third,
@@ -291,7 +291,7 @@ class Tools:
         return results.Preview(
             steps=list(found.steps)[:100],
             rows=shown,
-            notes=[cut(each, 500) for each in found.notes[:20]],
+            untrusted_notes=[cut(each, 500) for each in found.notes[:20]],
             omitted_count=omitted,
         )
 
@@ -557,12 +557,12 @@ def _record_plugin(each: pb.RecordPlugin) -> results.PluginLine:
 
 
 def _fault(each: pb.ConfigViolation) -> results.Fault:
-    return results.Fault(setting=cut(each.field, 500), text=cut(each.description, 1_000))
+    return results.Fault(setting=cut(each.field, 500), untrusted_text=cut(each.description, 1_000))
 
 
 def _previewed(row: PreviewedRow) -> results.PreviewRow:
     return results.PreviewRow(
-        place=cut(row.place, 500),
+        untrusted_place=cut(row.place, 500),
         untrusted_records=[
             cut(
                 f"topic {each.topic}, key {each.key if each.HasField('key') else 'null'}, value "
