@@ -21,7 +21,7 @@ from drover.security.grants import token_sha256
 from drover_gateway.rest import call
 from drover_gateway.rest.table import RESOURCES
 from tests.gateway.test_corpus import differences
-from tests.support.fake_engine import SINK, SOURCE
+from tests.support.fake_engine import LOGGER, SINK, SOURCE
 from tests.support.gateways import running_gateway
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
@@ -146,15 +146,36 @@ async def test_masked_secrets_can_be_read_and_written_back(tmp_path: Path) -> No
             "PUT", f"{base}/connector-plugins/{SOURCE}/config/validate", json=read
         )
         assert (validated.status_code, validated.json()["error_count"]) == (200, 0)
-        masked = {**CONFIG, "db.login": MASK}
+        patched = await send("PATCH", url, json={"db.login": MASK, "topic": "v"})
+        assert (patched.status_code, patched.json()["config"]["topic"]) == (200, "v")
+        (stored,) = cluster.workers[0].herder.context.view.connectors.values()
+        assert (stored.config or {})["db.login"] == "hidden-value"
+        masked = {**CONFIG, "db.token": MASK}
         for method, target, body in (
             ("PUT", f"{base}/connectors/new/config", masked),
             ("POST", f"{base}/connectors", {"name": "new", "config": masked}),
-            ("PATCH", url, {"db.login": MASK}),
+            ("PATCH", url, {"db.token": MASK}),
         ):
             refused = await send(method, target, json=body)
             assert refused.status_code == 400, (method, refused.text)
-            assert "db.login: is the mask of a secret" in refused.json()["message"]
+            assert "db.token: is the mask of a secret" in refused.json()["message"]
+
+
+async def test_the_masks_of_other_tools_keep_a_secret_and_a_placeholder(tmp_path: Path) -> None:
+    """kafka-ui shows six asterisks instead of what it reads, also of a placeholder."""
+    providers = {"env": {"allowlist.pattern": "DROVER_NONE"}}
+    async with (
+        open_cluster(tmp_path, config_providers=providers) as cluster,
+        running_gateway([cluster.workers[0].address]) as gateway,
+    ):
+        url = f"{gateway.url}/connectors/a/config"
+        for value in ("hidden-value", "${env:DROVER_NONE}"):
+            config = {**CONFIG, "db.token": value}
+            assert (await send("PUT", url, json=config)).ok
+            shown = {**config, "topic": "u", "db.token": "******"}
+            assert (await send("PUT", url, json=shown)).status_code == 200
+            (stored,) = cluster.workers[0].herder.context.view.connectors.values()
+            assert dict(stored.config or {}) == {**config, "topic": "u", "name": "a"}
 
 
 def secret_reads(directory: Path) -> list[tuple[str, str]]:
@@ -251,7 +272,7 @@ async def test_names_with_any_printable_character(tmp_path: Path) -> None:
         running_gateway([cluster.workers[0].address]) as gateway,
     ):
         base = gateway.url
-        for char in f"{string.punctuation} é日":
+        for char in f"{string.punctuation} é日😀":
             name = f"a{char}b"
             body = {"name": name, "config": CONFIG, "initial_state": "STOPPED"}
             made = await send("POST", f"{base}/connectors", json=body)
@@ -332,3 +353,52 @@ async def test_a_sink_and_its_offsets(tmp_path: Path) -> None:
         assert changed.status_code == 200, changed.text
         assert "manually altered" in changed.json()["message"]
         assert (await send("GET", f"{base}/connectors/s/offsets")).json() == {"offsets": [at]}
+
+
+async def test_loggers_are_those_of_one_worker(tmp_path: Path) -> None:
+    """What was set is read back, and is set on no other worker unless the caller asks for it."""
+    async with WorkerCluster(tmp_path) as cluster:
+        workers = await cluster.settled_workers(2)
+        async with running_gateway([each.address for each in workers]) as gateway:
+            url = f"{gateway.url}/admin/loggers"
+            for level in ("DEBUG", "WARN", "ERROR"):
+                for _ in range(2):
+                    changed = await send("PUT", f"{url}/{LOGGER.name}", json={"level": level})
+                    assert (changed.status_code, changed.json()) == (200, [LOGGER.name])
+            assert [len(each.engine.logger_levels) for each in workers] == [6, 0]
+            await send("PUT", f"{url}/{LOGGER.name}?scope=cluster", json={"level": "INFO"})
+            await wait_until_async(
+                lambda: [len(each.engine.logger_levels) for each in workers] == [7, 1]
+            )
+            await workers[0].service.stop()
+            changed = await send("PUT", f"{url}/{LOGGER.name}", json={"level": "DEBUG"})
+            assert changed.status_code == 200
+            assert len(workers[1].engine.logger_levels) == 2
+
+
+async def test_large_lists_are_compressed_and_configs_are_not(tmp_path: Path) -> None:
+    async with (
+        open_cluster(tmp_path) as cluster,
+        running_gateway([cluster.workers[0].address]) as gateway,
+    ):
+        base = gateway.url
+        for number in range(8):
+            body = {"name": f"connector-{number}", "config": {**CONFIG, "padding": "400"}}
+            await send("POST", f"{base}/connectors", json=body)
+        found = {}
+        for path, compressed in (
+            ("/connectors?expand=status", True),
+            ("/openapi.json", True),
+            ("/connectors", False),
+            ("/connectors?expand=info", False),
+            ("/connectors?expand=status&expand=info", False),
+            ("/connectors/connector-0", False),
+        ):
+            plain = await send("GET", base + path, headers={"Accept-Encoding": "identity"})
+            found[path] = await send("GET", base + path)
+            assert ("content-encoding" in found[path].headers) == compressed, path
+            assert "content-encoding" not in plain.headers
+            if path != "/connectors?expand=status":
+                assert found[path].text == plain.text
+        assert found["/openapi.json"].headers["vary"] == "Accept-Encoding"
+        assert len(found["/connectors?expand=status"].json()) == 8

@@ -342,6 +342,7 @@ _KEYS = [
     pb.ConfigKey(name=REPLAY_ID, type="STRING"),
     pb.ConfigKey(name=REPLAY_FORCE, type="BOOLEAN"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
+    pb.ConfigKey(name="db.token", type="PASSWORD"),
 ]
 #: Kinds and classes.
 RECORD_PLUGINS = [

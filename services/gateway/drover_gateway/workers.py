@@ -31,6 +31,8 @@ _CLIENTS_MAX = 500
 _HEALTH_PAUSE_S = 0.5
 #: The beginnings of the names of calls that change nothing.
 _READS = ("Describe", "Get", "List", "Plan", "Preview", "Validate", "Watch")
+#: Calls about the state of one worker: all of them go to the same one while it answers.
+_OF_ONE_WORKER = frozenset({"ListLoggers", "SetLoggerLevel"})
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -114,9 +116,9 @@ class Workers:
             await asyncio.sleep(min(_HEALTH_PAUSE_S, max(0.0, end_s - loop.time())))
         return Health(HealthState.UNHEALTHY, f"no worker answered within {timeout_s:g} s")
 
-    def pick(self) -> _Worker:
-        """The worker for the next call."""
-        first = next(self._turns)
+    def pick(self, *, by_turns: bool = True) -> _Worker:
+        """The worker for the next call; the first available one unless ``by_turns``."""
+        first = next(self._turns) if by_turns else 0
         now_s = asyncio.get_running_loop().time()
         order = [*self._workers[first:], *self._workers[:first]]
         for each in order:
@@ -172,10 +174,12 @@ class _CallerChannel:
         self, name: str, multicallable: Callable[[grpc.aio.Channel], Any]
     ) -> Callable[..., Any]:
         methods: dict[str, Any] = {}
-        is_change = not name.rpartition("/")[2].startswith(_READS)
+        rpc = name.rpartition("/")[2]
+        is_change = not rpc.startswith(_READS)
+        by_turns = rpc not in _OF_ONE_WORKER
 
         def call(request: Any, *, timeout: float, metadata: Metadata) -> Coroutine[Any, Any, Any]:
-            worker = self._workers.pick()
+            worker = self._workers.pick(by_turns=by_turns)
             method = methods.get(worker.address)
             if method is None:
                 method = methods[worker.address] = multicallable(worker.channel)

@@ -170,12 +170,17 @@ class ConnectClient:
         *,
         settings: Mapping[str, str],
         remove: Sequence[str] = (),
+        keep_masked: bool = False,
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.Connector:
-        """Change some settings of a connector."""
+        """Change some settings of a connector; ``keep_masked`` as in ``put_connector_config``."""
         request = pb.PatchConnectorConfigRequest(
-            name=name, set=settings, remove=remove, request_id=request_id or new_request_id()
+            name=name,
+            set=settings,
+            remove=remove,
+            keep_masked=keep_masked,
+            request_id=request_id or new_request_id(),
         )
         response = await self._call(self._stub.PatchConnectorConfig, request, timeout_s=timeout_s)
         return response.connector

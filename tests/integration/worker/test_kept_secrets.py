@@ -126,3 +126,23 @@ async def test_a_put_with_masks_keeps_a_secret_that_changes_at_the_same_time(
     last = stored(existing)
     # either order is correct; a mix of both configs is not
     assert (last["db.login"], last.get("tasks.max")) in ((new, "3"), (new, None))
+
+
+async def test_a_patch_with_a_mask_keeps_the_secret(existing: RunningWorker) -> None:
+    answer = await existing.stub.PatchConnectorConfig(
+        pb.PatchConnectorConfigRequest(
+            name="a", set={"db.login": MASK, "tasks.max": "4"}, keep_masked=True
+        ),
+        timeout=20,
+    )
+    assert answer.connector.config["db.login"] == MASK
+    assert SECRET not in str(answer)
+    assert (stored(existing)["db.login"], stored(existing)["tasks.max"]) == (SECRET, "4")
+    for patch in (
+        pb.PatchConnectorConfigRequest(name="a", set={"db.login": MASK}),
+        pb.PatchConnectorConfigRequest(name="a", set={"db.token": MASK}, keep_masked=True),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await existing.stub.PatchConnectorConfig(patch, timeout=20)
+        assert fields(caught.value) == [f'config["{next(iter(patch.set))}"]']
+    assert stored(existing)["db.login"] == SECRET

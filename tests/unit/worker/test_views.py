@@ -3,7 +3,7 @@ import pytest
 from drover.api.engine.v1 import engine_pb2
 from drover.model.config import ConfigSnapshot
 from drover.model.secrets import MASK
-from drover_worker.admin.masking import mask_violations
+from drover_worker.admin.masking import kept_values, mask_violations
 from drover_worker.admin.views import ConnectorViews, key_view, validation_view
 from drover_worker.core.context import Context, HerderSettings
 from drover_worker.shell.known_plugins import KnownPlugins
@@ -154,6 +154,25 @@ def test_a_validation_that_failed_is_one_fault_of_the_class() -> None:
     ]
 
 
-def test_a_mask_is_no_secret() -> None:
-    (violation,) = mask_violations({"topic": "t", "db.login": MASK})
-    assert violation.field == 'config["db.login"]'
+@pytest.mark.parametrize(
+    ("key", "value", "is_mask"),
+    [
+        ("db.login", MASK, True),
+        ("db.password", MASK, True),
+        # of kafka-ui, of Confluent's products, and of others
+        ("db.password", "******", True),
+        ("db.password", "*" * 16, True),
+        ("db.password", "••••••••", True),
+        ("db.password", "*****", False),
+        ("db.password", "******x", False),
+        ("separator", "******", False),
+        # of the transform MaskField, for records
+        ("transforms.hide.replacement", MASK, False),
+        ("transforms.hide.replacement", "*" * 16, False),
+    ],
+)
+def test_a_mask_is_no_secret(key: str, value: str, *, is_mask: bool) -> None:
+    found = [each.field for each in mask_violations({"topic": "t", key: value})]
+    assert found == ([f'config["{key}"]'] if is_mask else [])
+    assert kept_values({key: value}, {key: "old"}) == ({key: "old"} if is_mask else {})
+    assert kept_values({key: value}, {}) == {}

@@ -6,6 +6,7 @@ calls, body.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -19,6 +20,7 @@ from drover_gateway.rest.call import (
     Response,
     RestCall,
 )
+from drover_gateway.rest.compression import MIN_BYTES, Compressor, accepts_gzip
 from drover_gateway.rest.cors import Cors, Headers, with_rules
 from drover_gateway.rest.errors import RestError, error_body, method_not_allowed, not_found
 from drover_gateway.rest.handlers import HANDLERS
@@ -52,6 +54,7 @@ class RestApplication:
         self._router = Router(admin=settings.admin)
         #: Resources by path as it was sent, since callers repeat their requests.
         self._matches: dict[bytes, Match] = {}
+        self._compressor = Compressor()
         self._cors = Cors(settings.allow_origins, settings.allow_methods)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -92,13 +95,25 @@ class RestApplication:
         try:
             if operation is None:
                 return await self._options(call)
-            return await HANDLERS[operation.name](call)
+            return await self._compressed(call, await HANDLERS[operation.name](call))
         except DroverError as error:
             raise self._error_of(call, error) from None
         except RestError as error:
             if resource.needs_caller and error.status != 401:
                 await call.identify()
             raise
+
+    async def _compressed(self, call: RestCall, response: Response) -> Response:
+        """A response, compressed if it is large and the caller accepts it."""
+        encodings = call.headers.get("accept-encoding")
+        is_small = len(response.body) < MIN_BYTES
+        if encodings is None or is_small or response.status != 200 or not _has_no_secrets(call):
+            return response
+        headers = (*response.headers, ("vary", "Accept-Encoding"))
+        if call.scope["method"] == "HEAD" or not accepts_gzip(encodings):
+            return replace(response, headers=headers)
+        body = await self._compressor.compressed(response.body)
+        return replace(response, body=body, headers=(*headers, ("content-encoding", "gzip")))
 
     def _match(self, scope: Mapping[str, Any]) -> Match:
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
@@ -169,6 +184,14 @@ class RestApplication:
         )
         body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.body", "body": body})
+
+
+def _has_no_secrets(call: RestCall) -> bool:
+    operation = call.operation
+    if operation is None or not operation.has_secrets:
+        return True
+    # the list has configs only with this parameter
+    return operation.name == "list_connectors" and "info" not in call.query("expand")
 
 
 def _decoded(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:

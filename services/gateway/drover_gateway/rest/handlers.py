@@ -190,7 +190,7 @@ async def put_config(call: RestCall) -> Response:
 
 
 async def patch_config(call: RestCall) -> Response:
-    """Change some settings; null removes one."""
+    """Change some settings; null removes one, and a masked secret keeps its value."""
     patch = parse_config(await call.body())
     if not patch.settings and not patch.nulls:
         found = await _read(call)
@@ -201,6 +201,7 @@ async def patch_config(call: RestCall) -> Response:
             call.connector,
             settings=patch.settings,
             remove=patch.nulls,
+            keep_masked=True,
             request_id=request_id,
             timeout_s=limit_s,
         )

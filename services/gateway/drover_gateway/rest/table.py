@@ -51,7 +51,7 @@ class Operation:
         query: The query parameters that have an effect, with their meaning.
         body: The schema of the body; empty for none.
         response: The schema of the response; empty for none.
-        has_secrets: Whether the response may have secrets, so that it is never compressed.
+        has_secrets: Whether the response may have secrets, so that it is not compressed.
         internal: Whether it is for calls between workers of Kafka Connect: it is always rejected.
     """
 
@@ -219,7 +219,8 @@ RESOURCES: tuple[Resource, ...] = (
                 "PATCH",
                 "patch_config",
                 ("PatchConnectorConfig",),
-                "Changes some settings of a connector; null removes a setting.",
+                "Changes some settings of a connector; null removes a setting. A masked secret"
+                " keeps its value.",
                 errors=(400, 404, 409, 413),
                 texts=_CONNECTOR_NOT_FOUND,
                 body="ConfigPatch",

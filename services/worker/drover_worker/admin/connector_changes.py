@@ -229,7 +229,10 @@ class ConnectorChanges:
         while True:
             name = await self._reads.existing(checked_name(request.name), call.deadline)
             entry = self._reads.view.connectors[name]
-            config = {**(entry.config or {}), **request.set}
+            stored = entry.config or {}
+            config = {**stored, **request.set}
+            if request.keep_masked:
+                config |= kept_values(request.set, stored)
             for setting in request.remove:
                 config.pop(setting, None)
             put = pb.PutConnectorConfigRequest(

@@ -1,5 +1,6 @@
 """Masks the values of secret settings."""
 
+import re
 from collections.abc import Collection
 
 from drover.api.engine.v1 import engine_pb2
@@ -8,13 +9,14 @@ from drover.config.resolution import only_placeholder_of, without_placeholders
 from drover.config.url_passwords import has_url_password
 from drover.errors import Violation
 from drover.model.config import ConfigMap
-from drover.model.secrets import MASK, sounds_secret
+from drover.model.secrets import MASK, is_mask, sounds_secret
 from drover_worker.shell.known_plugins import KnownPlugins
 
 #: Settings that are never secret; if the plugin is unknown, all other settings are masked.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
 #: Settings for groups of topics, whose names a config defines; none is a secret.
 _TOPIC_CREATION = "topic.creation."
+_RECORD_MASK = re.compile(r"transforms\..*\.replacement")
 
 
 class Masking:
@@ -73,14 +75,27 @@ def masked_value(value: engine_pb2.ConfigValue, *, show_undefined: bool) -> str:
 
 
 def kept_values(config: ConfigMap, stored: ConfigMap) -> dict[str, str]:
-    """The stored values of the settings whose value in ``config`` is the mask."""
-    return {key: stored[key] for key, value in config.items() if value == MASK and key in stored}
+    """The stored values of the settings whose value in ``config`` is a mask."""
+    return {
+        key: stored[key]
+        for key, value in config.items()
+        if key in stored and _is_mask_of(key, value)
+    }
 
 
 def mask_violations(config: ConfigMap) -> list[Violation]:
-    """Violations for values that are the mask, copied from a response in place of the secret."""
+    """Violations for values that are a mask, copied from a response in place of the secret."""
     return [
         Violation(f'config["{key}"]', "is the mask of a secret: set the secret itself")
         for key, value in config.items()
-        if value == MASK
+        if _is_mask_of(key, value)
     ]
+
+
+def _is_mask_of(key: str, value: str) -> bool:
+    """Whether a value is a mask in place of a secret, and not a mask that the transform MaskField
+    writes into records.
+    """
+    if value == MASK:
+        return _RECORD_MASK.fullmatch(key) is None
+    return sounds_secret(key) and is_mask(value)
