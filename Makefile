@@ -93,7 +93,7 @@ fmt: setup ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## write the tables of docs/*.md that are made of the code
+docs: setup ## write llms.txt, and the tables of docs/*.md that are made of the code
 	@$(BIN)/python -m tests.support.docs_tables
 
 bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part

@@ -13,6 +13,7 @@ from tests.support.docs_tables import (
     shown_groups,
     written,
 )
+from tests.support.llms_txt import LLMS_TXT, llms_text
 from tests.support.repository import REPOSITORY
 from tests.support.terminal_texts import situations
 
@@ -25,6 +26,12 @@ def text_of(page: Path) -> str:
 def test_a_pages_tables_are_as_the_code_is(page: Path) -> None:
     text = text_of(page)
     assert written(text) == text, "make docs"
+
+
+def test_the_list_for_language_models_has_every_page() -> None:
+    text = LLMS_TXT.read_text(encoding="utf-8")
+    assert text == llms_text(), "make docs"
+    assert not [each for each in pages() if len(each.parts) == 2 and f"]({each})" not in text]
 
 
 def test_every_setting_of_every_connector_is_in_a_table() -> None:

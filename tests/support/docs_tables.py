@@ -38,6 +38,7 @@ from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_gateway.rest.table import RESOURCES, Operation
 from drover_worker.engine.plugins.catalogue import PluginRegistry
+from tests.support.llms_txt import LLMS_TXT, llms_text
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
 from tests.support.terminal_texts import terminal_text
@@ -343,7 +344,7 @@ _FIXED: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write the tables into the pages; returns 0 if they are then up to date."""
+    """Write the tables into the pages, and llms.txt; returns 0 if they are then up to date."""
     for page in pages():
         path = REPOSITORY / page
         text = path.read_text(encoding="utf-8")
@@ -351,6 +352,7 @@ def main() -> int:
         if new != text:
             path.write_text(new, encoding="utf-8")
             print(page)  # noqa: T201
+    LLMS_TXT.write_text(llms_text(), encoding="utf-8")
     return 0
 
 
