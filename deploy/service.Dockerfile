@@ -20,7 +20,7 @@ ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv --without-pip /opt/drover
 COPY requirements.lock deploy/needed.py shared/pyproject.toml ./
-RUN python needed.py requirements.lock httptools uvicorn pyproject.toml > needed.txt \
+RUN python needed.py requirements.lock httptools mcp uvicorn pyproject.toml > needed.txt \
  && pip --python /opt/drover/bin/python install --no-cache-dir --require-hashes --only-binary :all: --requirement needed.txt
 
 FROM ${PYTHON_IMAGE}

@@ -176,8 +176,19 @@ def test_the_images_hold_what_they_start() -> None:
         assert text.count("--require-hashes") == 2
         (extras,) = re.findall(r"pyproject\.toml(?:\[(.*)\]')? > ", text)
         assert extras == "" if text is service else set(extras.split(",")) == every_extra()
+    needed = re.findall(r"needed\.py requirements\.lock (.+) > ", service)[-1].split()
+    assert set(needed) == {*every_library_of_the_gateway(), "pyproject.toml"}
     assert "java" not in service.partition("\n")[2].lower()
     assert '"drover_worker"' in worker
+
+
+def every_library_of_the_gateway() -> set[str]:
+    """The libraries that only the gateway needs, with those of its extras."""
+    text = (ROOT / "services/gateway/pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    names = {re.split(r"[<>=\[ ]", each)[0] for each in (*project["dependencies"], *extras)}
+    return names - {"drover-connect"}
 
 
 def every_extra() -> set[str]:
