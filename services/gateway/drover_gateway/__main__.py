@@ -1,6 +1,7 @@
 """Runs the gateway: ``python -m drover_gateway``."""
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -93,4 +94,6 @@ async def _cancelled(task: "asyncio.Task[object]") -> None:
 
 
 if __name__ == "__main__":
+    # a full collection of the modules' objects takes 30 ms, usually during the first request
+    gc.freeze()
     run_service(SERVICE, GatewaySettings, serve)
