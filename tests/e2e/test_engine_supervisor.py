@@ -133,9 +133,10 @@ async def test_an_end_fails_the_calls_under_way_and_a_new_engine_starts(
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        (3, EndKind.CRASH, "the engine ended with exit code 3"),
-        (0, EndKind.CRASH, "the engine stopped"),
-        (ExitCode.SPARK_LOST, EndKind.CRASH, "exit code 83"),
+        (3, EndKind.CRASH, "the engine ended with exit code 3$"),
+        (0, EndKind.CRASH, "the engine ended with exit code 0$"),
+        (ExitCode.JAVA_UNUSABLE, EndKind.CRASH, "exit code 81$"),
+        (ExitCode.SPARK_LOST, EndKind.CRASH, r"exit code 83 \(SPARK_LOST\)$"),
         (ExitCode.HEAP_USED_UP, EndKind.MEMORY, "ran out of its heap of 1g"),
         (ExitCode.SPARK_KILLED, EndKind.KILL, "exit code 86"),
     ],

@@ -229,7 +229,7 @@ def _quarantined() -> pb.ConnectorStatus:
     deaths = EngineDeaths()
     task = TaskId("tickets", 0)
     for ago_ms, slot in ((4 * _MINUTE_MS, SHARED_SLOT), (2 * _MINUTE_MS, "suspects/1")):
-        reason = "the engine ended with exit code 3 (unknown)"
+        reason = "the engine ended with exit code 3"
         deaths.record(EngineDeath(slot, reason, [task], [task]), NOW_MS - ago_ms)
     note = deaths.note("tickets", lambda ms: datetime.fromtimestamp(ms / 1000, UTC).isoformat())
     status = _status("tickets", SOURCE, _task(counts=(5000, 5000), rate=2.0, trace=note))

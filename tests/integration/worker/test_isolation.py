@@ -12,7 +12,7 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 BAD = TaskId("tickets", 0)
 GOOD = [f"good-{number}" for number in range(10)]
-WHY = "the engine ended with exit code 3 (unknown)"
+WHY = "the engine ended with exit code 3"
 
 
 def engine_of(worker: RunningWorker, task: TaskId) -> FakeEngine | None:

@@ -17,7 +17,7 @@ from drover_worker.core.lifecycle.engine_deaths import (
 )
 
 HOUR_MS = 3_600_000
-WHY = "the engine ended with exit code 3 (unknown)"
+WHY = "the engine ended with exit code 3"
 A0, B0, C0, D0 = (TaskId(name, 0) for name in "abcd")
 
 

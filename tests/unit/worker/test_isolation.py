@@ -14,7 +14,7 @@ from tests.support.herder_driver import ME, HerderDriver, connector_config, entr
 
 TEN_MINUTES_MS = 600_000
 HOUR_MS = 3_600_000
-WHY = "the engine ended with exit code 3 (unknown)"
+WHY = "the engine ended with exit code 3"
 A0, A1, B0 = TaskId("a", 0), TaskId("a", 1), TaskId("b", 0)
 SUSPECTS, QUARANTINE = EngineSlot("suspects/1"), EngineSlot("quarantine/a")
 

@@ -54,6 +54,9 @@ _PROBE_EVERY_S, _PROBE_TIMEOUT_S, _PROBES_MISSED_MAX = 5.0, 10.0, 4
 _OBSERVED_S = 1.0
 #: Exit codes when the engine or its JVM was killed.
 _KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
+#: Exit codes with a meaning, before and after Spark is up.
+_CODES_AT_START = frozenset(ExitCode) - {ExitCode.STOPPED}
+_CODES_WHILE_READY = _CODES_AT_START - {*LASTING_EXIT_CODES, ExitCode.SPARK_NOT_STARTED}
 
 log = structlog.get_logger(__name__)
 
@@ -324,12 +327,17 @@ class EngineSupervisor:
             child.kill()
             marks = child.take_in_flight()
             self._child = None
+            was_ready = self._ready.is_set()
             self._ready.clear()
             self._ready_report = None
         requested = self._stop_requested or self._closing
         kind = _kind_of(code, memory_kill_count() - kills_before, given_up=self._given_up)
         starved = kind is EndKind.MEMORY and not requested
-        what = _describe_starved(code, self._settings) if starved else _describe(code)
+        what = (
+            _describe_starved(code, self._settings)
+            if starved
+            else _describe(code, requested=requested, was_ready=was_ready)
+        )
         ended = EngineExit(
             exit_code=code,
             message=self._start_failure or what,
@@ -447,11 +455,12 @@ def _describe_starved(code: int, settings: EngineSettings) -> str:
     return f"the kernel killed {what} because the memory{of} was exhausted"
 
 
-def _describe(code: int) -> str:
-    """The meaning of an exit code without a message."""
-    if code == ExitCode.STOPPED:
+def _describe(code: int, *, requested: bool, was_ready: bool) -> str:
+    """The meaning of an exit code without a message; a plugin may end the engine with any code."""
+    if code == ExitCode.STOPPED and requested:
         return "the engine stopped"
     if code > 128:
         return f"the engine was killed by signal {code - 128}"
-    name = ExitCode(code).name if code in ExitCode.__members__.values() else "unknown"
-    return f"the engine ended with exit code {code} ({name})"
+    named = _CODES_WHILE_READY if was_ready else _CODES_AT_START
+    meaning = f" ({ExitCode(code).name})" if code in named else ""
+    return f"the engine ended with exit code {code}{meaning}"
