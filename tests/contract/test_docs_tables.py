@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs_tables import (
+    PLUGIN_EXAMPLES,
     connectors,
     groups_of,
     java_names,
     marks,
     pages,
+    plugin_examples,
     shown_groups,
     written,
 )
@@ -32,6 +34,10 @@ def test_the_list_for_language_models_has_every_page() -> None:
     text = LLMS_TXT.read_text(encoding="utf-8")
     assert text == llms_text(), "make docs"
     assert not [each for each in pages() if len(each.parts) == 2 and f"]({each})" not in text]
+
+
+def test_describe_shows_the_documented_definitions() -> None:
+    assert PLUGIN_EXAMPLES.read_text(encoding="utf-8") == plugin_examples(), "make docs"
 
 
 def test_every_setting_of_every_connector_is_in_a_table() -> None:

@@ -1,5 +1,7 @@
 """Generated tables of the docs pages: ``make docs`` writes them, a test compares them.
 
+So are the examples that ``drover plugin describe`` shows.
+
 A table is between two marks. The first mark selects its content::
 
     <!-- settings of FilesSource -->
@@ -24,6 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import yaml
+
+from drover.cli.output.plugin_examples import EXAMPLES_FILE
 from drover.config.other_products import SYSTEMS
 from drover.connector import (
     ConfigDef,
@@ -38,6 +43,7 @@ from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_gateway.rest.table import RESOURCES, Operation
 from drover_worker.engine.plugins.catalogue import PluginRegistry
+from tests.support.docs_examples import config_of
 from tests.support.llms_txt import LLMS_TXT, llms_text
 from tests.support.predictions import EXAMPLES
 from tests.support.repository import REPOSITORY, tracked_files
@@ -45,6 +51,9 @@ from tests.support.terminal_texts import terminal_text
 
 #: The recorded answers of Kafka Connect's REST API.
 REST_CORPUS = REPOSITORY / "tests" / "data" / "rest_corpus"
+
+#: The definitions that ``drover plugin describe`` shows.
+PLUGIN_EXAMPLES = REPOSITORY / "shared" / "drover" / "cli" / "output" / EXAMPLES_FILE
 
 _MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
 _TERMINAL = "terminal when "
@@ -343,8 +352,18 @@ _FIXED: Mapping[str, Callable[[], str]] = {
 }
 
 
+def plugin_examples() -> str:
+    """The file of the definitions that ``drover plugin describe`` shows."""
+    found = []
+    for each in EXAMPLES.values():
+        config = config_of(each.page, each.name)
+        found.append({"name": config.pop("name"), "config": config})
+    return yaml.safe_dump(found, sort_keys=False, width=120)
+
+
 def main() -> int:
-    """Write the tables into the pages, and llms.txt; returns 0 if they are then up to date."""
+    """Write the tables into the pages, and two files; returns 0 if the tables are up to date."""
+    PLUGIN_EXAMPLES.write_text(plugin_examples(), encoding="utf-8")
     for page in pages():
         path = REPOSITORY / page
         text = path.read_text(encoding="utf-8")

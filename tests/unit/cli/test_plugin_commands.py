@@ -6,6 +6,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.definitions import parse_definitions
+from tests.support.docs_examples import config_of
 from tests.support.fake_cluster import FakeCluster, Run
 
 
@@ -117,6 +119,46 @@ def test_a_plugins_own_settings_precede_the_common_ones(cluster: FakeCluster, dr
     assert places == sorted(places)
     document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
     assert [each["common"] for each in document["settings"]] == [True, False, False, True]
+
+
+def example_in(text: str) -> dict[str, object]:
+    """The definition that ``plugin describe`` prints."""
+    shown = text.partition("connector create -f FILE.yaml`\n")[2].partition("\n`drover")[0]
+    (found,) = parse_definitions(shown, "shown.yaml")
+    return {"name": found.name, "config": dict(found.config)}
+
+
+def test_describe_shows_the_documented_definition_of_a_built_in_connector(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    plugin = pb.Plugin(
+        class_name="drover.connectors.files.lines.file_stream_source.FileStreamSource",
+        aliases=["FileStreamSource"],
+        type=pb.CONNECTOR_TYPE_SOURCE,
+    )
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
+    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin)
+    config = config_of("files-and-datagen", "lines")
+    example = {"name": config.pop("name"), "config": config}
+    assert example_in(drover("plugin", "describe", "FileStreamSource")[1]) == example
+    document = json.loads(drover("plugin", "describe", "FileStreamSource", "-o", "json")[1])
+    assert document["example"] == example
+
+
+def test_describe_shows_the_required_settings_of_another_connector_as_a_definition(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    plugin = pb.Plugin(class_name="a.S", aliases=["S"], type=pb.CONNECTOR_TYPE_SINK)
+    keys = [
+        pb.ConfigKey(name="tasks.max", type="INT", common=True),
+        pb.ConfigKey(name="table", type="STRING", required=True),
+        pb.ConfigKey(name="mode", type="STRING", required=True, valid_values=["append", "merge"]),
+    ]
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
+    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=keys)
+    config = {"connector.class": "S", "topics": "<LIST>", "table": "<STRING>", "mode": "append"}
+    shown = {"name": "<STRING>", "config": config}
+    assert example_in(drover("plugin", "describe", "S")[1]) == shown
 
 
 def test_plugins_are_listed_and_described(

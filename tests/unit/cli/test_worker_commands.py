@@ -109,14 +109,18 @@ def test_info_shows_the_engines_of_the_worker_and_what_limits_them(
     assert rows[0] == f"engines of {A}"
     assert rows[2].split() == ["shared", "UP", "unlimited", "unlimited", "none"]
     assert rows[3].split(maxsplit=4) == [
-        *("own/orders", "DOWN", "2", "GiB"),
+        *("own/orders", "STARTING", "2", "GiB"),
         "1          memory: RLIMIT_DATA and heap, cores: spark.master",
     ]
     (_, document) = json.loads(drover("cluster", "info", "-o", "json")[1])["engines"]
     assert document == {
         "name": "own/orders",
         "up": False,
+        "state": "STARTING",
         "memory_bytes": 2 << 30,
         "cores": 1,
         "limited_by": ["memory: RLIMIT_DATA and heap", "cores: spark.master"],
     }
+    ended = pb.EngineInfo(name="own/orders")
+    cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse(engines=[shared, ended])
+    assert drover("cluster", "info")[1].splitlines()[-1].split()[:2] == ["own/orders", "DOWN"]

@@ -419,7 +419,7 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
         engines = [
             (
                 engine.name,
-                "UP" if engine.up else "DOWN",
+                _engine_state(engine),
                 size_text(engine.memory_bytes) if engine.memory_bytes else "unlimited",
                 str(engine.cores or "unlimited"),
                 ", ".join(_limits(engine)) or "none",
@@ -427,6 +427,14 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
             for engine in answer.engines
         ]
         print_table(("ENGINE", "STATE", "MEMORY", "CORES", "LIMITED BY"), engines, empty="")
+
+
+def _engine_state(engine: pb.EngineInfo) -> str:
+    """UP, STARTING while its process runs and its Spark is not up, or DOWN without a process."""
+    if engine.up:
+        return "UP"
+    runs = engine.memory_limit != pb.ENGINE_LIMIT_UNSPECIFIED
+    return "STARTING" if runs else "DOWN"
 
 
 def _limits(engine: pb.EngineInfo) -> list[str]:
@@ -454,6 +462,7 @@ def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
             {
                 "name": engine.name,
                 "up": engine.up,
+                "state": _engine_state(engine),
                 "memory_bytes": engine.memory_bytes or None,
                 "cores": engine.cores or None,
                 "limited_by": _limits(engine),

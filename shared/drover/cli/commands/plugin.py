@@ -20,6 +20,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.names import trimmed
+from drover.cli.output.plugin_examples import example_of
 from drover.cli.output.plugin_pairs import Pair, guarantees, pair_lines, pairs_of
 from drover.client import ConnectClient
 from drover.codec.connect import decode_connector_type
@@ -152,10 +153,11 @@ def describe(
     answer = run_call(addresses, lambda c: ConnectClient(c).get_plugin(class_name), server="worker")
     others = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker").plugins
     pairs = pairs_of(answer.plugin, others)
+    example = example_of(answer.plugin, answer.config_keys)
     if output is not Output.TABLE:
         settings = [key_document(key) for key in answer.config_keys]
         document = _document(answer.plugin) | {"pairs": [_pair_document(each) for each in pairs]}
-        print_document(document | {"settings": settings}, output)
+        print_document(document | {"settings": settings, "example": example}, output)
         return
     say(plain(f"{answer.plugin.class_name} {answer.plugin.version}"))
     if answer.plugin.aliases:
@@ -176,6 +178,8 @@ def describe(
         kind = decode_connector_type(answer.plugin.type) or "connector"
         say(f"\nsettings of every {kind}")
         _print_settings(common)
+    say("\nan example, for a file FILE.yaml and `drover connector create -f FILE.yaml`")
+    print_document(example, Output.YAML)
     say("\n`drover config validate -f FILE --settings` shows the settings of a definition")
 
 
