@@ -13,11 +13,11 @@ def why_not(herder: HerderDriver, *, opened: bool = True, turns: bool = True) ->
     return why_not_serving(herder.herder, opened=opened, turns=turns)
 
 
-def test_a_worker_that_has_nothing_yet_names_each_thing_and_its_setting(
+def test_a_worker_that_has_nothing_yet_names_each_obstacle(
     herder: HerderDriver,
 ) -> None:
     assert why_not(herder) == (
-        f"{NOT_YET}its Spark engine is not up: DROVER_SPARK_MASTER;"
+        f"{NOT_YET}its Spark engine is starting;"
         " the config log has not been read: DROVER_CONFIG_STORE_ADDRESS"
     )
     herder.step(events.EngineReady())

@@ -36,8 +36,12 @@ def _obstacle(herder: Herder) -> str:
     if membership.stage is Stage.STARTING:
         obstacles = []
         if not context.engine_up:
-            because = f" ({membership.reason})" if membership.reason else ""
-            obstacles.append(f"its Spark engine is not up{because}: DROVER_SPARK_MASTER")
+            reason = membership.reason
+            obstacles.append(
+                f"its Spark engine is not up ({reason}): DROVER_SPARK_MASTER"
+                if reason
+                else "its Spark engine is starting"
+            )
         if not context.view.loaded:
             obstacles.append("the config log has not been read: DROVER_CONFIG_STORE_ADDRESS")
         return "; ".join(obstacles)
