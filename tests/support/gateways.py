@@ -65,7 +65,7 @@ async def running_gateway(
     if certificates is not None:
         files = files_of(certificates, GATEWAY)
         tls = {"tls_ca": files.ca, "tls_cert": files.cert, "tls_key": files.key}
-    address = free_address()
+    address = settings.pop("gateway_listen", "") or free_address()
     given = {"gateway_listen": address, "gateway_workers": ",".join(workers), **tls, **settings}
     stopping = asyncio.Event()
     task = asyncio.create_task(serve(load_settings(GatewaySettings, **given), stopping))

@@ -12,8 +12,17 @@ from drover.metrics import table
 from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.rpc.service import run_service
 from drover.rpc.settings import split_addresses
-from drover_gateway.app import GatewayApplication, only_below, with_api
+from drover_gateway.app import (
+    GatewayApplication,
+    for_browsers,
+    only_below,
+    with_api,
+    with_api_below,
+)
 from drover_gateway.backend import GatewayBackend, rest_settings
+from drover_gateway.console.application import ROOT, STREAM_PATH, ConsoleApplication
+from drover_gateway.console.frame import HOME
+from drover_gateway.console.sessions import Sessions
 from drover_gateway.rest.application import RestApplication
 from drover_gateway.server import Application, HttpServer
 from drover_gateway.settings import GatewaySettings
@@ -53,12 +62,17 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
             tools = await stack.enter_async_context(tools_over_http(workers, settings))
             rest = apis[settings.gateway_listen]
             apis[settings.gateway_listen] = with_api(PATH.encode(), tools, rest)
+        if settings.gateway_console == "on":
+            sessions = Sessions(split_addresses(settings.gateway_session_keys))
+            console = ConsoleApplication(workers, views, sessions, stopping)
+            others = for_browsers(HOME.encode(), apis[settings.gateway_listen])
+            apis[settings.gateway_listen] = with_api_below(ROOT, console, others)
         if settings.gateway_admin == "on" and settings.gateway_admin_listen:
             of_admin = RestApplication(backend, replace(of_rest, admin=True))
             apis[settings.gateway_admin_listen] = only_below(b"/admin", of_admin)
         servers = {}
         for listen, api in apis.items():
-            app = GatewayApplication(api, rules)
+            app = GatewayApplication(api, rules, stream_path=STREAM_PATH)
             servers[listen] = HttpServer(
                 app,
                 certificate=certificate,

@@ -47,13 +47,21 @@ class GatewayApplication:
         api: Serves the requests.
         rules: The accepted Host and Origin headers.
         bounds: The bounds of requests in progress.
+        stream_path: A path whose responses are streams without an end: they count neither as
+            requests in progress nor for the time of requests. Its API bounds them.
     """
 
     def __init__(
-        self, api: Application, rules: OriginRules, bounds: RequestBounds | None = None
+        self,
+        api: Application,
+        rules: OriginRules,
+        bounds: RequestBounds | None = None,
+        *,
+        stream_path: bytes = b"",
     ) -> None:
         self._api = api
         self._rules = rules
+        self._stream_path = stream_path
         self._bounds = bounds or RequestBounds()
         self._callers: Counter[bytes] = Counter()
         self._taken = 0
@@ -78,8 +86,10 @@ class GatewayApplication:
         caller = _caller_key(scope)
         request_id = self._request_id(scope)
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        self._callers[caller] += 1
-        self._taken += 1
+        is_stream = bool(self._stream_path) and scope.get("raw_path") == self._stream_path
+        if not is_stream:
+            self._callers[caller] += 1
+            self._taken += 1
         try:
             refusal = self._refusal(scope, caller)
             if refusal is None:
@@ -97,11 +107,13 @@ class GatewayApplication:
             else:
                 raise
         finally:
-            self._taken -= 1
-            self._callers[caller] -= 1
-            if not self._callers[caller]:
-                del self._callers[caller]
-            self._note(scope, status, time.perf_counter() - started_s)
+            duration_s = None if is_stream else time.perf_counter() - started_s
+            if not is_stream:
+                self._taken -= 1
+                self._callers[caller] -= 1
+                if not self._callers[caller]:
+                    del self._callers[caller]
+            self._note(scope, status, duration_s)
 
     def samples(self) -> Iterator[Sample]:
         """The metrics of the requests."""
@@ -138,14 +150,15 @@ class GatewayApplication:
                     return str(text)
         return next(self._ids)
 
-    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+    def _note(self, scope: Scope, status: int, duration_s: float | None) -> None:
         method = scope["method"]
         shown = method if method in _METHODS else "other"
         self._codes[shown, status] += 1
-        seconds = self._seconds.get(shown)
-        if seconds is None:
-            seconds = self._seconds[shown] = Distribution()
-        seconds.add(duration_s)
+        if duration_s is not None:
+            seconds = self._seconds.get(shown)
+            if seconds is None:
+                seconds = self._seconds[shown] = Distribution()
+            seconds.add(duration_s)
         level = logging.DEBUG
         if status >= 500:
             level = logging.WARNING
@@ -159,7 +172,7 @@ class GatewayApplication:
                 method=method,
                 path=_path(scope),
                 status=status,
-                duration_ms=round(duration_s * 1000, 1),
+                duration_ms=None if duration_s is None else round(duration_s * 1000, 1),
                 client=client[0],
             )
 
@@ -173,6 +186,32 @@ def only_below(prefix: bytes, api: Application) -> Application:
             await api(scope, receive, send)
         else:
             await _respond(send, 404, "HTTP 404 Not Found")
+
+    return serve
+
+
+def with_api_below(prefix: bytes, inner: Application, others: Application) -> Application:
+    """An API at a path and the paths below it, beside the API of all other paths."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        path: bytes = scope.get("raw_path") or b""
+        is_inner = path == prefix or path.startswith(prefix + b"/")
+        await (inner if is_inner else others)(scope, receive, send)
+
+    return serve
+
+
+def for_browsers(location: bytes, others: Application) -> Application:
+    """Redirects a browser that opens ``/`` as a page; all other requests go to ``others``."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        opens_page = (b"sec-fetch-mode", b"navigate") in scope["headers"]
+        if opens_page and scope["method"] in ("GET", "HEAD") and scope.get("raw_path") == b"/":
+            headers = [(b"location", location), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 303, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await others(scope, receive, send)
 
     return serve
 

@@ -101,9 +101,11 @@ class GatewaySettings(ProcessSettings):
             connector read its secrets as Kafka Connect shows them; each read is in the audit log.
         gateway_mcp: ``off``; ``read``, tools for agents at ``/mcp``; or ``write``, with the tool
             that carries out planned changes. The tools need ``drover-gateway[mcp]``.
-        gateway_session_keys: The keys that seal plans, comma-separated, of at least 32 characters:
-            the first one seals, all are accepted. All copies of the gateway need the same ones.
-            Empty for a key that the process makes at its start.
+        gateway_console: ``on``, or ``off``: whether the console is served at ``/ui/``.
+        gateway_session_keys: The keys that seal plans and the console's sessions, comma-separated,
+            of at least 32 characters: the first one seals, all are accepted. All copies of the
+            gateway need the same ones. Empty for a key that the process makes at its start:
+            sessions then end with the process.
         gateway_kafka_connect_version: The version that ``GET /`` returns, for clients that compare
             it.
     """
@@ -123,6 +125,7 @@ class GatewaySettings(ProcessSettings):
     gateway_health: Literal["open", "authenticated"] = "open"
     gateway_secrets: Literal["masked", "admin"] = "masked"
     gateway_mcp: Literal["off", "read", "write"] = "off"
+    gateway_console: Literal["on", "off"] = "on"
     gateway_session_keys: Annotated[str, AfterValidator(_session_keys)] = Field(
         default="", repr=False
     )

@@ -7,20 +7,24 @@ changes. Kafka Connect answers from memory too: from its copy of the status topi
 
 A view is only used while it is complete. After a change that the caller made here it is not used
 for ``AFTER_CHANGE_S``, so that callers read their own changes.
+
+The console reads a caller's view too. It opens it at once, and follows its changes.
 """
 
 import asyncio
 import json
+import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
-from drover.errors import DroverError
+from drover.errors import DroverError, Reason, ResourceExhaustedError, UnavailableError
 from drover.metrics import table
 from drover.metrics.metric import Sample
 from drover_gateway.identity.credentials import Caller
@@ -35,6 +39,8 @@ AFTER_CHANGE_S = 2.0
 VIEWS_MAX = 500
 CONNECTORS_MAX = 20_000
 _CHECK_EVERY_S = 5.0
+#: How long a page waits for a view.
+_SYNCED_WITHIN_S = 10.0
 #: How long a caller with too many connectors gets no view.
 _TOO_MANY_S = 600.0
 
@@ -74,6 +80,10 @@ class Feed(Generic[ItemT]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
+
+    def item(self, name: str) -> ItemT | None:
+        """An item; None if there is none."""
+        return self._items.get(name)
 
     def put(self, item: ItemT) -> None:
         """Add or replace an item."""
@@ -116,6 +126,13 @@ class View:
         self._connectors = Feed(encode_connector)
         self._names: tuple[str, ...] | None = None
         self._lists: dict[tuple[bool, bool], bytes] = {}
+        self._id = secrets.token_hex(4)
+        self._change_count = 0
+        #: The number of the last change of each connector, in the order of these numbers.
+        self._changed: OrderedDict[str, int] = OrderedDict()
+        self._next_change = asyncio.Event()
+        self._is_settled = asyncio.Event()
+        self._end_error: DroverError | None = None
         self.is_too_large = False
 
     @property
@@ -128,6 +145,71 @@ class View:
         if self._names is None:
             self._names = tuple(sorted(each for each in self._connectors if each in self._statuses))
         return self._names
+
+    def status_message(self, name: str) -> pb.ConnectorStatus | None:
+        """The status of a connector; None if it has none."""
+        return self._statuses.item(name)
+
+    def connector(self, name: str) -> pb.Connector | None:
+        """A connector; None if there is none."""
+        return self._connectors.item(name)
+
+    @property
+    def version(self) -> str:
+        """Identifies what the view has now, for ``changed_since``."""
+        return f"{self._id}.{self._change_count}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the view is no longer filled."""
+        return self._end_error is not None
+
+    def changed_since(self, version: str) -> list[str] | None:
+        """The connectors that changed after a version; None if it is not a version of this view."""
+        view_id, _, number = version.partition(".")
+        if view_id != self._id or not (number.isascii() and number.isdecimal()):
+            return None
+        since = int(number[:20])
+        names = takewhile(lambda each: self._changed[each] > since, reversed(self._changed))
+        return list(names)
+
+    async def wait_changed(self, version: str, timeout_s: float) -> None:
+        """Wait until there is a later version, the view has ended, or the time is over."""
+        if version == self.version and not self.has_ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._next_change.wait()
+
+    async def wait_synced(self, timeout_s: float) -> None:
+        """Wait until the view is complete.
+
+        Raises:
+            DroverError: The view ended before, for this reason.
+            UnavailableError: SERVICE_UNREACHABLE: it is not complete within ``timeout_s``.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._is_settled.wait()
+        if self._end_error is not None:
+            raise self._end_error
+        if not self.synced:
+            raise UnavailableError(
+                Reason.SERVICE_UNREACHABLE,
+                f"the worker did not send all connectors within {timeout_s:g} s",
+            )
+
+    def end(self, error: DroverError) -> None:
+        """The view is no longer filled, for this reason."""
+        self._end_error = error
+        self._is_settled.set()
+        self._next_change.set()
+
+    def _note_change(self, name: str) -> None:
+        self._change_count += 1
+        self._changed[name] = self._change_count
+        self._changed.move_to_end(name)
+        self._next_change.set()
+        self._next_change = asyncio.Event()
 
     def status(self, name: str) -> bytes | None:
         """The status of a connector as JSON; None if it has none."""
@@ -186,7 +268,10 @@ class View:
                             self._names = None
                         feed.put(item)
                     self._lists.clear()
+                    self._note_change(item.name)
                 feed.synced = feed.synced or change.synced
+                if self.synced:
+                    self._is_settled.set()
                 if len(feed) > CONNECTORS_MAX:
                     self.is_too_large = True
                     return
@@ -245,6 +330,26 @@ class Views:
         if not found.view.synced or self._is_bypassed(caller):
             return None
         self._read_count += 1
+        return found.view
+
+    async def opened(self, caller: Caller) -> View:
+        """The caller's view, complete; opens it if there is none. Counts as a read.
+
+        Raises:
+            DroverError: A worker's reason why there is no view.
+            ResourceExhaustedError: QUEUE_FULL: there are too many views, or too many connectors.
+            UnavailableError: SERVICE_UNREACHABLE: no worker sends the connectors.
+        """
+        found = self._open.get(caller.token)
+        if found is None:
+            if len(self._open) >= VIEWS_MAX:
+                raise ResourceExhaustedError(
+                    Reason.QUEUE_FULL, f"{VIEWS_MAX} callers use the gateway already: retry later"
+                )
+            self._begin(caller)
+            found = self._open[caller.token]
+        found.read_s = _now_s()
+        await found.view.wait_synced(_SYNCED_WITHIN_S)
         return found.view
 
     def note_change(self, caller: Caller) -> None:
@@ -307,16 +412,25 @@ class Views:
         self._open[caller.token] = _Open(view, task)
 
     async def _follow(self, caller: Caller, view: View) -> None:
+        end: DroverError = UnavailableError(
+            Reason.SERVICE_UNREACHABLE, "the worker ended its stream of statuses"
+        )
         try:
             with suppress(asyncio.CancelledError):
                 await view.follow()
             if view.is_too_large:
                 self._bypassed_until_s[caller.token] = _now_s() + _TOO_MANY_S
                 _log.warning("a view was closed: too many connectors", most=CONNECTORS_MAX)
+                end = ResourceExhaustedError(
+                    Reason.QUEUE_FULL,
+                    f"more than {CONNECTORS_MAX:,} connectors: use `drover connector list`",
+                )
         except DroverError as error:
             _log.debug("a view was ended", why=error.message)
+            end = error
         finally:
             del self._open[caller.token]
+            view.end(end)
 
 
 def _now_s() -> float:

@@ -1,6 +1,7 @@
 """The credential of a request: a token, as Bearer or as the password of Basic.
 
-The gateway verifies nothing: it sends the token to the workers, which verify it. No cookie is read.
+The gateway verifies nothing: it sends the token to the workers, which verify it. No cookie is read
+here; the console has sessions.
 """
 
 import base64
@@ -75,6 +76,11 @@ def caller_of(headers: Iterable[tuple[bytes, bytes]], host: str) -> Caller:
             user, token = _user_and_password(credential.strip())
             return Caller(token, user or f"rest:{host}", host)
     raise _malformed()
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be sent as a token."""
+    return len(text) <= TOKEN_MAX_CHARS and _PRINTABLE.fullmatch(text) is not None
 
 
 def _user_and_password(credential: str) -> tuple[str, str]:

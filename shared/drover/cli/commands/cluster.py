@@ -214,6 +214,7 @@ def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -
     scheme = "http" if options.certificates is None else "https"
     for gateway in supervisor.addresses(GATEWAY):
         say(f"Kafka Connect's REST API: {scheme}://{gateway}")
+        say(f"Console: {scheme}://{gateway}/ui/")
     if options.directory != DEFAULT_DIRECTORY:
         say(f"commands find it from its folder, or by --dir {options.directory}")
     say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")

@@ -1,0 +1,215 @@
+"""What operators do with several connectors at a time: what will happen, and doing it."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drover.cli.output.remains import statements_of
+from drover.client import ConnectClient
+from drover.errors import DroverError
+from drover_gateway.console.rows import Row, State
+
+_AT_A_TIME = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action on connectors.
+
+    Attributes:
+        key: Its name in forms.
+        label: The text of its button.
+        done: What a connector is afterwards.
+        explanation: A sentence about its result.
+        command: Its command, before the names.
+        rpc: The method of ``drover.api.connect.v1.ConnectService``.
+        arguments: The further fields of the RPC's request.
+        options: The options of the command, after the names.
+        is_destructive: Whether it cannot be undone.
+    """
+
+    key: str
+    label: str
+    done: str
+    explanation: str
+    command: str
+    rpc: str
+    arguments: Mapping[str, bool] = field(default_factory=dict)
+    options: str = ""
+    is_destructive: bool = False
+
+    def cli(self, names: Sequence[str]) -> str:
+        """The command for these connectors."""
+        options = f" {self.options}" if self.options else ""
+        return f"drover connector {self.command} {shlex.join(names)}{options}"
+
+    def grpc(self, name: str) -> str:
+        """The command that makes the RPC for one connector, without the client's options."""
+        body = shlex.quote(json.dumps({"name": name, **self.arguments}, ensure_ascii=False))
+        return f"grpcurl -d {body} WORKER drover.api.connect.v1.ConnectService/{self.rpc}"
+
+
+RESTART_FAILED = Action(
+    "restart-failed",
+    "Restart failed",
+    "restarting",
+    "The connector and its tasks restart where they have failed. Nothing else is interrupted.",
+    "restart",
+    "RestartConnector",
+    {"include_tasks": True, "only_failed": True},
+    "--include-tasks --only-failed",
+)
+PAUSE = Action(
+    "pause",
+    "Pause",
+    "paused",
+    "Tasks stay on their workers and process nothing until the connector is resumed.",
+    "pause",
+    "PauseConnector",
+)
+RESUME = Action(
+    "resume",
+    "Resume",
+    "resumed",
+    "A paused or stopped connector runs again, from its committed offsets.",
+    "resume",
+    "ResumeConnector",
+)
+STOP = Action(
+    "stop",
+    "Stop",
+    "stopped",
+    "Tasks are removed from their workers. The config and the committed offsets are kept.",
+    "stop",
+    "StopConnector",
+)
+DELETE = Action(
+    "delete",
+    "Delete",
+    "deleted",
+    "The config, its history and the status are removed, and cannot be restored here. Topics and"
+    " committed offsets are kept.",
+    "delete",
+    "DeleteConnector",
+    options="--yes",
+    is_destructive=True,
+)
+ACTIONS: Mapping[str, Action] = {
+    each.key: each for each in (RESTART_FAILED, PAUSE, RESUME, STOP, DELETE)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an action will do with one connector.
+
+    Attributes:
+        name: The connector.
+        now: Its present state, in words.
+        then: What will happen, in words.
+        is_change: Whether anything will happen.
+        remains: Statements that remove what a deleted connector leaves in another system.
+    """
+
+    name: str
+    now: str
+    then: str
+    is_change: bool = True
+    remains: Sequence[str] = ()
+
+
+def effect_of(
+    action: Action, name: str, row: Row | None, config: Mapping[str, str] | None = None
+) -> Effect:
+    """What an action will do with a connector; ``row`` is None if the caller sees no such one."""
+    if row is None:
+        return Effect(name, "unknown", "nothing: there is no connector with this name", False)
+    now = _state_text(row)
+    tasks = _count(row.task_count, "task")
+    match action.key:
+        case "pause":
+            if row.target == "paused":
+                return Effect(name, now, "nothing: it is paused already", False)
+            return Effect(name, now, f"{tasks} will pause" if row.task_count else "it will pause")
+        case "resume":
+            if row.target == "started":
+                return Effect(name, now, "nothing: it is not paused or stopped", False)
+            return Effect(name, now, "it will run from its committed offsets")
+        case "stop":
+            if row.target == "stopped":
+                return Effect(name, now, "nothing: it is stopped already", False)
+            return Effect(name, now, f"{tasks} will be removed; config and offsets are kept")
+        case "restart-failed":
+            return _restart_effect(name, now, row)
+        case _:
+            running = f"{tasks} will end; " if row.task_count else ""
+            text = f"{running}config and history will be removed; offsets and topics are kept"
+            statements = statements_of({**(config or {}), "name": name})
+            return Effect(name, now, text, remains=tuple(statements))
+
+
+def _restart_effect(name: str, now: str, row: Row) -> Effect:
+    parts = ["the connector"] if row.own_state is State.FAILED else []
+    if row.failed_tasks:
+        numbers = ", ".join(map(str, row.failed_tasks))
+        parts.append(f"{'task' if len(row.failed_tasks) == 1 else 'tasks'} {numbers}")
+    if not parts:
+        return Effect(name, now, "nothing: neither it nor a task has failed", False)
+    return Effect(name, now, f"{' and '.join(parts)} will restart")
+
+
+def _state_text(row: Row) -> str:
+    counted = [f"{count} {state.value}" for state, count in row.tasks.items() if count]
+    if len(counted) == 1 and row.tasks.get(row.state):
+        return f"{row.state.value}, {_count(row.task_count, 'task')}"
+    return f"{row.state.value}, tasks: {', '.join(counted)}" if counted else row.state.value
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of an action for one connector; ``error`` is empty after a success."""
+
+    name: str
+    error: str = ""
+
+
+async def run(client: ConnectClient, action: Action, names: Sequence[str]) -> AsyncIterator[Result]:
+    """Carry out an action for each connector; yields results in the order in which they come."""
+    queue = iter(names)
+    running: set[asyncio.Task[Result]] = set()
+    try:
+        while True:
+            while len(running) < _AT_A_TIME and (name := next(queue, None)) is not None:
+                running.add(asyncio.create_task(_run_one(client, action, name)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                yield each.result()
+    finally:
+        for each in running:
+            each.cancel()
+
+
+async def _run_one(client: ConnectClient, action: Action, name: str) -> Result:
+    try:
+        match action.key:
+            case "pause":
+                await client.pause_connector(name)
+            case "resume":
+                await client.resume_connector(name)
+            case "stop":
+                await client.stop_connector(name)
+            case "delete":
+                await client.delete_connector(name)
+            case _:
+                await client.restart_connector(name, include_tasks=True, only_failed=True)
+    except DroverError as error:
+        return Result(name, " ".join(error.message.split()) or error.reason.value)
+    return Result(name)

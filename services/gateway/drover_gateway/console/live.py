@@ -1,0 +1,184 @@
+"""Streams with the updates of open pages (server-sent events).
+
+A page names the version of the view that it shows, and gets what has changed since. After a lost
+stream it does the same, so that nothing is missed.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from drover.errors import DroverError, UnauthenticatedError
+from drover_gateway.console.html import Html
+from drover_gateway.console.http import wait_for_disconnect
+from drover_gateway.console.sessions import SESSION_S, Session
+from drover_gateway.server import Receive
+from drover_gateway.views import View
+
+#: Changes within this time are one message: at most four messages per second.
+GATHER_S = 0.25
+#: A message without content, so that a lost connection is noticed.
+PING_S = 15.0
+_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBounds:
+    """The maximum numbers of streams: of a session, of a caller, and in all."""
+
+    per_session: int = 4
+    per_caller: int = 64
+    total: int = 1_000
+
+
+class Streams:
+    """The open streams."""
+
+    def __init__(self, bounds: StreamBounds | None = None) -> None:
+        self._bounds = bounds or StreamBounds()
+        self._callers: Counter[str] = Counter()
+        self._sessions: dict[str, OrderedDict[int, asyncio.Event]] = {}
+        self._numbers = count()
+        self._taken = 0
+
+    @contextmanager
+    def place(self, session_id: str, caller: str) -> Iterator[asyncio.Event | None]:
+        """A place for a stream: an event that is set when a newer one takes it; None if full."""
+        bounds = self._bounds
+        if self._taken >= bounds.total or self._callers[caller] >= bounds.per_caller:
+            yield None
+            return
+        number, ended = next(self._numbers), asyncio.Event()
+        own = self._sessions.setdefault(session_id, OrderedDict())
+        own[number] = ended
+        self._callers[caller] += 1
+        self._taken += 1
+        if len(own) > bounds.per_session:
+            own.popitem(last=False)[1].set()
+        try:
+            yield ended
+        finally:
+            self._taken -= 1
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
+            own.pop(number, None)
+            if not own and self._sessions.get(session_id) is own:
+                del self._sessions[session_id]
+
+
+class LivePage(Protocol):
+    """What is live on a page."""
+
+    async def start(self, view: View) -> None:
+        """The page shows the view as it is now, or will load it again."""
+
+    async def update(self, view: View, changed: list[str]) -> Html:
+        """Elements that replace the elements of the page with the same ids."""
+
+
+def message(event: str, data: str, *, version: str = "") -> bytes:
+    """An event of a stream."""
+    lines = [f"event: {event}"]
+    if version:
+        lines.append(f"id: {version}")
+    lines += [f"data: {each}" for each in data.split("\n")]
+    return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
+
+
+def failed(error: DroverError, *, retry_s: float) -> bytes:
+    """The event with the reason why there are no updates at present."""
+    what = {"message": error.message, "retry_s": retry_s}
+    return message("failed", json.dumps(what))
+
+
+async def updates(
+    open_view: Callable[[], Awaitable[View]], page: LivePage, version: str
+) -> AsyncGenerator[bytes, None]:
+    """The events for a page that shows ``version``, without an end unless the caller is refused."""
+    failures = 0
+    while True:
+        try:
+            view = await open_view()
+        except UnauthenticatedError as error:
+            yield message("refused", error.message)
+            return
+        except DroverError as error:
+            retry_s = _RETRIES_S[min(failures, len(_RETRIES_S) - 1)]
+            failures += 1
+            yield failed(error, retry_s=retry_s)
+            await asyncio.sleep(retry_s)
+            continue
+        failures = 0
+        await page.start(view)
+        if view.changed_since(version) is None:
+            # another view, such as one of another copy of the gateway: all may have changed
+            version = view.version
+            yield message("reload", "", version=version)
+            yield message("swap", await page.update(view, []), version=version)
+        else:
+            yield message("live", "", version=version)
+        while not view.has_ended:
+            await view.wait_changed(version, PING_S)
+            await open_view_again(open_view)
+            if view.version == version:
+                yield message("ping", "")
+                continue
+            await asyncio.sleep(GATHER_S)
+            names = view.changed_since(version) or []
+            version = view.version
+            yield message("swap", await page.update(view, names), version=version)
+        await asyncio.sleep(GATHER_S)
+
+
+async def open_view_again(open_view: Callable[[], Awaitable[View]]) -> None:
+    """Count a read, so that the view stays open; a failure is found by the caller's next round."""
+    with suppress(DroverError):
+        await open_view()
+
+
+async def until_end(
+    events: AsyncGenerator[bytes, None],
+    replaced: asyncio.Event,
+    stopping: asyncio.Event,
+    receive: Receive,
+    session: Session,
+) -> AsyncIterator[bytes]:
+    """The events, until the client is gone, the session or the process ends, or a newer page of the
+    session takes the place.
+    """
+    ends = [
+        asyncio.create_task(replaced.wait()),
+        asyncio.create_task(stopping.wait()),
+        asyncio.create_task(wait_for_disconnect(receive)),
+        asyncio.create_task(asyncio.sleep(session.begin_s + SESSION_S - time.time())),
+    ]
+    try:
+        while True:
+            step = asyncio.ensure_future(anext(events, None))
+            ends.append(step)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            ends.remove(step)
+            if not step.done():
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+                break
+            event = step.result()
+            if event is None:
+                return
+            yield event
+            if any(each.done() for each in ends):
+                break
+        if replaced.is_set():
+            yield message("replaced", "")
+    finally:
+        for each in ends:
+            each.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+        await events.aclose()

@@ -1,0 +1,132 @@
+"""Who uses the console: a session in a sealed cookie, and the tokens of its forms.
+
+The gateway keeps nothing. The cookie has the caller's token, encrypted with AES-GCM, so that each
+request acts with it. Only the console reads cookies.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+#: How long a session is valid.
+SESSION_S = 8 * 3600
+#: The longest token: with the other headers, its cookies fit in a request's head.
+TOKEN_MAX_CHARS = 8_000
+_NONCE_BYTES = 12
+#: Browsers accept about 4,096 bytes for a cookie: longer values are cut into several cookies.
+_PART_CHARS = 3_500
+_PARTS_MAX = 5
+_SECURE_NAME = "__Host-drover"
+_PLAIN_NAME = "drover-session"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session.
+
+    Attributes:
+        id: A random text.
+        token: The token that the workers get; empty for a caller who has not signed in.
+        begin_s: When it began, in seconds since 1970.
+    """
+
+    id: str
+    token: str
+    begin_s: int
+
+    def has_expired(self, now_s: float) -> bool:
+        """Whether it is no longer valid."""
+        return not self.begin_s - 60 <= now_s < self.begin_s + SESSION_S
+
+
+class Sessions:
+    """Seals sessions and checks forms.
+
+    Args:
+        keys: The first one seals, all are accepted, so that keys can be rotated. Empty for a key
+            that this object makes: sessions then end with the process.
+    """
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        texts = list(keys) or [secrets.token_hex(32)]
+        # separate from the keys of plans, which are made from the same setting
+        self._keys = [hashlib.sha256(f"drover console: {each}".encode()).digest() for each in texts]
+
+    def new(self, token: str, now_s: float) -> Session:
+        """A new session."""
+        return Session(secrets.token_urlsafe(16), token, int(now_s))
+
+    def read(self, cookies: Mapping[str, str], now_s: float, *, secure: bool) -> Session | None:
+        """The session of a request; None if there is none that is valid."""
+        name = _name(secure=secure)
+        parts = [cookies.get(name, "")]
+        while parts[-1] and len(parts) < _PARTS_MAX:
+            parts.append(cookies.get(f"{name}-{len(parts)}", ""))
+        try:
+            sealed = base64.urlsafe_b64decode("".join(parts).encode("ascii"))
+        except ValueError:
+            return None
+        for key in self._keys:
+            try:
+                data = AESGCM(key).decrypt(
+                    sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()
+                )
+            except (InvalidTag, ValueError):
+                continue
+            session = Session(**json.loads(data))
+            return None if session.has_expired(now_s) else session
+        return None
+
+    def cookies(self, session: Session, *, secure: bool) -> list[str]:
+        """The Set-Cookie headers that keep a session, and remove parts of longer ones."""
+        name = _name(secure=secure)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        data = json.dumps(
+            {"id": session.id, "token": session.token, "begin_s": session.begin_s}
+        ).encode()
+        sealed = nonce + AESGCM(self._keys[0]).encrypt(nonce, data, name.encode())
+        value = base64.urlsafe_b64encode(sealed).decode()
+        parts = [value[at : at + _PART_CHARS] for at in range(0, len(value), _PART_CHARS)]
+        return [
+            *(_cookie(name, at, part, SESSION_S, secure=secure) for at, part in enumerate(parts)),
+            _cookie(name, len(parts), "", 0, secure=secure),
+        ]
+
+    def removal(self, *, secure: bool) -> list[str]:
+        """The Set-Cookie headers that end a session."""
+        name = _name(secure=secure)
+        return [_cookie(name, at, "", 0, secure=secure) for at in range(_PARTS_MAX)]
+
+    def form_token(self, session: Session, form: str) -> str:
+        """The token of a form, which only a page of this session can have."""
+        return self._form_token(self._keys[0], session, form)
+
+    def accepts_form(self, session: Session, form: str, given: str) -> bool:
+        """Whether a form was made for this session."""
+        sent = given.encode("utf-8", "replace")
+        return any(
+            hmac.compare_digest(self._form_token(key, session, form).encode(), sent)
+            for key in self._keys
+        )
+
+    @staticmethod
+    def _form_token(key: bytes, session: Session, form: str) -> str:
+        return hmac.new(key, f"form: {session.id}: {form}".encode(), hashlib.sha256).hexdigest()
+
+
+def _name(*, secure: bool) -> str:
+    return _SECURE_NAME if secure else _PLAIN_NAME
+
+
+def _cookie(name: str, part: int, value: str, age_s: int, *, secure: bool) -> str:
+    shown = f"{name}-{part}" if part else name
+    # a link from another page, such as a chat's, opens a page of a session; forms have tokens
+    rules = "Secure; SameSite=Lax" if secure else "SameSite=Strict"
+    return f"{shown}={value}; Path=/; Max-Age={age_s}; HttpOnly; {rules}"

@@ -1,0 +1,249 @@
+// Makes pages faster and live. Every page works without it.
+"use strict";
+
+const SEARCH_DELAY_MS = 200;
+const RETRY_MIN_MS = 1000;
+const RETRY_MAX_MS = 30000;
+// longer than the server's pings, so that a silent connection is noticed
+const SILENCE_MAX_MS = 40000;
+const TIMES_EVERY_MS = 10000;
+
+const byId = (id) => document.getElementById(id);
+
+// --- times -------------------------------------------------------------------------------------
+
+function span(seconds) {
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
+function showTimes(root) {
+  for (const time of root.querySelectorAll("time")) {
+    if (!time.title) time.title = time.textContent;
+    const seconds = Math.round((Date.now() - Date.parse(time.dateTime)) / 1000);
+    time.textContent = seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+  }
+}
+
+// --- replacing parts of the page ---------------------------------------------------------------
+
+function swap(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  showTimes(template.content);
+  for (const fresh of [...template.content.children]) {
+    const old = byId(fresh.id);
+    if (!old) continue;
+    if (old.getAttribute("role") === "status") {
+      // screen readers announce changes inside a live region, not its replacement
+      if (old.innerHTML !== fresh.innerHTML) old.replaceChildren(...fresh.childNodes);
+      continue;
+    }
+    const wasFocused = old.contains(document.activeElement);
+    const focused = wasFocused ? focusable(old).indexOf(document.activeElement) : -1;
+    const picked = old.querySelector("input[type=checkbox]:checked");
+    old.replaceWith(fresh);
+    if (picked) {
+      const box = fresh.querySelector("input[type=checkbox]");
+      if (box) box.checked = true;
+    }
+    if (wasFocused) focusable(fresh)[Math.max(focused, 0)]?.focus({ preventScroll: true });
+  }
+}
+
+function focusable(element) {
+  return [...element.querySelectorAll("a[href], input, button, summary, [tabindex]")];
+}
+
+// --- search and filters ------------------------------------------------------------------------
+
+let searching = null;
+
+function filterUrl() {
+  const form = byId("filters");
+  const fields = [...new FormData(form)].filter(([name, value]) => value !== "" && !(name === "sort" && value === "failed"));
+  const query = new URLSearchParams(fields).toString();
+  return query ? `${form.getAttribute("action")}?${query}` : form.getAttribute("action");
+}
+
+async function showResults(url, { keepPicked = false, keepStream = false } = {}) {
+  searching?.abort();
+  searching = new AbortController();
+  const results = byId("results");
+  const picked = keepPicked ? pickedNames() : new Set();
+  results.setAttribute("aria-busy", "true");
+  try {
+    const part = new URL(url, location.href);
+    part.searchParams.set("part", "results");
+    const response = await fetch(part, { signal: searching.signal, redirect: "manual" });
+    if (response.type === "opaqueredirect" || !response.ok) {
+      location.assign(url);
+      return;
+    }
+    const template = document.createElement("template");
+    template.innerHTML = await response.text();
+    showTimes(template.content);
+    for (const box of template.content.querySelectorAll("input[name=name]")) {
+      box.checked = picked.has(box.value);
+    }
+    results.replaceWith(template.content);
+    history.replaceState(null, "", url);
+    showPicked();
+    if (!keepStream) stream?.restart();
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    results.removeAttribute("aria-busy");
+    byId("found").textContent = "The list could not be loaded: the gateway does not answer.";
+  }
+}
+
+function pickedNames() {
+  const boxes = document.querySelectorAll("#results input[name=name]:checked");
+  return new Set([...boxes].map((box) => box.value));
+}
+
+function showPicked() {
+  const label = byId("selected");
+  if (!label) return;
+  const every = document.querySelector("input[name=every]")?.checked;
+  const count = pickedNames().size;
+  label.textContent = every ? "With all of this list" : count ? `With the ${count.toLocaleString("en")} selected` : "With the selected";
+}
+
+function watchFilters() {
+  const form = byId("filters");
+  if (!form) return;
+  let timer = 0;
+  const later = (delay) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => showResults(filterUrl()), delay);
+  };
+  form.addEventListener("input", (event) => later(event.target.type === "search" ? SEARCH_DELAY_MS : 0));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    later(0);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.closest("#results")) showPicked();
+  });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-reload]")) {
+      event.preventDefault();
+      showResults(location.href, { keepPicked: true }).then(() => byId("main").focus());
+    }
+  });
+  showPicked();
+}
+
+// --- the stream of updates ---------------------------------------------------------------------
+
+let stream = null;
+
+class Stream {
+  constructor(bar) {
+    this.url = bar.dataset.live;
+    this.bar = bar;
+    this.text = byId("stream-text");
+    this.retry = byId("stream-retry");
+    this.source = null;
+    this.version = "";
+    this.delayMs = RETRY_MIN_MS;
+    this.timers = [];
+    this.lostAt = null;
+    this.isOver = false;
+    this.retry.addEventListener("click", () => this.open());
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : this.open()));
+    window.addEventListener("online", () => this.open());
+    window.addEventListener("pageshow", (event) => event.persisted && this.open());
+    window.addEventListener("pagehide", () => this.close());
+    if (!document.hidden) this.open();
+  }
+
+  restart() {
+    this.version = "";
+    if (this.source) this.open();
+  }
+
+  open() {
+    if (this.isOver) return;
+    this.close();
+    const url = new URL(this.url, location.href);
+    url.searchParams.set("since", this.version || document.querySelector("[data-version]")?.dataset.version || "");
+    const source = (this.source = new EventSource(url));
+    const on = (name, handle) =>
+      source.addEventListener(name, (event) => {
+        this.listen();
+        if (event.lastEventId) this.version = event.lastEventId;
+        handle(event.data);
+      });
+    on("live", () => this.show());
+    on("ping", () => {});
+    on("swap", (html) => swap(html));
+    on("reload", () => {
+      this.show();
+      // the stream has all that changes after this
+      if (byId("results")) showResults(location.href, { keepPicked: true, keepStream: true });
+    });
+    on("failed", (data) => {
+      const { message } = JSON.parse(data);
+      this.lost(`The cluster does not answer: ${message}`);
+    });
+    on("replaced", () => this.end("Updates stopped: other pages of this session use their streams."));
+    on("refused", () => {
+      this.end("The workers no longer accept your token.");
+      location.reload();
+    });
+    source.addEventListener("error", () => this.again());
+    this.listen();
+  }
+
+  close() {
+    this.source?.close();
+    this.source = null;
+    this.timers.forEach(clearTimeout);
+    this.timers = [];
+  }
+
+  // a connection that is silent for long is lost
+  listen() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => this.source && this.again(), SILENCE_MAX_MS);
+  }
+
+  again() {
+    this.close();
+    const waitMs = this.delayMs * (0.75 + Math.random() / 2);
+    this.delayMs = Math.min(this.delayMs * 2, RETRY_MAX_MS);
+    const at = new Date(Date.now() + waitMs).toLocaleTimeString("en-GB");
+    this.lost(`The gateway does not answer. Next attempt at ${at}.`);
+    this.timers.push(setTimeout(() => this.open(), waitMs));
+  }
+
+  lost(text) {
+    this.lostAt ??= new Date();
+    const since = this.lostAt.toLocaleTimeString("en-GB");
+    document.body.classList.add("stale");
+    this.text.textContent = `${text} What you see is from ${since}.`;
+    this.retry.hidden = false;
+  }
+
+  show() {
+    this.delayMs = RETRY_MIN_MS;
+    if (this.lostAt) this.text.textContent = "";
+    this.lostAt = null;
+    this.retry.hidden = true;
+    document.body.classList.remove("stale");
+  }
+
+  end(text) {
+    this.close();
+    this.lost(text);
+  }
+}
+
+// --- start -------------------------------------------------------------------------------------
+
+showTimes(document);
+setInterval(() => showTimes(document), TIMES_EVERY_MS);
+watchFilters();
+if (byId("stream")) stream = new Stream(byId("stream"));
