@@ -183,7 +183,7 @@ class FakeEngine:
                         class_name=name,
                         aliases=[name.rpartition(".")[2]],
                         version=self.versions.get(name, "1"),
-                        config_keys=[pb.ConfigKey(name="field", type="STRING")],
+                        config_keys=[_FIELD],
                     )
                     for kind, name in RECORD_PLUGINS
                     if name not in self.lacking
@@ -344,6 +344,9 @@ _KEYS = [
     pb.ConfigKey(name="db.login", type="PASSWORD"),
     pb.ConfigKey(name="db.token", type="PASSWORD"),
 ]
+for _key in _KEYS:
+    _key.type, _key.importance = _key.type or "STRING", "MEDIUM"
+_FIELD = pb.ConfigKey(name="field", type="STRING", importance="HIGH")
 #: Kinds and classes.
 RECORD_PLUGINS = [
     ("converter", "tests.Converter"),
@@ -406,7 +409,8 @@ def _validate(config: dict[str, str]) -> pb.ConfigValidation:
     known = {key.name for key in _KEYS}
     values += [
         pb.ConfigValue(
-            key=pb.ConfigKey(name=key_name, group="Unknown"), errors=["is not a known setting"]
+            key=pb.ConfigKey(name=key_name, type="STRING", importance="LOW", group="Unknown"),
+            errors=["is not a known setting"],
         )
         for key_name in config
         if key_name not in known

@@ -48,6 +48,12 @@ _TYPE: Schema = {"enum": ["source", "sink", "unknown"]}
 #: Jackson turns numbers and booleans into texts.
 _VALUE: Schema = {"type": ["string", "number", "boolean"]}
 _NULLABLE_VALUE: Schema = {"type": ["string", "number", "boolean", "null"]}
+#: Clients that are generated from a contract reject other values.
+_SETTING_TYPE: Schema = {
+    "enum": ["BOOLEAN", "CLASS", "DOUBLE", "INT", "LIST", "LONG", "PASSWORD", "SHORT", "STRING"]
+}
+_IMPORTANCE: Schema = {"enum": ["HIGH", "MEDIUM", "LOW"]}
+_WIDTH: Schema = {"enum": ["NONE", "SHORT", "MEDIUM", "LONG"]}
 _TASK_ID = _object({"connector": TEXT, "task": INTEGER})
 
 SCHEMAS: Mapping[str, Schema] = {
@@ -132,14 +138,14 @@ SCHEMAS: Mapping[str, Schema] = {
     "ConfigKey": _object(
         {
             "name": TEXT,
-            "type": TEXT,
+            "type": _SETTING_TYPE,
             "required": BOOLEAN,
             "default_value": TEXT_OR_NULL,
-            "importance": TEXT,
+            "importance": _IMPORTANCE,
             "documentation": TEXT,
             "group": TEXT_OR_NULL,
             "order_in_group": INTEGER,
-            "width": TEXT,
+            "width": _WIDTH,
             "display_name": TEXT,
             "dependents": _list(TEXT),
         }
