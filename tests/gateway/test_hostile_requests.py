@@ -196,7 +196,7 @@ async def test_a_token_that_is_revoked_while_a_request_waits_is_rejected(
             grant_tokens(certs, roles=False)
             worker.engine.come_back()
             for each in await asyncio.gather(*waiting):
-                # one call may have begun before the token was revoked
+                # a call may have started before the token was revoked
                 assert each.status_code in (201, 401)
             refused = await gateway.ask("GET", "/connectors/a", role="admin")
             assert (refused.status_code, refused.text) == (

@@ -103,7 +103,7 @@ async def test_the_gateway_serves_the_tools_that_its_setting_allows(
 
 
 async def test_a_client_can_open_no_stream_and_no_session(tmp_path: Path) -> None:
-    """A stream would take a place of the requests in progress for as long as the client wants."""
+    """A stream would take a place of the requests in progress until the client ends it."""
     async with WorkerCluster(tmp_path) as cluster:
         addresses = [each.address for each in await cluster.settled_workers(1)]
         async with running_gateway(addresses, gateway_mcp="write") as gateway:

@@ -162,7 +162,7 @@ async def test_masked_secrets_can_be_read_and_written_back(tmp_path: Path) -> No
 
 
 async def test_the_masks_of_other_tools_keep_a_secret_and_a_placeholder(tmp_path: Path) -> None:
-    """kafka-ui shows six asterisks instead of what it reads, also of a placeholder."""
+    """kafka-ui shows six asterisks instead of a secret, and instead of a placeholder."""
     providers = {"env": {"allowlist.pattern": "DROVER_NONE"}}
     async with (
         open_cluster(tmp_path, config_providers=providers) as cluster,

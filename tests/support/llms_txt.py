@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^## (.+)$", re.M)
 
 def llms_text() -> str:
     """The content of the file: the first paragraph of the README, and each page with its first
-    sentence, or with its headings if it begins with one.
+    sentence, or with its headings if it starts with one.
     """
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     title, summary = _parts(readme)

@@ -183,7 +183,7 @@ def test_the_images_hold_what_they_start() -> None:
 
 
 def every_library_of_the_gateway() -> set[str]:
-    """The libraries that only the gateway needs, with those of its extras."""
+    """The libraries that only the gateway needs, also for its extras."""
     text = (ROOT / "services/gateway/pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     extras = [each for extra in project["optional-dependencies"].values() for each in extra]

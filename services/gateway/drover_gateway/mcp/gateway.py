@@ -41,7 +41,7 @@ async def tools_over_http(
 
 def only_posts(application: Application) -> Application:
     """The application for POST. The protocol's GET opens a stream of events from the server, which
-    has none: such a stream would hold a place of a request for as long as the client wants.
+    has none: such a stream would hold a place of a request until the client ends it.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
