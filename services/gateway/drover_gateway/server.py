@@ -195,10 +195,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431, "head_size", "the request's head is too large")
         if not self._in_head and self._framing_bytes > self._bounds.head_max_bytes:
             self._refuse(431, "head_size", "the request's trailers are too large")
-        if self._refused:
-            self._drop_refused_head()
-        else:
-            self._set_timer()
+        self._drop_refused_head()
+        self._set_timer()
 
     def pause_writing(self) -> None:
         """The client does not read: wait for it, but not for ever."""
@@ -278,12 +276,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _drop_refused_head(self) -> None:
         """Free the headers of a refused request: its connection stays for a moment."""
-        self.headers = []
-        self.scope = {}  # type: ignore[typeddict-item]
+        if self._refused:
+            self.headers = []
+            self.scope = {}  # type: ignore[typeddict-item]
 
     def _set_timer(self) -> None:
         """Limit the time of what has not arrived yet; most requests arrive as a whole."""
-        if self._in_head and not self._head_bytes:
+        if self._refused or (self._in_head and not self._head_bytes):
             self._stop_timer()
             return
         waits_for = "head_time" if self._in_head else "body_time"
