@@ -2,8 +2,8 @@
 
 import pytest
 
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import parse_config, validate_config
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.docs_examples import config_of, configs, examples
 from tests.support.docs_tables import connectors
 from tests.support.offline import offline

@@ -10,11 +10,11 @@ from drover.config.class_registry import ClassRegistry
 from drover.config.other_classes import OtherClasses
 from drover.config.other_products import SYSTEMS
 from drover.config.providers import PROVIDERS, PROVIDERS_ELSEWHERE
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.convert.other_converters import CONVERTERS_ELSEWHERE
 from drover.convert.registry import CONVERTERS
 from drover.transform.other_transforms import PREDICATES_ELSEWHERE, TRANSFORMS_ELSEWHERE
 from drover.transform.registry import PREDICATES, TRANSFORMS
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
 from tests.support.docs_tables import connectors
 
 _DEBEZIUM = "io.debezium.transforms"

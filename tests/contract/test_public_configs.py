@@ -2,8 +2,8 @@
 
 import pytest
 
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.connector.settings import validate_config
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
 from tests.support.offline import offline
 from tests.support.public_configs import FAULTS, public_configs, without_class_sentence
 

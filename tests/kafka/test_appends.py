@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drover.dataplane.kafka.appending import _Append
+from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.errors import DroverError
+from drover.log.storage import KafkaStorage
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.data_topic import Topic
@@ -52,6 +55,18 @@ def test_records_are_visible_together_and_a_repeated_call_writes_nothing(topic: 
     again = topic.plane.append(topic.name, parts, "first")
     assert (again.record_count, again.repeated) == (3, True)
     wait_for_values(topic, [b"0", b"1", b"2", b"a", b"b", b"c"])
+
+
+def test_a_cluster_with_any_name_appends(topic: Topic) -> None:
+    odd = Topic(topic.name, *_named(topic, "näme 😀 %41"))
+    for repeated in (False, True):
+        found = odd.plane.append(topic.name, {0: records(b"a")}, "first")
+        assert (found.record_count, found.repeated) == (1, repeated)
+
+
+def _named(topic: Topic, group_id: str) -> tuple[KafkaStorage, KafkaPlane]:
+    storage = replace(topic.storage, group_id=group_id)
+    return storage, KafkaPlane(storage)
 
 
 def test_a_failed_append_leaves_nothing(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:

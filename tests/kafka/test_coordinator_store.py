@@ -350,6 +350,22 @@ async def test_a_sink_may_name_its_consumer_group(
     assert await fetched(store.offsets, sink.connector) == {}
 
 
+@pytest.mark.parametrize("consumer_group", ["", "bücher", "a\x7fb"])
+async def test_a_group_that_the_client_cannot_commit_to_harms_no_other_task(
+    consumer_group: str, store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    odd = TaskId(sink.connector if consumer_group else f"{sink.connector}-näme", 1)
+    terms = [await claim(store.offsets, each) for each in (odd, sink)]
+    commits = [
+        TaskOffsets(odd, terms[0], [sink_at(lines, 5)], consumer_group=consumer_group),
+        TaskOffsets(sink, terms[1], [sink_at(lines, 7, partition=1)]),
+    ]
+    refused, committed = await store.offsets.commit(commits)
+    assert (refused.outcome, committed.outcome) == (CommitOutcome.INVALID, CommitOutcome.COMMITTED)
+    assert "only of groups with printable ASCII characters" in refused.message
+    assert "set consumer.override.group.id" in refused.message.replace("Set", "set")
+
+
 async def test_each_commit_of_a_sink_is_seen_right_after_it(
     store: CoordinatorStore, sink: TaskId, lines: str
 ) -> None:

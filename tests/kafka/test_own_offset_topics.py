@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drover.config.resolution import Resolution
+from drover.connector.catalogue import PluginRegistry
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.errors import FailedPreconditionError, Reason
@@ -15,7 +16,6 @@ from drover.log.storage import KafkaStorage
 from drover.model.claims import TaskSet
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset, OffsetsChange
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all

@@ -10,6 +10,7 @@ import pytest
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.settings import parse_config
 from drover.connector.topic_settings import source_topic_creation
@@ -23,7 +24,6 @@ from drover.dataplane.values import ReadRange
 from drover.errors import DroverError, Reason
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
 from tests.support.kafka.acls import GROUP, TOPIC, TRANSACTIONAL_ID, Right, grant
 from tests.support.kafka.broker import KafkaBroker

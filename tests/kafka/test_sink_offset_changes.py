@@ -129,6 +129,15 @@ async def test_a_sinks_own_group_is_the_one_that_changes(
     assert f"connect-{sink.connector}" in left
 
 
+async def test_positions_of_a_group_that_the_client_cannot_commit_to_are_refused(
+    store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    wanted = sink_offset(TopicPartition(lines, 0), 3)
+    with pytest.raises(InvalidArgumentError, match="groups with printable ASCII characters"):
+        await change(store, sink.connector, wanted, consumer_group="bücher")
+    await change(store, sink.connector, reset=True, consumer_group="bücher")
+
+
 async def test_a_reset_of_a_source_leaves_the_group_of_its_name_alone(
     store: CoordinatorStore, sink: TaskId, admin: AdminClient
 ) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from drover.config.resolution import ConfigResolver
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import validate_config
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import ROOTS_VARIABLE
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 
 KAFKA = {
     "connector.class": "KafkaSource",

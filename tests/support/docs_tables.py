@@ -38,11 +38,11 @@ from drover.connector import (
     SinkConnector,
     SourceConnector,
 )
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import full_config_def
 from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_gateway.rest.table import RESOURCES, Operation
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.docs_examples import config_of
 from tests.support.llms_txt import LLMS_TXT, llms_text
 from tests.support.predictions import EXAMPLES

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import parse_config
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.testing import SinkKit, SourceKit
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.preview import preview
 from drover_worker.engine.tasks.task_runner import TaskTools
 

@@ -27,13 +27,13 @@ from drover.cli.output.statuses import print_description, print_status
 from drover.codec.common import encode_timestamp
 from drover.codec.connect import note_lags
 from drover.codec.failures import encode_failures
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.errors import Reason, UnavailableError
 from drover.model.failures import Failure, FailureCause, FailureHistory, RestartPolicy
 from drover.model.ids import TaskId
 from drover.pipeline.failures import RecordFailedError
 from drover_worker.core.lifecycle.engine_deaths import SHARED_SLOT, EngineDeath, EngineDeaths
 from drover_worker.engine.plugins.answers import timed_out_message
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
 from drover_worker.engine.tasks.faults import failure_text
 
 NOW_MS = int(datetime(2026, 11, 28, 3, 30, tzinfo=UTC).timestamp() * 1000)

@@ -1,7 +1,7 @@
 """A program that validates configs in a validation process, as an engine does.
 
-Reads the requests from stdin, as a JSON list of objects with config, use_systems and limit_ms, runs
-all of them at once, and writes the reports as a JSON list.
+Reads the requests from stdin, as a JSON list of objects with config, use_systems, limit_ms and
+on_kafka, runs all of them at once, and writes the reports as a JSON list.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from drover.api.engine.v1 import engine_pb2
-from drover.log.storage import EmbeddedStorage
+from drover.log.storage import EmbeddedStorage, KafkaStorage, Storage
 from drover_worker.engine.plugins.validation_process import (
     ValidationProcess,
     start_validation_process,
@@ -26,8 +26,11 @@ SECRET = "CANARY-OF-THE-ENVIRONMENT"
 
 
 def answer(process: ValidationProcess, request: dict[str, Any]) -> dict[str, Any]:
+    storage: Storage = EmbeddedStorage(Path("/nowhere"))
+    if request.get("on_kafka"):
+        storage = KafkaStorage(bootstrap_servers="127.0.0.1:1", group_id="drover")
     settings = EngineSettings(
-        storage=EmbeddedStorage(Path("/nowhere")),
+        storage=storage,
         config_providers={"env": {"class": "env"}},
         limits=EngineLimits(validate_ms=request.get("limit_ms", 30_000)),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drover.connector import SinkConnector, SourceConnector
-from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover.connector.catalogue import PluginRegistry
 from tests.spark.pipeline import Pipeline
 from tests.support.docs_examples import config_of
 from tests.support.http_api import Api, Reply, Request, running_api

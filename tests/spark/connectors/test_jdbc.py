@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from drover.connector import RetriableError
+from drover.connector.catalogue import PluginRegistry
 from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.preview import preview
 from tests.databases.conftest import Sqlite
 from tests.spark.pipeline import Pipeline

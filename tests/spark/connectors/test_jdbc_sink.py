@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from drover.connector.catalogue import PluginRegistry
 from drover.connectors.datagen.source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.preview import preview
 from tests.databases.conftest import Database, every_database
 from tests.spark.pipeline import Pipeline

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drover.api.common.v1.preview_pb2 import Preview
+from drover.connector.catalogue import PluginRegistry
 from drover.connectors.postgres.source import PostgresCdcSource
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.preview import preview
 from tests.spark.connectors.cdc_shop import raw_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline

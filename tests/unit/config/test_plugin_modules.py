@@ -6,9 +6,9 @@ import pytest
 
 from drover.config import plugin_modules
 from drover.config.plugin_modules import MODULES_VARIABLE, module_fault, module_names
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.transform import arrow_function
 from drover.transform.arrow_function import ArrowFunction
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
 
 NEVER = "never_imported_by_a_config"
 

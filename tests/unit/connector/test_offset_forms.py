@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from drover.connector import ForeignOffsetsError, OffsetForm, SourceConnector
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.offset_forms import refuse_foreign
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 
 Pair = tuple[dict[str, Any], dict[str, Any] | None]
 

@@ -344,6 +344,23 @@ def test_a_sink_rejects_dangerous_client_settings_all_at_once(
         target_of(parse_config(KafkaSink, given).values, "a-x")
 
 
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"name": "näme"}, "name"),
+        ({"name": "näme", "offsets.group.id": "copies"}, None),
+        ({"offsets.group.id": "日本"}, "offsets.group.id"),
+        ({"offsets.group.id": "a\nb"}, "offsets.group.id"),
+        ({"offsets.group.id": "a b"}, None),
+    ],
+)
+def test_a_sinks_group_has_to_be_one_that_the_client_can_commit_to(
+    changed: dict[str, str], field: str | None
+) -> None:
+    found = validate_config(KafkaSink, {**SINK, **changed}, use_systems=False)
+    assert [each.key.name for each in found if each.errors] == ([field] if field else [])
+
+
 def test_the_target_of_translated_groups_is_checked_as_well() -> None:
     given = {
         **SOURCE,

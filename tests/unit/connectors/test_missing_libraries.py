@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import parse_config
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import encode_plugins
 from tests.support.repository import REPOSITORY
 

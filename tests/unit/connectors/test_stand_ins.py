@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from drover.connector import Connector
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import full_config_def, validate_config
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.offline import offline
 
 JDBC_SOURCE = {

@@ -3,9 +3,9 @@
 import pytest
 
 from drover.config.url_passwords import has_url_password
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import parse_config, validate_config
 from drover.model.secrets import sounds_secret
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from tests.support.offline import offline
 
 SECRET = "s3cret"

@@ -22,8 +22,8 @@ from drover.connector import (
     SourceConnector,
     SourceTask,
 )
+from drover.connector.catalogue import PluginRegistry
 from drover_worker.engine.plugins import expiry
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.threads import PluginThreads

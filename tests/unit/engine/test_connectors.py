@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector import ConfigDef, SourceConnector, SourceTask
-from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover.connector.catalogue import PluginRegistry
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits

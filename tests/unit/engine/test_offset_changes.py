@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, PluginRegistry
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover_worker.engine.plugins.offset_changes import alter_offsets
 
 LINES = {"name": "a", "connector.class": "FileStreamSource", "file": "/f", "topic": "t"}

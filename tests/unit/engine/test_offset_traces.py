@@ -8,13 +8,13 @@ import pytest
 
 from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.connector import TopicPartition
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.offsets import parse_sink_offsets
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
 from drover.model.offsets import CommittedOffset
 from drover.model.sink_offsets import sink_offset
 from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, encode_mark
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from tests.unit.engine.runner_world import WriterSink
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from drover.connector import ConfigDef, Guarantee, SourceConnector, SourceTask
-from drover_worker.engine.plugins.catalogue import (
+from drover.connector.catalogue import (
     GROUP,
     PluginNotFoundError,
     PluginRegistry,

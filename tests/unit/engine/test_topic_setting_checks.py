@@ -7,10 +7,10 @@ import pytest
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
+from drover.connector.catalogue import PluginRegistry
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import Reason, UnavailableError
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
 
 SOURCE = {

@@ -4,7 +4,7 @@ import pytest
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
-from drover_worker.engine.plugins.catalogue import PluginRegistry
+from drover.connector.catalogue import PluginRegistry
 from drover_worker.engine.plugins.validation import validate
 from tests.support.plugins_for_tests import UsesBusySystems, plugin
 

@@ -84,3 +84,28 @@ def test_only_a_validation_that_uses_systems_sees_secrets_and_calls_them() -> No
     assert "no config provider 'vault'" in errors(unknown)["url"][0]
     assert errors(unread).keys() == {"url"}
     assert "no config provider 'vault'" in str(unread)
+
+
+def test_a_group_that_the_kafka_client_cannot_commit_to_is_a_fault_on_kafka_only() -> None:
+    named = {**GOOD, "name": "näme"}
+    source = {"connector.class": "FileStreamSource", "name": "näme", "topic": "t", "file": "/f"}
+    configs = (
+        named,
+        {**named, "consumer.override.group.id": "readers"},
+        {**named, "consumer.override.group.id": "bücher", "batch.max.records": "-1"},
+        {**named, "topics": ""},
+        source,
+    )
+    on_kafka = [{"config": each, "use_systems": False, "on_kafka": True} for each in configs]
+    embedded = {"config": named, "use_systems": False}
+    *found, elsewhere = (errors(each) for each in validated(*on_kafka, embedded))
+    assert [sorted(each) for each in found] == [
+        ["name"],
+        [],
+        ["batch.max.records", "consumer.override.group.id"],
+        ["name", "topics"],
+        [],
+    ]
+    assert "consumer group connect-näme" in found[0]["name"][0]
+    assert "Choose a name in ASCII, or set consumer.override.group.id" in found[0]["name"][0]
+    assert elsewhere == {}

@@ -16,6 +16,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset, encode_offset
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import SharedJobs, core_count
@@ -25,7 +26,6 @@ from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.letter_requests import check_dead_letters
 from drover_worker.engine.plugins import answers
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
 from drover_worker.engine.plugins.offset_changes import alter_offsets

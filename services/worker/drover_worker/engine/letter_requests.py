@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from drover.api.engine.v1 import engine_pb2
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.settings import task_config
 from drover.errors import InvalidArgumentError, Violation
@@ -16,7 +17,6 @@ from drover.model.dead_letters import (
 from drover.model.ids import TaskId
 from drover.model.letter_states import count_of, offsets_of_ranges, ranges_of
 from drover.transform.conditions import Condition
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.letter_check import LETTERS_MAX, LetterCheck
 from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.task_runner import TaskTools

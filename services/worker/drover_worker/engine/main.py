@@ -12,6 +12,7 @@ from typing import TextIO, cast
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
+from drover.connector.catalogue import PluginRegistry
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
@@ -26,7 +27,6 @@ from drover_worker.engine.log_lines import use_own_descriptors, write_whole_line
 from drover_worker.engine.own_cluster import announce_own_cluster
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
 from drover_worker.engine.settings import (

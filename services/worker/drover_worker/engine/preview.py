@@ -21,6 +21,7 @@ from drover.connector import (
     SourceConnector,
     SourceTaskContext,
 )
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.connector import Connector
 from drover.connector.replay_settings import Replay
 from drover.connector.settings import TASKS_MAX, TOPICS, TOPICS_REGEX, task_config
@@ -29,7 +30,6 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, PARTITION, VALUE, original_topics
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.record_path import RecordPath, Route
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.task_runner import TaskTools

@@ -47,6 +47,7 @@ from drover.connectors.kafka.writer import (
 )
 from drover.connectors.output_ids import output_ids_of
 from drover.connectors.refused_records import write_batch
+from drover.policy.consumer_groups import group_violations
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
@@ -99,7 +100,12 @@ class KafkaSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Records must stay bytes, and the client's settings must be allowed."""
-        return [*_faults_of_bytes(config), *client_faults(config, PREFIX, PRODUCER_PREFIX)]
+        default = _default_group(config.get("name") or "")
+        return [
+            *_faults_of_bytes(config),
+            *client_faults(config, PREFIX, PRODUCER_PREFIX),
+            *group_violations(GROUP, config.get(GROUP), default),
+        ]
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -168,7 +174,7 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
     client = client_settings(config, PREFIX, PRODUCER_PREFIX)
     return Target(
         tuple(sorted(client.items())),
-        group=config[GROUP] or f"drover-{connector}",
+        group=config[GROUP] or _default_group(connector),
         topic_format=config[FORMAT],
         creates=config[CREATE],
         replication_factor=config[REPLICATION],
@@ -177,6 +183,10 @@ def target_of(config: Mapping[str, Any], connector: str) -> Target:
         topics=frozenset(config.get("topics") or ()),
         pattern=config.get("topics.regex") or "",
     )
+
+
+def _default_group(connector: str) -> str:
+    return f"drover-{connector}"
 
 
 def _reserved_faults(

@@ -8,9 +8,11 @@ the outcome of the first is known.
 
 import contextlib
 import json
+import string
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -29,6 +31,7 @@ from drover.log.storage import KafkaStorage
 #: How often an append starts again after another one for the topic has fenced it.
 _ATTEMPTS_MAX = 8
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 3.0
+_PRINTABLE = f"{string.ascii_letters}{string.digits}{string.punctuation} "
 #: Delivery errors that hide their cause.
 _GIVEN_UP = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE}
@@ -63,7 +66,8 @@ class _Append:
         self._storage = storage
         self._topic = topic
         self._client = shared_client(storage)
-        self._group = f"{storage.group_id}-produce"
+        # the client commits offsets only of groups with printable ASCII characters
+        self._group = f"{quote(storage.group_id, safe=_PRINTABLE)}-produce"
         self._failures: list[KafkaError] = []
         self._in_transaction = False
 

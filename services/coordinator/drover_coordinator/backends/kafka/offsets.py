@@ -25,6 +25,7 @@ from drover.log.kafka.records import GroupPosition, Produced
 from drover.log.kafka.topics import ensure_topics, own_offset_topic
 from drover.model import pages
 from drover.model.claims import ClaimRequest
+from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.group import shard_of
 from drover.model.ids import TaskId, Term, producer_id
 from drover.model.offset_json import size_bytes, validate
@@ -47,6 +48,7 @@ from drover.model.sink_offsets import (
 )
 from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, encode_mark
 from drover.model.times import DAY_MS
+from drover.policy.consumer_groups import group_id_fault
 from drover_coordinator.backends.kafka.claims_log import ClaimsLog
 from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
@@ -117,6 +119,8 @@ class _Parsed:
                     *(place.topic, place.partition, position),
                     offset.metadata,
                 )
+        if parsed.positions:
+            parsed.faults += _group_faults(parsed.group_id)
         return parsed
 
 
@@ -360,13 +364,16 @@ class KafkaOffsets:
         return "" if state is None else state.topic_id
 
     async def _check_positions(self, group_id: str, places: Collection[TopicPartition]) -> None:
-        """Reject positions of missing partitions, and groups with members, which commit too."""
+        """Reject positions of missing partitions, groups with members, which commit too, and
+        groups that the client cannot commit to.
+        """
         topics = sorted({each.topic for each in places})
         check = await self._groups.check([group_id], topics, fresh=True)
         live = check.faults(group_id, ())
         if live:
             raise FailedPreconditionError(Reason.NON_EMPTY_GROUP, "; ".join(live))
         faults = check.faults(group_id, places)
+        faults += _group_faults(group_id) if places else ()
         if faults:
             raise InvalidArgumentError.listing([Violation("offsets", fault) for fault in faults])
 
@@ -481,6 +488,17 @@ def outputs_of(positions: Sequence[CommittedOffset]) -> dict[TopicPartition, Out
 def _is_of_one_task(error: DroverError) -> bool:
     """Whether the brokers rejected one task's part, not the whole transaction."""
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
+
+
+def _group_faults(group_id: str) -> list[str]:
+    fault = group_id_fault(group_id)
+    if fault is None:
+        return []
+    return [
+        f"consumer group {group_id} cannot be used: {fault}. Set {CONSUMER_GROUP_SETTING} to "
+        "another group, and copy the offsets to it with kafka-consumer-groups.sh while the sink is "
+        "stopped"
+    ]
 
 
 def _moved() -> DroverError:

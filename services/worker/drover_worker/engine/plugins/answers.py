@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.failures import encode_cause
+from drover.config.plugin_errors import describe_error
+from drover.connector.catalogue import PluginNotFoundError
 from drover.dataplane.plane import PartitionKey
 from drover.errors import DroverError
 from drover.model.failures import FailureCause
 from drover.rpc.status import to_rpc_status
-from drover_worker.engine.plugins.catalogue import PluginNotFoundError, describe_error
 from drover_worker.engine.plugins.threads import Raised, TimedOut, cap_text, format_trace
 from drover_worker.shell.process_loggers import LoggerState
 

@@ -10,12 +10,12 @@ from drover.api.engine.v1 import engine_pb2
 from drover.codec.failures import encode_cause
 from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.connector import Connector
 from drover.connector.settings import CONNECTOR_CLASS, parse_config
 from drover.model.failures import FailureCause
 from drover.rpc.logs import log_context
 from drover_worker.engine.plugins import answers
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.expiry import watch_expiry
 from drover_worker.engine.plugins.failure_causes import cause_of_failure

@@ -6,12 +6,12 @@ import urllib.error
 from collections.abc import Sequence
 from typing import Any
 
+from drover.config.plugin_errors import error_text
 from drover.connector import CredentialsRejectedError, RetriableError
 from drover.connector.database_failures import DatabaseFailure, database_failure
 from drover.dataplane.answers import with_causes
 from drover.model.failures import FailureCause
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.plugins.threads import error_text
 
 #: The network, a network file system, or a disk without room.
 _OUTAGE_NUMBERS = frozenset(

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.offsets import OffsetChange
 from drover.connector.settings import CONNECTOR_CLASS, parse_config
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 
 
 def alter_offsets(

@@ -256,14 +256,6 @@ class PluginThreads:
             log.exception("handling the outcome of a plugin call failed", call=call.name)
 
 
-def error_text(error: BaseException) -> str:
-    """``str(error)``; plugin code implements it, so it may raise."""
-    try:
-        return str(error)
-    except Exception as fault:  # noqa: BLE001 - plugin code
-        return f"<no text: str() raised {type(fault).__name__}>"
-
-
 def format_trace(error: BaseException) -> str:
     """The traceback of ``error`` for a status, shortened in the middle to TRACE_MAX_BYTES.
 

@@ -9,10 +9,19 @@ from typing import Any
 from drover.api.engine.v1 import engine_pb2
 from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import UNDEFINED_GROUP, KeyPlace, places
+from drover.config.plugin_errors import describe_error
 from drover.config.resolution import Resolution, UnknownProvider, placeholder_providers
 from drover.config.secret_texts import SecretTexts
 from drover.config.url_passwords import URL_PASSWORD_FAULT
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
+from drover.connector.catalogue import (
+    SINK,
+    InstalledPlugin,
+    PluginProblem,
+    PluginRegistry,
+    class_name,
+    connector_type,
+)
 from drover.connector.connector import Connector, Guarantee
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
 from drover.connector.record_settings import CONVERTER_SETTINGS
@@ -22,15 +31,8 @@ from drover.dataplane.plane import DataPlane, reserved_fault
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover.log.storage import CLEANUP_POLICY, COMPACT
 from drover.model.config import OFFSETS_TOPIC_SETTING
+from drover.policy.consumer_groups import sink_group_violations
 from drover.transform.registry import PREDICATES, TRANSFORMS
-from drover_worker.engine.plugins.catalogue import (
-    InstalledPlugin,
-    PluginProblem,
-    PluginRegistry,
-    class_name,
-    connector_type,
-    describe_error,
-)
 from drover_worker.engine.plugins.planned_use import planned_use
 from drover_worker.engine.plugins.threads import cap_text
 from drover_worker.engine.plugins.topic_setting_checks import check_topic_settings
@@ -137,6 +139,7 @@ def validate(
     *,
     not_exactly_once: str = "",
     use_systems: bool = True,
+    on_kafka: bool = False,
     open_plane: Callable[[], DataPlane] | None = None,
 ) -> engine_pb2.ConfigValidation:
     """Every setting of a config with its value as written and all of its faults.
@@ -148,6 +151,7 @@ def validate(
         resolution: The config.
         not_exactly_once: The reason why sources deliver at least once; empty for exactly once.
         use_systems: Check the settings with the systems that they name.
+        on_kafka: Whether the cluster's storage is Kafka.
         open_plane: Opens the data plane, to check topics that settings name; None skips these
             checks.
 
@@ -155,6 +159,8 @@ def validate(
         PluginNotFoundError: connector.class names a class that is not installed.
     """
     answer = _validated(registry, resolution.config, use_systems=use_systems)
+    if on_kafka and answer.connector_type == SINK:
+        _add(answer, sink_group_violations(resolution.config))
     if open_plane is not None and resolution.config.get(CONNECTOR_CLASS, "").strip():
         connector_class = registry.find(resolution.config[CONNECTOR_CLASS])
         _add(answer, _storage_faults(connector_class, resolution.config, open_plane))

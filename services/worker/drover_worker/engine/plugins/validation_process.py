@@ -26,13 +26,13 @@ from typing import NoReturn, TextIO, cast
 from drover.api.engine.v1 import engine_pb2
 from drover.config.providers import ConfigProviderError
 from drover.config.resolution import ConfigResolver, Resolution
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.record_settings import with_worker_converters
 from drover.log.storage import KafkaStorage
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.plugins.threads import Raised, TimedOut
 from drover_worker.engine.plugins.validation import TOPICS_SKIPPED, skip_unresolved, validate
@@ -255,6 +255,7 @@ def _validated(
                 closed.resolve(written, config.get("name", "")),
                 not_exactly_once=request.not_exactly_once,
                 use_systems=False,
+                on_kafka=request.on_kafka,
             )
             skip_unresolved(found, set(request.providers))
             if request.on_kafka:
@@ -264,6 +265,7 @@ def _validated(
                 plugins,
                 configs.resolve_connector(config),
                 not_exactly_once=request.not_exactly_once,
+                on_kafka=request.on_kafka,
                 open_plane=partial(open_plane, settings, Path(os.environ[DIRECTORY_VARIABLE])),
             )
     except BaseException as error:  # noqa: BLE001 - plugin code may raise anything

@@ -7,6 +7,7 @@ a plugin's own data frame reaches the driver as text in Spark's exception.
 import re
 from enum import Enum
 
+from drover.config.plugin_errors import error_text
 from drover.dataplane.answers import PassLostError, with_causes
 from drover.errors import (
     DroverError,
@@ -16,7 +17,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.plugins.threads import cap_text, error_text, format_trace
+from drover_worker.engine.plugins.threads import cap_text, format_trace
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"

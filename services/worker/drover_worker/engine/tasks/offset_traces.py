@@ -6,11 +6,11 @@ from typing import Any
 
 from drover.config.patterns import Pattern
 from drover.connector import SinkConnector
+from drover.connector.catalogue import PluginRegistry
 from drover.connector.settings import CONNECTOR_CLASS, TOPICS, TOPICS_REGEX, parse_config
 from drover.dataplane.plane import DataPlane
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import sink_offset
-from drover_worker.engine.plugins.catalogue import PluginRegistry
 from drover_worker.engine.tasks.sink_starts import starts_of
 
 

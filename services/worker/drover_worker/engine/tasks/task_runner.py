@@ -17,6 +17,7 @@ from drover.backoff import Backoff
 from drover.clock import Clock, SystemClock
 from drover.codec.common import encode_task_id
 from drover.codec.failures import encode_cause
+from drover.config.plugin_errors import error_text
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.settings import (
@@ -40,10 +41,7 @@ from drover.rpc.logs import log_context
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
-from drover_worker.engine.plugins.threads import (
-    PluginThreads,
-    error_text,
-)
+from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.activity import Step, TaskActivity
 from drover_worker.engine.tasks.commits import Answer, TaskCommits

@@ -10,12 +10,12 @@ from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_task_id, decode_term
 from drover.codec.coordinator import decode_offset
 from drover.config.resolution import Resolution
+from drover.connector.catalogue import PluginRegistry, connector_type
 from drover.connector.settings import CONNECTOR_CLASS
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.rpc.logs import log_context
 from drover_worker.engine.plugins import answers
-from drover_worker.engine.plugins.catalogue import PluginRegistry, connector_type
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.expiry import watch_expiry
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned, TimedOut

@@ -9,12 +9,16 @@ from importlib.metadata import EntryPoint, entry_points
 
 from drover.config.near_names import did_you_mean, near_classes
 from drover.config.other_products import nearest_connector
+from drover.config.plugin_errors import describe_error
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 from drover.config.plugin_modules import module_fault
-from drover.connector import Connector, SinkConnector, SourceConnector
-from drover_worker.engine.plugins.threads import error_text
+from drover.connector.connector import Connector
+from drover.connector.sink import SinkConnector
+from drover.connector.source import SourceConnector
 
 GROUP = "drover.connectors"
+#: The types of connectors.
+SOURCE, SINK = "source", "sink"
 _KNOWN_SHOWN_MAX = 20
 
 
@@ -45,13 +49,7 @@ def class_name(connector_class: type[Connector]) -> str:
 
 def connector_type(connector_class: type[Connector]) -> str:
     """``source`` or ``sink``."""
-    return "sink" if issubclass(connector_class, SinkConnector) else "source"
-
-
-def describe_error(error: BaseException) -> str:
-    """The kind and the text of an error, in one line."""
-    text = " ".join(error_text(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return SINK if issubclass(connector_class, SinkConnector) else SOURCE
 
 
 class PluginRegistry:
@@ -62,8 +60,19 @@ class PluginRegistry:
     retried on the next use.
     """
 
-    def __init__(self, find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
-        """Read the names of the entry points; imports nothing."""
+    def __init__(
+        self,
+        find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None,
+        *,
+        place: str = "on this worker",
+    ) -> None:
+        """Read the names of the entry points; imports nothing.
+
+        Args:
+            find_entry_points: Finds the entry points; by default all of this Python.
+            place: Where the connectors are installed, in the words of an error.
+        """
+        self._place = place
         found = find_entry_points() if find_entry_points else entry_points(group=GROUP)
         unique = {(each.name, each.value): each for each in found}
         self._entries = [_Entry(each) for _, each in sorted(unique.items())]
@@ -141,7 +150,7 @@ class PluginRegistry:
             ) from error
 
     def _unknown(self, name: str, *, why: str = "", own_class: str = "") -> PluginNotFoundError:
-        text = f"no connector {name!r} is installed on this worker{why}: {self._nearest(name)}"
+        text = f"no connector {name!r} is installed {self._place}{why}: {self._nearest(name)}"
         if own_class:
             end = "" if text.endswith("?") else "."
             text += f"{end} For a class of your own: {own_class} (docs/connectors.md)"
