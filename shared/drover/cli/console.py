@@ -5,6 +5,7 @@ import codecs
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -37,6 +38,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 T = TypeVar("T")
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
 class Output(StrEnum):
@@ -199,7 +201,7 @@ def print_document(document: Any, output: Output) -> None:
     if output is Output.YAML:
         print(_yaml(document), end="")
     else:
-        print(json.dumps(document, indent=2, ensure_ascii=not _is_unicode(sys.stdout)))
+        print(json_text(document, indent=2, stream=sys.stdout))
 
 
 def print_event(document: Any, output: Output) -> None:
@@ -207,15 +209,47 @@ def print_event(document: Any, output: Output) -> None:
     if output is Output.YAML:
         print(f"---\n{_yaml(document)}", end="", flush=True)
     else:
-        text = json.dumps(document, ensure_ascii=not _is_unicode(sys.stdout), separators=(",", ":"))
+        text = json_text(document, separators=(",", ":"), stream=sys.stdout)
         print(text, flush=True)
+
+
+def json_text(
+    document: Any,
+    *,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    stream: TextIO | None = None,
+) -> str:
+    """A document as JSON. Characters that could control a terminal are escaped, and all that are
+    not ASCII if the stream cannot encode them.
+    """
+    text = json.dumps(
+        document,
+        indent=indent,
+        separators=separators,
+        ensure_ascii=stream is not None and not _is_unicode(stream),
+    )
+    if _is_printable(text):
+        return text
+    # outside of texts JSON is ASCII
+    return _NOT_ASCII.sub(lambda match: _escaped(match[0]), text)
+
+
+def _is_printable(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def _escaped(char: str) -> str:
+    return char if char.isprintable() else json.dumps(char)[1:-1]
 
 
 def _yaml(document: Any) -> str:
     import yaml
 
-    allow_unicode = _is_unicode(sys.stdout)
-    return str(yaml.safe_dump(document, allow_unicode=allow_unicode, sort_keys=False))
+    text = str(yaml.safe_dump(document, allow_unicode=True, sort_keys=False))
+    if _is_unicode(sys.stdout) and _is_printable(text):
+        return text
+    return str(yaml.safe_dump(document, sort_keys=False))
 
 
 def print_table(
@@ -331,7 +365,7 @@ def complain(text: str, **details: Any) -> None:
         document: dict[str, Any] = {"error": {"message": text, **details}}
         if _note.chosen:
             document["cluster"], _note.chosen = _note.chosen, ""
-        print(json.dumps(document, ensure_ascii=not _is_unicode(sys.stderr)), file=sys.stderr)
+        print(json_text(document, stream=sys.stderr), file=sys.stderr)
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,14 @@ from drover.api.common.v1.preview_pb2 import PreviewedHeader
 from drover.api.common.v1.topics_pb2 import PartitionBounds, Topic, TopicDescription, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
-from drover.cli.console import Output, prepare_streams, print_refusal
+from drover.cli.console import (
+    Output,
+    json_text,
+    prepare_streams,
+    print_document,
+    print_event,
+    print_refusal,
+)
 from drover.cli.doctor import command as doctor
 from drover.cli.doctor.finding import Finding, Level
 from drover.errors import InvalidArgumentError, Reason, Violation
@@ -321,6 +328,23 @@ def test_characters_that_an_encoding_lacks_become_escapes(
     sys.stdout.write("é … 日\n")
     sys.stdout.flush()
     assert raw.getvalue() == b"\xe9 ... \\u65e5\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x9b31m", "\u202e", "\u2028", "\U000e0001", "\ud800", "日 é 😀", "\x85"]
+)
+def test_documents_do_not_control_the_terminal(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for output in (Output.JSON, Output.YAML):
+        if output is Output.YAML and text == "\ud800":
+            continue
+        print_document({text: [text]}, output)
+        print_event({text: text}, output)
+        printed = capsys.readouterr().out
+        assert printed.replace("\n", "").isprintable()
+        assert ("日" in printed) == ("日" in text)
+    assert json.loads(json_text({text: [text]}, indent=2)) == {text: [text]}
 
 
 def test_a_closed_pipe_is_no_error(cluster: FakeCluster) -> None:
