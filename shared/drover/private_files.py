@@ -8,6 +8,7 @@ import os
 import pwd
 import shlex
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +72,24 @@ def open_private(path: Path) -> BinaryIO:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, _FILE_MODE), "ab")
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Write a file for the current user only. A link with its name is replaced, not followed; an
+    interrupted call leaves the previous file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        Path(new).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(new).unlink()
+        raise
 
 
 def make_private(path: Path) -> None:

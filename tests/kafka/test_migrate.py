@@ -19,6 +19,7 @@ import pytest
 
 from drover.cli.output.connectors import run_state
 from drover.client import ConnectClient
+from drover.errors import InvalidArgumentError
 from tests.e2e.test_examples import steps
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.choice import Kafka
@@ -201,6 +202,7 @@ async def test_ten_connectors_move_one_by_one_and_back(
             env = {"DROVER_ADDRESS": cluster.workers[0]}
             report = await asyncio.to_thread(_migrate, connect, tmp_path, env)
             _assert_reported(report, ten, cluster)
+            await _assert_checks_groups(cluster, ten)
             _fill_in_secrets(tmp_path / "move" / "secrets.properties")
             # the cause of the failure is removed before the move
             ten.missing_folder.mkdir()
@@ -249,6 +251,19 @@ def _assert_reported(report: dict[str, Any], ten: TenConnectors, cluster: Embedd
     move = ten.directory / "move"
     texts = [each.read_text() for each in move.rglob("*") if each.is_file()]
     assert not [each for each in texts if PASSWORD in each]
+
+
+async def _assert_checks_groups(cluster: EmbeddedCluster, ten: TenConnectors) -> None:
+    """A sink whose group the Kafka client cannot commit to is not created."""
+    config, name = ten.configs[ten.odd], f"{ten.prefix}näme"
+    async with cluster.client() as client:
+        with pytest.raises(InvalidArgumentError) as refused:
+            await client.create_connector(name, config)
+        (fault,) = refused.value.violations
+        assert f"the consumer group connect-{name}" in fault.description
+        group = {"consumer.override.group.id": f"{ten.prefix}readers"}
+        answer = await client.validate_config({**config, **group, "name": name})
+    assert [each.key.name for each in answer.values if each.errors] == []
 
 
 def _fill_in_secrets(file: Path) -> None:

@@ -22,8 +22,11 @@ from drover.migrate.files import connector_id
 from drover.migrate.read import OldCluster, OldConnector, OldTask
 from drover.migrate.secrets import Placeholder, placeholder, secret_settings
 from drover.migrate.worker_properties import WorkerProperties, provider_fault
-from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
+from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING, setting_text
+from drover.model.names import connector_name_violations
 from drover.model.secrets import MASK
+from drover.model.sink_offsets import group_of
+from drover.policy.consumer_groups import sink_group_violations
 from drover.transform.registry import PREDICATES, TRANSFORMS
 
 #: What placeholders name in a report without files.
@@ -33,7 +36,17 @@ _TEXT_MAX_CHARS = 1_000
 _FOUND_MAX = 200
 
 _JAVA_HOST = "it needs the Java host, which this version does not have"
+#: It keeps its offsets in a group of its control topic, see the section "Source topic offsets" of
+#: the README of github.com/databricks/iceberg-kafka-connect.
+_TABULAR_SINK = "io.tabular.iceberg.connect.IcebergSinkConnector"
+_CONTROL_GROUP = "iceberg.control.group-id"
 _STAY = "leave the connector in Kafka Connect"
+_CHANGE = "change the setting in the written definition before the connector moves"
+_RENAME = "create the connector under another name in Kafka Connect, and move that one"
+_OTHER_GROUP = (
+    f"set {CONSUMER_GROUP_SETTING} in the written definition to a group in ASCII, and copy the "
+    "group's offsets to it with kafka-consumer-groups.sh while the connector is stopped"
+)
 
 
 class Verdict(StrEnum):
@@ -187,13 +200,15 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every connector runs here, perhaps after changes."""
-        return not (self.count(Verdict.MISSING) or self.count(Verdict.NEEDS_JAVA_HOST))
+        """Whether every connector was read, and runs here, perhaps after changes."""
+        lacking = self.count(Verdict.MISSING) + self.count(Verdict.NEEDS_JAVA_HOST)
+        return not (lacking or self.cluster.unread)
 
 
 def effective_config(old: OldConnector, worker: WorkerProperties | None) -> dict[str, str]:
     """The config with the workers' converters, where it names none."""
-    config = {"name": old.name, **old.config}
+    # a config of an old version may have another name, which no newer version accepts
+    config = {**old.config, "name": old.name}
     return with_worker_converters(config, worker.converters) if worker else config
 
 
@@ -257,7 +272,6 @@ class _Check:
             *self._meanings(),
             *self._providers(),
             *self._offsets(readable),
-            *self._group(),
             *self._names(),
         ]
         shown = tuple(
@@ -326,9 +340,10 @@ class _Check:
                 yield Difference(Kind.CLASS, setting, text, action), Verdict.MISSING
 
     def _faults(self, missing: Collection[str]) -> Iterator[Difference]:
+        of_group = {each.description for each in sink_group_violations(self._config)}
         for each in self._validation.faults:
             if each.setting not in missing:
-                action = "change the setting in the written definition before the connector moves"
+                action = _OTHER_GROUP if each.text in of_group else _CHANGE
                 yield Difference(Kind.FAULT, each.setting, each.text, action)
 
     def _warnings(self) -> Iterator[Difference]:
@@ -399,21 +414,19 @@ class _Check:
                 "give the connector another name, or reset its offsets "
                 "(drover connector offsets NAME --reset): it then starts from the beginning",
             )
-
-    def _group(self) -> Iterator[Difference]:
-        """A sink's consumer group that librdkafka rejects in transactions."""
-        if self._old.kind == "sink" and not _is_printable_ascii(self._group_id()):
+        if self._old.class_name == _TABULAR_SINK:
+            group_id = setting_text(self._config, _CONTROL_GROUP) or f"cg-control-{self._old.name}"
             yield Difference(
-                Kind.FAULT,
-                CONSUMER_GROUP_SETTING,
-                "the consumer group has characters other than printable ASCII, and its offsets "
-                "cannot be committed here",
-                f"set {CONSUMER_GROUP_SETTING} to a name in ASCII, and copy the group's offsets to "
-                "it with kafka-consumer-groups.sh while the connector is stopped",
+                Kind.OFFSETS,
+                _CONTROL_GROUP,
+                f"its offsets are in the consumer group {group_id}; the group {self._group_id()}, "
+                "which is used here, may have older ones",
+                "stop the connector in Kafka Connect, and copy the offsets of the first group to "
+                "the second one with kafka-consumer-groups.sh, before the connector moves",
             )
 
     def _group_id(self) -> str:
-        return self._config.get(CONSUMER_GROUP_SETTING) or f"connect-{self._old.name}"
+        return setting_text(self._config, CONSUMER_GROUP_SETTING) or group_of(self._old.name)
 
     def _names(self) -> Iterator[Difference]:
         if self._old.name in self._target.names:
@@ -423,6 +436,9 @@ class _Check:
                 "the target cluster has a connector with this name",
                 "delete or rename one of the two",
             )
+        if not any(each.setting == "name" for each in self._validation.faults):
+            for each in connector_name_violations(self._old.name):
+                yield Difference(Kind.NAME, "name", each.description, _RENAME)
 
     def _notes(self, secrets: Collection[Placeholder]) -> Iterator[str]:
         if secrets:
@@ -473,10 +489,6 @@ class _Check:
                 return "at least once over the same topics; exactly once in separate topics"
             return guarantee
         return guarantee
-
-
-def _is_printable_ascii(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 def _is_unknown_class(setting: str, class_name: str) -> bool:

@@ -13,8 +13,11 @@ from drover.backoff import Backoff
 from drover.migrate.http_get import Getter, RequestError
 from drover.policy.foreign_errors import response_text
 
+_NOT_FOUND = 404
 _CONFLICT = 409
 _TOO_MANY = 429
+#: Of a server that has Kafka Connect's API without its root, such as a gateway in front of it.
+_WITHOUT_ROOT = frozenset({403, 404, 405})
 _SERVER_ERRORS = range(500, 600)
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.2, 3.0
 _CAUSE_MAX_CHARS = 500
@@ -102,6 +105,7 @@ class OldCluster:
         plugins: The kinds of each installed class by the class's name; None if not known.
         secret_settings: The settings of type PASSWORD of each connector class.
         unknown: What could not be read, with the reason.
+        unread: The connectors whose configs could not be read.
     """
 
     url: str
@@ -111,6 +115,7 @@ class OldCluster:
     plugins: Mapping[str, str] | None = None
     secret_settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def _sleep(seconds: float) -> None:
@@ -151,15 +156,18 @@ class _Reader:
         self._now_s = now_s
         self._end_s = now_s() + limits.total_s
         self._unknown: list[str] = []
+        self._unread: list[str] = []
+        self._without_tasks: list[str] = []
 
     def cluster(self, url: str) -> OldCluster:
-        root = self._required("/", _root)
+        root = self._root()
         with ThreadPoolExecutor(self._limits.concurrency) as threads:
             connectors = sorted(self._connectors(threads), key=lambda each: each.name)
             classes = sorted({each.class_name for each in connectors} - {""})
             plugins = self._optional("/connector-plugins?connectorsOnly=false", _plugins)
             secrets = threads.map(lambda each: self._secret_settings(each, plugins), classes)
             found = list(threads.map(self._completed, connectors))
+            deleted = self._deleted()
             by_class = dict(zip(classes, secrets, strict=True))
         unknown = sorted(set(self._unknown))
         more = len(unknown) - _UNKNOWN_MAX
@@ -168,31 +176,73 @@ class _Reader:
             url=url,
             version=root["version"],
             kafka_cluster_id=root["kafka_cluster_id"],
-            connectors=tuple(found),
+            connectors=tuple(each for each in found if each.name not in deleted),
             plugins=plugins,
             secret_settings=by_class,
             unknown=tuple(shown),
+            unread=tuple(sorted(self._unread)),
         )
 
+    def _root(self) -> Mapping[str, str]:
+        try:
+            return dict(self._read("/", _root))
+        except RequestError as error:
+            if error.status not in _WITHOUT_ROOT:
+                raise ReadError(str(error)) from None
+            self._unknown.append(str(error))
+            return {"version": "", "kafka_cluster_id": ""}
+
     def _connectors(self, threads: ThreadPoolExecutor) -> list[OldConnector]:
-        path = "/connectors?expand=info&expand=status"
-        found = self._required(path, _expanded)
+        try:
+            found = self._read("/connectors?expand=info&expand=status", _expanded)
+        except RequestError as error:
+            if error.status not in _SERVER_ERRORS:
+                raise ReadError(str(error)) from None
+            # one connector may be the cause: the others can be read one by one
+            self._unknown.append(str(error))
+            found = self._required("/connectors", _names)
         if isinstance(found, dict):
             return [_connector(name, *each) for name, each in found.items()]
-
         # before Kafka Connect 2.3 there is no expand
-        def one(name: str) -> OldConnector | None:
-            info = self._optional(f"/connectors/{_encoded(name)}", _info)
-            if info is None:
-                return None
-            status = self._optional(f"/connectors/{_encoded(name)}/status", _status)
-            return _connector(name, info, status)
+        return [each for each in threads.map(self._one, found) if each is not None]
 
-        return [each for each in threads.map(one, found) if each is not None]
+    def _one(self, name: str) -> OldConnector | None:
+        path = f"/connectors/{_encoded(name)}"
+        try:
+            info = self._read(path, _info)
+        except RequestError as error:
+            self._unknown.append(str(error))
+            if error.status != _NOT_FOUND:
+                self._unread.append(name)
+            return None
+        return _connector(name, info, self._optional(f"{path}/status", _status))
+
+    def _deleted(self) -> frozenset[str]:
+        """The connectors that were deleted since they were listed."""
+        if not self._without_tasks:
+            return frozenset()
+        present = self._optional("/connectors", _names)
+        if present is None:
+            return frozenset()
+        deleted = frozenset(self._without_tasks).difference(present)
+        self._unknown += (
+            f"connector {_shown(name)} was deleted in Kafka Connect while it was read"
+            for name in sorted(deleted)
+        )
+        return deleted
+
+    def _tasks(self, name: str, path: str) -> int | None:
+        try:
+            return int(self._read(path, _task_count))
+        except RequestError as error:
+            self._unknown.append(str(error))
+            if error.status == _NOT_FOUND:
+                self._without_tasks.append(name)
+            return None
 
     def _completed(self, old: OldConnector) -> OldConnector:
         path = f"/connectors/{_encoded(old.name)}"
-        tasks = self._optional(f"{path}/tasks", _task_count)
+        tasks = self._tasks(old.name, f"{path}/tasks")
         topics = self._optional(f"{path}/topics", lambda found: _topics(found, old.name))
         offsets = self._optional(f"{path}/offsets", _offsets)
         return OldConnector(
@@ -279,10 +329,16 @@ def _root(found: Any) -> dict[str, str]:
     }
 
 
+def _names(found: Any) -> list[str]:
+    if not isinstance(found, list):
+        raise _FormError("expected a list of connectors")
+    return [_text(each, "a connector's name") for each in found]
+
+
 def _expanded(found: Any) -> Any:
     """The info and status of each connector; a list of names from an old version."""
     if isinstance(found, list):
-        return [_text(each, "a connector's name") for each in found]
+        return _names(found)
     found = _object(found, "an object of connectors")
     connectors = {}
     for name, each in found.items():

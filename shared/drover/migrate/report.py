@@ -105,7 +105,12 @@ def summary_of(report: Report) -> str:
     """The counts in one line."""
     counts = [f"{report.count(each)} {WORDS[each]}" for each in Verdict if report.count(each)]
     by = f"the cluster at {report.target.address}" if report.target.address else "the library"
-    return f"{len(report.connectors)} connectors: {', '.join(counts) or 'none'}; checked by {by}"
+    unread = len(report.cluster.unread)
+    missing = f"; {unread} more could not be read" if unread else ""
+    return (
+        f"{len(report.connectors)} connectors: {', '.join(counts) or 'none'}{missing}; checked by "
+        f"{by}"
+    )
 
 
 def markdown_of(report: Report, files: Sequence[str] = ()) -> str:

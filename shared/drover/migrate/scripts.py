@@ -12,7 +12,9 @@ from drover.migrate.files import connector_id
 #: The scripts' names, in the order of the report.
 TO_DROVER, BACK = "to-drover.sh", "back.sh"
 SAME_TOPICS, SAME_TOPICS_BACK = "same-topics.sh", "same-topics-back.sh"
-DEFINITIONS, OFFSETS, DONE = "connectors", "offsets", "done"
+DEFINITIONS = "connectors"
+#: The directories of what was moved, in part or whole.
+MOVED = ("created", "done", "returned")
 
 _HEAD = """#!/usr/bin/env bash
 # {title}
@@ -21,39 +23,77 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 connect() {{  # a request to Kafka Connect; 409 (a rebalance) and 5xx are repeated
-  curl --fail --silent --show-error --max-time 60 --retry 10 --retry-delay 1 --retry-all-errors \\
-    {options}"$@"
+  curl --fail --silent --show-error --globoff --path-as-is --max-time 60 \\
+    --retry 10 --retry-delay 1 --retry-all-errors {options}"$@"
 }}
 """
 
-_ONE_BY_ONE = """CONNECT={url}
+_STEPS = """CONNECT={url}
+mkdir -p offsets created copied done returned
 
-until_stopped() {{  # the tasks have ended, and their offsets are committed
+until_stopped() {{  # name, path: the tasks in Kafka Connect have ended, and committed their offsets
   local status
   for _ in $(seq 120); do
-    status=$(connect "$CONNECT/connectors/$1/status")
+    status=$(connect "$CONNECT/connectors/$2/status")
     case $status in *'"tasks":[]'*) return ;; esac
     sleep 1
   done
-  echo "$2 does not stop in Kafka Connect: $CONNECT/connectors/$1/status" >&2
+  echo "$1 does not stop in Kafka Connect: $CONNECT/connectors/$2/status" >&2
   return 1
+}}
+
+is_here() {{  # name: whether Drover has the connector
+  local answer
+  if answer=$(drover connector status -- "$1" 2>&1); then return; fi
+  case $answer in *CONNECTOR_NOT_FOUND*) return 1 ;; esac
+  echo "$answer" >&2
+  exit 1
+}}
+
+until_stopped_here() {{  # name: the same in Drover
+  local status
+  for _ in $(seq 120); do
+    status=$(drover connector status -o json -- "$1" | tr -d ' \\n')
+    case $status in *'"tasks":[]'*) return ;; esac
+    sleep 1
+  done
+  echo "$1 does not stop in Drover: drover connector status -- $1" >&2
+  return 1
+}}
+
+has_offsets() {{  # a file: whether it has any; an error if it has another form
+  if ! grep -q '"offsets"' "$1"; then
+    echo "$PWD/$1 has no offsets of a connector: see what it has instead" >&2
+    exit 1
+  fi
+  grep -q '"partition"' "$1"
 }}
 """
 
 _MOVE = """
+copy_offsets() {  # name, file, path
+  connect "$CONNECT/connectors/$3/offsets" > "offsets/$2.json"
+  if has_offsets "offsets/$2.json"; then
+    drover connector offsets -f "offsets/$2.json" -- "$1"
+  fi
+}
+
 move() {  # name, file, path, kind, state
   local name=$1 file=$2 path=$3 kind=$4 state=$5
   if [ -e "done/$file" ]; then echo "$name: moved before"; return; fi
-  drover connector create -f "connectors/$file.yaml"
-  connect -X PUT "$CONNECT/connectors/$path/stop"
-  until_stopped "$path" "$name"
-  # the offsets of a sink are in its consumer group, which Drover uses too
-  if [ "$kind" = source ]; then
-    connect "$CONNECT/connectors/$path/offsets" > "offsets/$file.json"
-    if grep -q '"partition"' "offsets/$file.json"; then
-      drover connector offsets -f "offsets/$file.json" -- "$name"
-    fi
+  rm -f "returned/$file"
+  if [ ! -e "created/$file" ]; then
+    drover connector create -f "connectors/$file.yaml"
+    touch "created/$file"
   fi
+  connect -X PUT "$CONNECT/connectors/$path/stop"
+  until_stopped "$name" "$path"
+  # the offsets of a sink are in its consumer group, which Drover uses too
+  if [ "$kind" = source ] && [ ! -e "copied/$file" ]; then
+    copy_offsets "$name" "$file" "$path"
+  fi
+  # from here on Drover may have newer offsets
+  touch "copied/$file"
   case $state in
     STOPPED) ;;
     PAUSED) drover connector pause -- "$name" ;;
@@ -62,34 +102,45 @@ move() {  # name, file, path, kind, state
   touch "done/$file"
 }
 
-mkdir -p offsets done
 """
 
 _RETURN = """
-give_back() {  # name, file, path, kind, state
-  local name=$1 file=$2 path=$3 kind=$4 state=$5 status
-  if [ ! -e "done/$file" ]; then echo "$name: not moved"; return; fi
-  drover connector stop -- "$name"
-  for _ in $(seq 120); do
-    status=$(drover connector status -o json -- "$name" | tr -d ' \\n')
-    case $status in *'"tasks":[]'*) break ;; esac
-    sleep 1
-  done
-  if [ "$kind" = source ]; then
-    drover connector offsets -o json -- "$name" > "offsets/$file.json"
-    if grep -q '"partition"' "offsets/$file.json"; then
-      connect -X PATCH -H 'Content-Type: application/json' --data-binary "@offsets/$file.json" \\
-        "$CONNECT/connectors/$path/offsets"
-      echo
-    fi
+return_offsets() {  # name, file, path
+  drover connector offsets -o json -- "$1" > "offsets/$2.json"
+  if has_offsets "offsets/$2.json"; then
+    connect -X PATCH -H 'Content-Type: application/json' --data-binary "@offsets/$2.json" \\
+      "$CONNECT/connectors/$3/offsets"
+    echo
   fi
-  drover connector delete --yes -- "$name"
+}
+
+give_back() {  # name, file, path, kind, state
+  local name=$1 file=$2 path=$3 kind=$4 state=$5
+  if [ ! -e "created/$file" ] && [ ! -e "returned/$file" ]; then
+    echo "$name: not moved"
+    return
+  fi
+  rm -f "done/$file"
+  if [ ! -e "returned/$file" ]; then
+    drover connector stop -- "$name"
+    until_stopped_here "$name"
+    # before they are copied, Drover has no offsets
+    if [ "$kind" = source ] && [ -e "copied/$file" ]; then
+      return_offsets "$name" "$file" "$path"
+    fi
+    touch "returned/$file"
+  fi
+  rm -f "copied/$file"
+  if [ -e "created/$file" ] && is_here "$name"; then
+    drover connector delete --yes -- "$name"
+  fi
+  rm -f "created/$file"
   case $state in
     STOPPED) ;;
     PAUSED) connect -X PUT "$CONNECT/connectors/$path/pause" ;;
     *) connect -X PUT "$CONNECT/connectors/$path/resume" ;;
   esac
-  rm "done/$file"
+  rm "returned/$file"
 }
 
 """
@@ -129,7 +180,7 @@ def _to_drover(report: Report, access: Access) -> str:
         more="Drover must use the same Kafka cluster. To repeat after an error: run it again.",
         options=_curl_options(access),
     )
-    return head + _ONE_BY_ONE.format(url=_url(report)) + _MOVE + _calls("move", report)
+    return head + _STEPS.format(url=_url(report)) + _MOVE + _calls("move", report)
 
 
 def _back(report: Report, access: Access) -> str:
@@ -138,7 +189,7 @@ def _back(report: Report, access: Access) -> str:
         more="Kafka Connect still has their configs. To repeat after an error: run it again.",
         options=_curl_options(access),
     )
-    return head + f"CONNECT={_url(report)}\n" + _RETURN + _calls("give_back", report)
+    return head + _STEPS.format(url=_url(report)) + _RETURN + _calls("give_back", report)
 
 
 def _same_topics(report: Report, access: Access) -> str:

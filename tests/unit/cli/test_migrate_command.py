@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,8 @@ def old(script: ScriptedConnect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("DROVER_ADDRESS", raising=False)
+    # a cluster of this machine must not validate
+    monkeypatch.setattr("drover.cli.cluster_choice.DEFAULT_WORKER_ADDRESS", "127.0.0.1:1")
     with scripted_connect(script) as api:
         yield api
 
@@ -172,9 +175,155 @@ def test_the_target_cluster_validates(
 
 
 def test_text_of_the_server_does_not_control_the_terminal(
+    old: Api, script: ScriptedConnect, drover: Run, tmp_path: Path
+) -> None:
+    script.add("red\x1b[31m", SOURCE, task_traces=("E: \x1b]0;title\x07 \x9b31m",))
+    script.add("two\nlines \u202e", {**SOURCE, "\x9b": "\x1b[2J"}, topics=("\x1b",))
+    script.replies["/connector-plugins"] = [Reply({}, 404)]
+    script.replies["/"] = [Reply({"version": "4\x9b2J\x1b[2J", "kafka_cluster_id": "\x07"})]
+    printed = []
+    for output in ("table", "json", "yaml"):
+        code, out, err = drover("migrate", old.url, "-o", output, "--out", output)
+        assert code == 0
+        printed += [out, err]
+    written = [each.read_text() for each in tmp_path.rglob("*") if each.is_file()]
+    for text in printed + written:
+        assert text.replace("\n", "").isprintable()
+    assert {each.name for each in (tmp_path / "json" / "connectors").iterdir()} == {
+        *("in.yaml", "out.yaml", "red%1B%5B31m.yaml", "two%0Alines%20%E2%80%AE.yaml")
+    }
+
+
+def _tree(directory: Path) -> dict[str, str]:
+    return {
+        str(each.relative_to(directory)): each.read_text()
+        for each in directory.rglob("*")
+        if each.is_file() and not each.is_symlink()
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../../evil", "/etc/cron.d/evil", "..", ".", "a/../../b", "~root", "-rf", "*", "a\\b"),
+        *("x" * 5_000, "con", "$(touch evil)", "`touch evil`", "a;touch evil", "'; touch evil '"),
+        *('"; touch evil; "', "a\ntouch evil\n", "a\r", "a\x00b", "${IFS}", "%2e%2e%2fevil"),
+    ],
+)
+def test_a_name_changes_nothing_outside_of_the_directory(
+    name: str, old: Api, script: ScriptedConnect, drover: Run, tmp_path: Path
+) -> None:
+    script.add(name, SOURCE)
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    code, out, err = drover("migrate", old.url, "--out", str(inner / "move"))
+    assert (code, err) == (0, "")
+    (found,) = [each for each in _document(inner / "move")["connectors"] if each["name"] == name]
+    outside = [each for each in tmp_path.rglob("*") if inner / "move" not in each.parents]
+    assert sorted(outside) == [tmp_path / "a", inner, inner / "move"]
+    assert len(list((inner / "move" / "connectors").iterdir())) == 3
+    assert (inner / "move" / found["definition"]).is_file()
+    for script_name in ("to-drover.sh", "back.sh"):
+        calls = [
+            line
+            for line in (inner / "move" / script_name).read_text().splitlines()
+            if line.startswith(("move ", "give_back "))
+        ]
+        assert len(calls) == 2 + found["can_move"]
+    assert out.replace("\n", "").isprintable()
+
+
+def _document(move: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((move / "report.json").read_text())
+    return found
+
+
+def test_links_in_the_directory_are_not_followed(
+    old: Api, script: ScriptedConnect, drover: Run, tmp_path: Path
+) -> None:
+    script.add("db", {**SOURCE, "x.password": "pa55-word"})
+    assert drover("migrate", old.url, "--out", "move")[0] == 0
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    move = tmp_path / "move"
+    names = ("connectors/in.yaml", "to-drover.sh", "report.md", "report.json")
+    for name in names:
+        (move / name).unlink()
+        (move / name).symlink_to(precious)
+    (move / "secrets.properties").unlink()
+    (move / "secrets.properties").symlink_to(tmp_path / "nowhere")
+    assert drover("migrate", old.url, "--out", "move")[0] == 0
+    assert precious.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+    assert not [each for each in move.rglob("*") if each.is_symlink()]
+
+
+def test_a_link_in_place_of_the_definitions_is_refused(
+    old: Api, drover: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir(mode=0o755)
+    (tmp_path / "move").mkdir()
+    (tmp_path / "move" / "report.json").write_text("{}")
+    (tmp_path / "move" / "connectors").symlink_to(tmp_path / "other")
+    code, _, err = drover("migrate", old.url, "--out", "move")
+    assert (code, "is a link" in err) == (2, True)
+    assert list((tmp_path / "other").iterdir()) == []
+    assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("name", ["connectors/in.yaml", "report.md", "back.sh"])
+def test_a_directory_in_place_of_a_file_is_an_error(
+    name: str, old: Api, drover: Run, tmp_path: Path
+) -> None:
+    assert drover("migrate", old.url, "--out", "move")[0] == 0
+    (tmp_path / "move" / name).unlink()
+    (tmp_path / "move" / name).mkdir()
+    code, _, err = drover("migrate", old.url, "--out", "move")
+    assert (code, "cannot write" in err) == (2, True)
+    assert not list((tmp_path / "move").rglob(".new-*"))
+
+
+def test_a_directory_with_files_of_an_earlier_move_is_refused_unchanged(
+    old: Api, drover: Run, tmp_path: Path
+) -> None:
+    assert drover("migrate", old.url, "--out", "move")[0] == 0
+    for name in ("created", "done", "returned"):
+        mark = tmp_path / "move" / name / "in"
+        mark.parent.mkdir()
+        mark.touch()
+        before = _tree(tmp_path)
+        code, _, err = drover("migrate", old.url, "--out", "move")
+        assert (code, "were moved" in err) == (2, True)
+        assert _tree(tmp_path) == before
+        mark.unlink()
+
+
+def test_300_connectors_of_all_kinds_are_reported(
+    old: Api, script: ScriptedConnect, drover: Run, tmp_path: Path
+) -> None:
+    for at in range(100):
+        secret = {"db.password": f"pa55-{at}-word"}
+        script.add(f"secret-{at}", {**SOURCE, **secret})
+        script.add(f"unknown-{at}", {"connector.class": f"com.example.Unknown{at}", **secret})
+        failed = (f"E: no login with pa55-{at}-word",) * 3
+        script.add(f"failed-{at}", {**SINK, **secret}, kind="sink", task_traces=failed)
+    code, out, _ = drover("migrate", old.url, "--out", "move")
+    document = _document(tmp_path / "move")
+    counts = {"unchanged": 2, "differs": 200, "needs_java_host": 0, "missing": 100}
+    assert (code, document["counts"]) == (1, counts)
+    assert len(document["files"]) == 302 + 5
+    texts = [each.read_text() for each in (tmp_path / "move").rglob("*") if each.is_file()]
+    assert len(texts) == 302 + 5
+    assert not [each for each in (out, *texts) if "pa55" in each]
+
+
+def test_a_connector_that_cannot_be_read_is_exit_code_1(
     old: Api, script: ScriptedConnect, drover: Run
 ) -> None:
-    script.add("red\x1b[31m", SOURCE, task_traces=("E: \x1b]0;title\x07",))
-    script.replies["/connector-plugins"] = [Reply({}, 404)]
-    _, out, err = drover("migrate", old.url)
-    assert "\x1b" not in out + err
+    script.replies["/connectors"] = [Reply(["in", "out"])]
+    script.replies["/connectors/in"] = [Reply({}, 401)]
+    script.replies["/connectors/out"] = [Reply(script.connectors["out"]["info"])]
+    code, out, _ = drover("migrate", old.url)
+    assert code == 1
+    assert "1 connectors: 1 unchanged; 1 more could not be read" in out
+    assert "/connectors/in returned 401" in out

@@ -230,23 +230,24 @@ def test_offsets_that_the_connector_cannot_read_are_a_difference(
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "can_move"),
+    ("name", "config", "fault"),
     [
-        ("out", {}, True),
-        ("a b'c", {}, True),
-        ("näme", {}, False),
-        ("näme", {"consumer.override.group.id": "name"}, True),
-        ("out", {"consumer.override.group.id": "日本"}, False),
+        ("out", {}, ""),
+        ("a b'c", {}, ""),
+        ("näme", {}, "name"),
+        ("näme", {"consumer.override.group.id": "name"}, ""),
+        ("out", {"consumer.override.group.id": "日本"}, "consumer.override.group.id"),
     ],
 )
 def test_a_consumer_group_has_to_be_ascii(
-    name: str, config: dict[str, str], *, can_move: bool, script: ScriptedConnect, check: Check
+    name: str, config: dict[str, str], fault: str, script: ScriptedConnect, check: Check
 ) -> None:
     script.add(name, {**SINK, **config}, kind="sink")
     script.add("source-näme", SOURCE)
     sink, source = check().connectors
-    assert sink.can_move == can_move
-    assert ((Kind.FAULT, "consumer.override.group.id") in _kinds(sink)) == (not can_move)
+    assert _kinds(sink) == ([(Kind.FAULT, fault)] if fault else [])
+    assert sink.can_move == (not fault)
+    assert all("kafka-consumer-groups.sh" in each.action for each in sink.differences)
     assert source.can_move
 
 

@@ -1,5 +1,6 @@
 """Reading a Kafka Connect cluster, also a hostile one."""
 
+import gzip
 import http.client
 import json
 import socket
@@ -14,7 +15,7 @@ from drover.migrate.http_get import Getter, RequestError
 from drover.migrate.read import OldCluster, ReadError, ReadLimits, read_cluster
 from drover.policy.egress import AllowedHosts
 from tests.support.http_api import Reply
-from tests.support.kafka_connect_api import FILE_SOURCE, ScriptedConnect
+from tests.support.kafka_connect_api import FILE_SOURCE, ScriptedConnect, scripted_connect
 
 Read = Callable[..., OldCluster]
 
@@ -88,6 +89,65 @@ def test_a_part_that_cannot_be_read_is_listed(script: ScriptedConnect, read: Rea
     assert "credentials" in " ".join(found.unknown)
 
 
+@pytest.mark.parametrize("status", [401, 403, 409, 500])
+def test_some_connectors_that_cannot_be_read_hide_no_others(
+    status: int, script: ScriptedConnect, read: Read
+) -> None:
+    for name in ("a", "b", "c"):
+        script.add(name, {"connector.class": FILE_SOURCE}, topics=("t",))
+        script.replies[f"/connectors/{name}"] = [Reply(script.connectors[name]["info"])]
+    # as from Kafka Connect with one connector that it cannot show
+    script.replies["/connectors"] = [*[Reply({}, 500)] * 3, Reply(["a", "b", "c"])]
+    script.replies["/connectors/b"] = [Reply({"message": "secret-of-the-server"}, status)]
+    script.replies["/connectors/c/status"] = [Reply({}, status)]
+    found = read()
+    assert [(each.name, each.state) for each in found.connectors] == [
+        ("a", "RUNNING"),
+        ("c", "unknown"),
+    ]
+    assert found.unread == ("b",)
+    assert f"/connectors/b returned {status}" in " ".join(found.unknown)
+    assert "secret-of-the-server" not in " ".join(found.unknown)
+
+
+@pytest.mark.parametrize("name", ["b", "a/b", "b\x1b[31m"])
+def test_a_connector_that_is_deleted_meanwhile_is_left_out(
+    name: str, script: ScriptedConnect, read: Read
+) -> None:
+    script.add("a", {"connector.class": FILE_SOURCE})
+    script.add(name, {"connector.class": FILE_SOURCE})
+    listed = Reply({each: script.connectors[each] for each in ("a", name)})
+    script.replies["/connectors"] = [listed, Reply(["a"])]
+    del script.connectors[name]
+    found = read()
+    assert ([each.name for each in found.connectors], found.unread) == (["a"], ())
+    assert f"connector {name!r} was deleted in Kafka Connect while it was read" in found.unknown
+
+
+def test_a_connector_whose_path_is_not_found_is_kept_if_it_still_exists(
+    script: ScriptedConnect, read: Read
+) -> None:
+    script.add("a/b", {"connector.class": FILE_SOURCE})
+    listed = Reply({"a/b": script.connectors["a/b"]})
+    script.replies["/connectors"] = [listed, Reply(["a/b"])]
+    # a proxy that takes the encoded slash for a separator
+    for part in ("tasks", "topics", "offsets"):
+        script.replies[f"/connectors/a%2Fb/{part}"] = [Reply({}, 404)]
+    assert [each.name for each in read().connectors] == ["a/b"]
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_server_without_the_root_is_read(
+    status: int, script: ScriptedConnect, read: Read
+) -> None:
+    script.add("a", {"connector.class": FILE_SOURCE})
+    script.replies["/"] = [Reply({}, status)]
+    found = read()
+    assert ([each.name for each in found.connectors], found.version) == (["a"], "")
+    (unknown,) = found.unknown
+    assert f"returned {status}" in unknown
+
+
 def test_a_version_without_expand_is_read(script: ScriptedConnect, read: Read) -> None:
     script.add("a", {"connector.class": FILE_SOURCE})
     script.replies["/connectors"] = [Reply(["a", "gone"])]
@@ -113,6 +173,11 @@ def test_wrong_credentials_are_named(script: ScriptedConnect, read: Read) -> Non
         "file:///etc/passwd",
         "/elsewhere",
         "http://[",
+        "http://127.0.0.1:22/",
+        "http://localhost:9200/_cat",
+        "gopher://127.0.0.1:6379/_FLUSHALL",
+        "http://a\x1b[31m.example/",
+        "",
     ],
 )
 def test_a_redirect_is_not_followed(target: str, script: ScriptedConnect, read: Read) -> None:
@@ -121,6 +186,22 @@ def test_a_redirect_is_not_followed(target: str, script: ScriptedConnect, read: 
         read()
     assert "pa55" not in str(caught.value)
     assert "token=1" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("status", [301, 303, 307, 308])
+def test_no_request_is_sent_to_the_target_of_a_redirect(
+    status: int, script: ScriptedConnect, read: Read
+) -> None:
+    script.add("a", {"connector.class": FILE_SOURCE})
+    with scripted_connect(ScriptedConnect()) as other:
+        moved = Reply({}, status, {"location": f"{other.url}/connectors/a/offsets"})
+        script.replies["/connectors/a/offsets"] = [moved]
+        found = read(headers={"authorization": "Basic eDp5"})
+        assert other.requests == []
+    assert found.connectors[0].offsets is None
+    (unknown,) = found.unknown
+    assert "which is not followed" in unknown
 
 
 @pytest.mark.parametrize(
@@ -165,6 +246,10 @@ def test_a_wrong_url_is_refused_without_showing_it(url: str) -> None:
         b"null",
         b'{"version": "\\ud800"}',
         b"1" * 10_000,
+        b'{"version":' * 50_000 + b"1" + b"}" * 50_000,
+        b'{"version": "4.4.0"} {"version": "4.4.0"}',
+        b'{"version": "4.4.0"',
+        b"NaN",
     ],
 )
 def test_a_server_that_is_no_kafka_connect_is_named(
@@ -264,9 +349,22 @@ def test_many_responses_together_are_limited(script: ScriptedConnect, read: Read
     assert any("bytes in all" in each for each in found.unknown)
 
 
-def test_a_compressed_response_is_refused(script: ScriptedConnect, read: Read) -> None:
-    script.replies["/"] = [Reply(b"\x1f\x8b", headers={"content-encoding": "gzip"})]
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "deflate", "gzip, gzip", "x"])
+def test_a_compressed_response_is_refused(
+    encoding: str, script: ScriptedConnect, read: Read
+) -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+    script.replies["/"] = [Reply(bomb, headers={"content-encoding": encoding})]
     with pytest.raises(ReadError, match="compressed"):
+        read()
+
+
+def test_a_compressed_body_that_is_not_declared_is_no_json(
+    script: ScriptedConnect, read: Read
+) -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+    script.replies["/connectors"] = [Reply(bomb, headers={"content-type": "application/json"})]
+    with pytest.raises(ReadError, match=rf"returned no JSON: 200 \(application/json, {len(bomb)}"):
         read()
 
 
@@ -367,6 +465,56 @@ def _negative_length(connection: socket.socket, ended: threading.Event) -> None:
     del ended
     connection.recv(65_536)
     connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-5\r\n")
+
+
+def _endless_chunks(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while not ended.is_set():
+        connection.sendall(b"10000\r\n" + b"[" * 0x10000 + b"\r\n")
+
+
+def _endless_body(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not ended.is_set():
+        connection.sendall(b"[" * 0x10000)
+
+
+def _endless_chunk_size(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while not ended.is_set():
+        connection.sendall(b"1" * 0x10000)
+
+
+def _endless_trailers(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+    while not ended.is_set():
+        connection.sendall(b"a: b\r\n" * 1000)
+
+
+def _endless_status_line(connection: socket.socket, ended: threading.Event) -> None:
+    connection.recv(65_536)
+    while not ended.is_set():
+        connection.sendall(b"H" * 0x10000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(_endless_chunks, _endless_body, _endless_chunk_size, _endless_trailers),
+        _endless_status_line,
+    ],
+)
+def test_an_endless_response_ends(
+    answer: Callable[[socket.socket, threading.Event], None],
+) -> None:
+    with _raw_server(answer) as url:
+        getter = Getter(url, {}, request_s=1, max_bytes=1_000_000)
+        with pytest.raises(RequestError, match="GET http"):
+            getter.get("/")
 
 
 @pytest.mark.parametrize("answer", [_many_headers, _cut_off, _no_http, _negative_length])

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,7 @@ from drover.cli.console import (
     Output,
     OutputOption,
     call,
+    json_text,
     note_cluster,
     plain,
     print_document,
@@ -52,9 +52,9 @@ from drover.migrate.report import (
     secrets_text,
     summary_of,
 )
-from drover.migrate.scripts import DEFINITIONS, DONE, Access, scripts_of
+from drover.migrate.scripts import DEFINITIONS, MOVED, Access, scripts_of
 from drover.migrate.worker_properties import WorkerProperties
-from drover.private_files import SharedDirectoryError, private_directory
+from drover.private_files import SharedDirectoryError, private_directory, replace_private
 
 _FILE_MAX_BYTES = 1024 * 1024
 #: ValidateConfig starts a process for each call.
@@ -99,7 +99,7 @@ def migrate(
     """Report what a move of a Kafka Connect cluster to Drover needs; reads only.
 
     Exit codes: 0 if every connector runs unchanged or with the listed differences, 1 if one needs
-    a class that Drover does not have, 2 if the cluster cannot be read.
+    a class that Drover does not have, or could not be read, 2 if the cluster cannot be read.
     """
     worker = _worker(worker_properties)
     directory = None if out is None else _checked_directory(out)
@@ -282,7 +282,7 @@ def _checked_directory(out: Path) -> Path:
         raise CliError(f"--out: {plain(str(path))} must not contain ':' or '}}'", EXIT_USAGE)
     if path.exists() and any(path.iterdir()) and not (path / _JSON).is_file():
         raise CliError(f"--out: {path} is not empty and has no {_JSON}: name another", EXIT_USAGE)
-    if any((path / DONE).glob("*")):
+    if any(each for name in MOVED for each in (path / name).glob("*")):
         raise CliError(
             f"--out: connectors were moved with the files in {path}: name another directory",
             EXIT_USAGE,
@@ -301,15 +301,15 @@ def _write(report: Report, access: Access, directory: Path) -> list[str]:
         texts[_SECRETS] = secrets
     files = [*texts, _MARKDOWN, _JSON]
     texts[_MARKDOWN] = markdown_of(report, files)
-    texts[_JSON] = json.dumps(document_of(report, files), indent=2, ensure_ascii=False) + "\n"
+    texts[_JSON] = json_text(document_of(report, files), indent=2) + "\n"
     try:
         private_directory(directory)
+        if (directory / DEFINITIONS).is_symlink():
+            raise CliError(f"--out: {directory / DEFINITIONS} is a link: name another directory", 2)
         private_directory(directory / DEFINITIONS)
         for name, text in texts.items():
-            if name == _SECRETS and (directory / name).exists():
-                continue
-            (directory / name).write_text(text, encoding="utf-8")
-            (directory / name).chmod(0o600)
+            if name != _SECRETS or not (directory / name).exists():
+                replace_private(directory / name, text)
     except SharedDirectoryError as error:
         raise CliError(f"--out: {directory}: {error}", EXIT_USAGE) from None
     except OSError as error:
