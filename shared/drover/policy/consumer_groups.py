@@ -11,11 +11,14 @@ def group_id_fault(group_id: str) -> str | None:
     """Why the Kafka client cannot commit the offsets of a consumer group; None if it can.
 
     librdkafka sends no offsets in a transaction if the group's id has bytes other than printable
-    ASCII ("group id is not safe"), and reads an id only up to its first NUL.
+    ASCII ("group id is not safe"), and reads an id only up to its first NUL. It drops white space
+    at the start, and ends the process if nothing is left.
     """
-    if group_id.isascii() and group_id.isprintable():
-        return None
-    return "the Kafka client commits offsets only of groups with printable ASCII characters"
+    if not (group_id.isascii() and group_id.isprintable()):
+        return "the Kafka client commits offsets only of groups with printable ASCII characters"
+    if group_id.startswith(" ") or not group_id:
+        return "the Kafka client drops spaces at the start of a group"
+    return None
 
 
 def group_violations(setting: str, group_id: str | None, default: str) -> list[Violation]:

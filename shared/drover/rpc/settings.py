@@ -235,7 +235,8 @@ class ServiceSettings(ProcessSettings):
     """
 
     storage_url: str = "sqlite:///var/drover"
-    group_id: Annotated[str, Field(min_length=1, max_length=255)] = "drover"
+    # the Kafka client drops white space at the start, and ends the process if nothing is left
+    group_id: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S")] = "drover"
     kafka_config: JsonTexts = Field(default_factory=dict)
     config_storage_topic: TopicName = "drover-configs"
     offset_storage_topic: TopicName = "drover-offsets"

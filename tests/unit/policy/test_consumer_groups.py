@@ -1,5 +1,7 @@
 """Which consumer groups the Kafka client can commit to: the rule is compared with the client."""
 
+from contextlib import closing
+
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -36,10 +38,17 @@ def test_the_rule_for_characters_is_that_of_the_client(char: str) -> None:
     assert (group_id_fault(group_id) is None) == _client_commits(group_id)
 
 
-@pytest.mark.parametrize("group_id", [" ", "a" * 255, "a" * 10_000, " a ", "connect-'; rm -rf"])
+@pytest.mark.parametrize("group_id", ["a" * 255, "a" * 10_000, "a b ", "connect-'; rm -rf"])
 def test_any_length_and_spaces_are_accepted(group_id: str) -> None:
     assert group_id_fault(group_id) is None
     assert _client_commits(group_id)
+
+
+def test_a_group_does_not_lose_a_space_at_its_start() -> None:
+    with closing(Consumer({**NOWHERE, "group.id": " a "})) as consumer:
+        assert b"\xffa \0" in consumer.consumer_group_metadata()
+    for group_id in (" a ", " ", "  ", ""):  # without any other character the client aborts
+        assert group_id_fault(group_id) is not None
 
 
 def test_a_group_is_not_cut_off_at_a_nul() -> None:
