@@ -179,6 +179,10 @@ def test_a_preview_shows_the_placeholder(configs: EngineConfigs, file: Path) -> 
         record = row.records.add(topic=form, key=json.dumps(form), value=json.dumps({"a": form}))
         record.headers.add(key=form, value=form)
         record.headers.add(key="empty")
+        preview.steps.append(form)
+        row.dropped_by = row.failed_step = form
+        schemas = preview.schemas.add(step=form, keys=[form], values=[form])
+        schemas.topics.add(topic=form, read_topic=form, key=form, value=form)
     preview.rows.add(place="file 1", error="no secret").records.add(topic="t")
     report = engine_pb2.EngineReport(preview=preview)
     configs.hiding(lambda _: None)(report)

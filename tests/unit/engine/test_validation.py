@@ -151,3 +151,13 @@ def test_a_check_that_is_not_possible_now_is_listed_without_secrets(
         (check,) = answer.skipped_checks
         assert check.setting == "url"
         assert reason in check.reason
+
+
+@pytest.mark.parametrize("setting", ["transforms", "predicates", "topic.creation.groups"])
+def test_names_of_settings_do_not_show_the_value_of_a_provider(setting: str) -> None:
+    source = {"connector.class": "DatagenSource", "name": "a", "topic": "t", "quickstart": "orders"}
+    raw, resolved = {**source, setting: "${env:A}"}, {**source, setting: "Canary-Of-The-Provider"}
+    secrets = {"Canary-Of-The-Provider": "${env:A}"}
+    answer = validate(PluginRegistry(), Resolution(resolved, raw, secrets=secrets))
+    assert "canary" not in str(answer).lower()
+    assert any("${env:A}" in each.key.name for each in answer.values)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from drover.api.common.v1 import preview_pb2
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import ConfigResolver, Resolution
 from drover.config.secret_texts import SecretTexts
@@ -87,31 +89,24 @@ class EngineConfigs:
                     for texts in (value.errors, value.warnings, value.recommended_values):
                         texts[:] = [self.hidden(each) for each in texts]
             case "preview":
-                self._hide_in_preview(report.preview)
+                self._hide_in_texts(report.preview)
             case "task_progress":
                 for entry in report.task_progress.entries:
                     if entry.activity.HasField("retry"):
                         retry = entry.activity.retry
                         retry.message = self.hidden(retry.message)
 
-    def _hide_in_preview(self, preview: preview_pb2.Preview) -> None:
-        preview.notes[:] = [self.hidden(each) for each in preview.notes]
-        for schemas in preview.schemas:
-            for texts in (schemas.keys, schemas.values):
-                texts[:] = [self.hidden(each) for each in texts]
-        for row in preview.rows:
-            row.place, row.error = self.hidden(row.place), self.hidden(row.error)
-            row.target = self.hidden(row.target)
-            for record in row.records:
-                record.topic = self.hidden(record.topic)
-                if record.HasField("key"):
-                    record.key = self.hidden(record.key)
-                if record.HasField("value"):
-                    record.value = self.hidden(record.value)
-                for header in record.headers:
-                    header.key = self.hidden(header.key)
-                    if header.HasField("value"):
-                        header.value = self.hidden(header.value)
+    def _hide_in_texts(self, message: Message) -> None:
+        """Mask all texts of a message; it has no maps."""
+        for field, value in message.ListFields():
+            if field.type == FieldDescriptor.TYPE_STRING:
+                if field.is_repeated:
+                    value[:] = [self.hidden(each) for each in value]
+                else:
+                    setattr(message, field.name, self.hidden(value))
+            elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                for each in value if field.is_repeated else (value,):
+                    self._hide_in_texts(each)
 
     def _hide_in_status(self, failure: engine_pb2.Failure) -> None:
         error = from_rpc_status(failure.status)

@@ -38,6 +38,8 @@ from drover_worker.engine.plugins.threads import cap_text
 from drover_worker.engine.plugins.topic_setting_checks import check_topic_settings
 
 _TEXT_MAX_BYTES = 16 * 1024
+#: Settings whose values are parts of other settings' names.
+_NAMING = ("transforms", "predicates", "topic.creation.groups")
 _WARNED_SETTINGS_MAX = 100
 _SYSTEMS_SKIPPED = (
     "the systems that the config names were not contacted: this needs the role ADMIN for the "
@@ -286,6 +288,14 @@ def _as_written(
     for check in answer.skipped_checks:
         if resolution.raw.get(check.setting) != resolution.config.get(check.setting):
             check.reason = _RESOLVED_CHECK
+    if any(resolution.raw.get(each) != resolution.config.get(each) for each in _NAMING):
+        for value in answer.values:
+            key = value.key
+            key.name, key.group = secrets.hidden(key.name), secrets.hidden(key.group)
+            key.display_name = secrets.hidden(key.display_name)
+            key.dependents[:] = [secrets.hidden(each) for each in key.dependents]
+        for check in answer.skipped_checks:
+            check.setting = secrets.hidden(check.setting)
     return answer
 
 
