@@ -14,6 +14,7 @@ from drover.errors import DroverError
 from drover.local.cluster import ClusterOptions, cluster_stages
 from drover.security.certificates import read_certificate
 from drover.security.development_ca import ACCESS_FILE
+from drover.security.grants import token_sha256
 from tests.support.certificates import Authority, init_certificates, issue
 from tests.support.cluster import (
     READY_TIMEOUT_S,
@@ -31,6 +32,13 @@ USERS: Mapping[str, Mapping[str, object] | None] = {
     "viewer": {"role": "viewer"},
     "stranger": None,
 }
+
+
+def token_of(user: str) -> str:
+    """The user's token, which a gateway forwards."""
+    return f"token-of-{user}"
+
+
 #: What a provider of secrets returns, ``${env:CANARY}``.
 SECRET = "Canary-Of-The-Provider"
 #: The time limit of a validation in this cluster.
@@ -63,7 +71,13 @@ async def secure_cluster(directory: Path) -> AsyncIterator[SecureCluster]:
     access = certificates / ACCESS_FILE
     document = yaml.safe_load(access.read_text())
     document["grants"] += [
-        {"certificate": user, **grant} for user, grant in USERS.items() if grant is not None
+        {**by, **grant}
+        for user, grant in USERS.items()
+        if grant is not None
+        for by in (
+            {"certificate": user},
+            {"token_sha256": token_sha256(token_of(user)), "name": user},
+        )
     ]
     access.write_text(yaml.safe_dump(document))
     audit_log = directory / "audit.log"
