@@ -17,6 +17,7 @@ from drover.model.claims import TaskSet
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset, OffsetsChange
 from drover_worker.engine.plugins.validation import validate
+from tests.support.asked import asked
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
@@ -122,7 +123,7 @@ def faults_of(own: OwnTopic, topic: str) -> list[str]:
         "offsets.storage.topic": topic,
     }
     opened = partial(KafkaPlane, own.storage, staging_directory=own.directory)
-    answer = validate(PluginRegistry(), Resolution(config, config), open_plane=opened)
+    answer = validate(PluginRegistry(), Resolution(config, config), open_plane=asked(opened))
     return [error for value in answer.values for error in value.errors]
 
 

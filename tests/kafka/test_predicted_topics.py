@@ -25,6 +25,7 @@ from drover.errors import DroverError, Reason
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover_worker.engine.plugins.validation import validate
+from tests.support.asked import asked
 from tests.support.kafka.acls import GROUP, TOPIC, TRANSACTIONAL_ID, Right, grant
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -54,7 +55,7 @@ def with_letters(topic: str, **settings: str) -> dict[str, str]:
 
 def answer_of(storage: KafkaStorage, config: dict[str, str]) -> engine_pb2.ConfigValidation:
     opened = partial(KafkaPlane, storage, staging_directory=Path("/not-used"))
-    return validate(PluginRegistry(), Resolution(config, config), open_plane=opened)
+    return validate(PluginRegistry(), Resolution(config, config), open_plane=asked(opened))
 
 
 def faults_of(storage: KafkaStorage, config: dict[str, str]) -> dict[str, str]:

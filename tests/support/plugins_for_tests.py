@@ -4,15 +4,22 @@ Example: ``tests.support.plugins_for_tests.HangsInStart``; the engine needs the 
 its PYTHONPATH.
 """
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
+import stat
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
+from drover.api.engine.v1 import engine_pb2
 from drover.connector import (
     ConfigDef,
     ConfigKey,
@@ -30,6 +37,7 @@ from drover.connector import (
     SourceTaskContext,
     Violation,
 )
+from drover_worker.engine import framing
 
 SETTING_COUNT = 200
 LOUD_BYTES = 300_000
@@ -162,6 +170,36 @@ class ShowsItsProcess(Idle):
         processes = ("self", str(os.getppid()))
         started = [Path(f"/proc/{each}/environ").read_text() for each in processes]
         return (Violation("name", json.dumps([dict(os.environ), *started])),)
+
+
+class ShowsItsLibraries(Idle):
+    """Its validate() converts a value with pyarrow, and reports what its process has imported."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        pa.array(["a"])
+        return (
+            Violation("name", json.dumps(sorted({each.partition(".")[0] for each in sys.modules}))),
+        )
+
+
+def _is_socket(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    return False
+
+
+class AsksForTopics(Idle):
+    """Its validate() asks the engine for the topics, over the connection of its process."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        (descriptor,) = (each for each in range(3, 256) if _is_socket(each))
+        question = engine_pb2.StorageQuestion(list=engine_pb2.ListTopics())
+        with socket.socket(fileno=os.dup(descriptor)) as engine:
+            framing.send(engine, engine_pb2.ValidationMessage(question=question))
+            answer = framing.receive(engine, engine_pb2.StorageAnswer)
+        return (Violation("name", f"answered {answer}"),)
 
 
 class UsesSystems(Idle):

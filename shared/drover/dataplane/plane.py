@@ -156,23 +156,50 @@ class DeadLetterWriter:
     publish: Callable[[Sequence[Mapping[str, Any]]], None]
 
 
-class DataPlane(Protocol):
+class TopicChecks(Protocol):
+    """What validations check of the cluster's topics; raises as DataPlane."""
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        """The partition count of each existing topic. Cheap."""
+
+    def topics(self) -> Collection[str]:
+        """Every topic that connectors may use. Cheap."""
+
+    def reserved_topics(self) -> Mapping[str, str]:
+        """The cluster's internal topics, which connectors and operators may not use, each with what
+        it contains.
+        """
+
+    def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
+        """What the storage would reject of a connector's topics; changes nothing.
+
+        Returns:
+            Violations, with ``Caution`` for a risk, and ``SkippedCheck`` for a check that the
+            storage does not answer.
+        """
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """The settings of a topic, with defaults."""
+
+    @property
+    def one_copy(self) -> bool:
+        """Whether a topic has one copy, whatever its replication factor."""
+
+    def setting_fault(self, name: str, value: str) -> str:
+        """Why a new topic cannot have this setting; empty if it can, as far as it is known."""
+
+
+class DataPlane(TopicChecks, Protocol):
     """Topics from the driver's view; thread-safe.
 
     Every method waits, within bounds, for an unavailable store, and then raises UnavailableError
     STORAGE_UNAVAILABLE.
     """
 
-    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The partition count of each existing topic. Cheap."""
-
     def topic_ids(self, topics: Collection[str], *, fresh: bool = False) -> Mapping[str, str]:
         """The id of each existing topic; empty if the storage has none. A topic that was deleted
         and created again has another id. Cheap unless ``fresh``: ids may be some seconds old.
         """
-
-    def topics(self) -> Collection[str]:
-        """Every topic that connectors may use. Cheap."""
 
     @property
     def record_bytes_max(self) -> int | None:
@@ -187,19 +214,6 @@ class DataPlane(Protocol):
         """A function for executors: whether a topic, which may have to be created, needs records
         with keys. None if no topic of a source does. On Kafka it covers the topics that are
         ``known`` before the records; the brokers check the others.
-        """
-
-    def reserved_topics(self) -> Mapping[str, str]:
-        """The cluster's internal topics, which connectors and operators may not use, each with what
-        it contains.
-        """
-
-    def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
-        """What the storage would reject of a connector's topics; changes nothing.
-
-        Returns:
-            Violations, with ``Caution`` for a risk, and ``SkippedCheck`` for a check that the
-            storage does not answer.
         """
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
@@ -239,18 +253,8 @@ class DataPlane(Protocol):
         does not exist.
         """
 
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """The settings of a topic, with defaults."""
-
     def setting_origins(self, topic: str) -> Mapping[str, SettingOrigin]:
         """Where the values of ``topic_settings`` come from."""
-
-    @property
-    def one_copy(self) -> bool:
-        """Whether a topic has one copy, whatever its replication factor."""
-
-    def setting_fault(self, name: str, value: str) -> str:
-        """Why a new topic cannot have this setting; empty if it can, as far as it is known."""
 
     def writer(
         self,
@@ -302,7 +306,7 @@ class DataPlane(Protocol):
         """Run every kind of job once on every core, without records."""
 
 
-def reserved_fault(plane: DataPlane, topic: str) -> str:
+def reserved_fault(plane: TopicChecks, topic: str) -> str:
     """Why connectors and operators may not use a topic of this name; empty if they may."""
     contents = plane.reserved_topics().get(topic)
     if contents is None:

@@ -12,6 +12,7 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import Reason, UnavailableError
 from drover_worker.engine.plugins.validation import validate
+from tests.support.asked import asked
 
 SOURCE = {
     "connector.class": "DatagenSource",
@@ -34,7 +35,8 @@ def validated(
     open_plane: Callable[[], DataPlane] | None, **changes: str
 ) -> engine_pb2.ConfigValidation:
     config = {**SOURCE, **{name.replace("__", "."): value for name, value in changes.items()}}
-    return validate(PluginRegistry(), Resolution(config, config), open_plane=open_plane)
+    checks = None if open_plane is None else asked(open_plane)
+    return validate(PluginRegistry(), Resolution(config, config), open_plane=checks)
 
 
 def errors(answer: engine_pb2.ConfigValidation) -> dict[str, list[str]]:

@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from drover.dataplane.embedded import EmbeddedPlane
 from tests.support import plugins_for_tests as plugins
 from tests.support.plugins_for_tests import plugin
 from tests.support.repository import REPOSITORY
@@ -109,3 +111,35 @@ def test_a_group_that_the_kafka_client_cannot_commit_to_is_a_fault_on_kafka_only
     assert "consumer group connect-näme" in found[0]["name"][0]
     assert "Choose a name in ASCII, or set consumer.override.group.id" in found[0]["name"][0]
     assert elsewhere == {}
+
+
+def test_a_validation_learns_of_topics_from_the_engine_unless_it_may_not_use_systems(
+    tmp_path: Path,
+) -> None:
+    EmbeddedPlane.open(tmp_path).store.close()
+    setting = "topic.creation.default.compression.type"
+    of_topics = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        setting: "zstd",
+    }
+    source = {"connector.class": "DatagenSource", "name": "a", "quickstart": "orders", "topic": "t"}
+    config = {**source, **of_topics}
+    found, skipped, asked, refused = validated(
+        {"config": config, "use_systems": True, "directory": str(tmp_path)},
+        {"config": config, "use_systems": False, "directory": str(tmp_path)},
+        {**request(plugins.AsksForTopics, use_systems=True), "directory": str(tmp_path)},
+        {**request(plugins.AsksForTopics), "directory": str(tmp_path)},
+    )
+    assert "is not possible in embedded storage" in errors(found)[setting][0]
+    assert errors(skipped) == {}
+    assert setting in str(skipped["validation"]["skipped_checks"])
+    assert errors(asked)["name"] == ["answered "]
+    assert "this needs the role ADMIN" in errors(refused)["name"][0]
+
+
+def test_a_process_has_no_large_libraries_that_validations_do_not_need() -> None:
+    (found,) = validated(request(plugins.ShowsItsLibraries))
+    imported = json.loads(errors(found)["name"][0])
+    assert "pyarrow" in imported
+    assert not {"pandas", "pyspark", "confluent_kafka", "aiokafka"}.intersection(imported)

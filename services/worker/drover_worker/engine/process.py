@@ -27,12 +27,15 @@ def main() -> int:
     sock = socket.socket(fileno=int(sys.argv[1]))
     limit_data()
     # after die_with_parent: these imports take a second
+    from drover_worker.engine.plugins.validation_process import start_validation_process
+
+    control = start_validation_process()
+    # after the fork: validations do not need these
     from drover.api.engine.v1 import engine_pb2
     from drover_worker.engine.framing import receive
     from drover_worker.engine.main import run
-    from drover_worker.engine.plugins.validation_process import start_validation_process
+    from drover_worker.engine.plugins.validations import ValidationProcess
 
-    validation = start_validation_process()
     command = receive(sock, engine_pb2.EngineCommand)
     if command is None:
         return ExitCode.ORPHANED
@@ -45,7 +48,9 @@ def main() -> int:
         os.set_inheritable(descriptor, False)
     stop = threading.Event()
     _catch_signals(stop)
-    validate = partial(validation.validate, settings=settings, environment=environment)
+    validate = partial(
+        ValidationProcess(control).validate, settings=settings, environment=environment
+    )
     return run(settings, sock, stop, validate)
 
 

@@ -3,6 +3,7 @@
 Nothing is created or changed. A check that the brokers do not answer is a SkippedCheck.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
@@ -15,7 +16,7 @@ from drover.dataplane.topic_creation import READ, WRITE, PlannedTopic, PlannedUs
 from drover.errors import Caution, SkippedCheck, Violation
 from drover.log.kafka.aiokafka_client import can_reach
 from drover.log.kafka.brokers import Coordinated, call, shared_brokers
-from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.client import SOCKET_TIMEOUT_MS, KafkaClient
 from drover.log.kafka.errors import FORBIDDEN
 from drover.log.kafka.new_topics import creation_fault
 from drover.log.kafka.topics import OF_STORAGE, missing_part, own_offset_topic
@@ -30,8 +31,8 @@ _MIN_REPLICAS = "min.insync.replicas"
 _UNNAMED = "drover-validation-of-a-new-topic"
 _CLASS = "connector.class"
 _SPELLED = {READ: "Read", WRITE: "Write"}
-#: The time limit of a request.
-_REQUEST_MS = 5_000
+#: The time limit of the checks of one connector, whose requests have their own.
+_LIMIT_S = 20.0
 
 
 def use_faults(
@@ -76,6 +77,7 @@ class _UseChecks:
         self._client = client
         self._storage = storage
         self._use = use
+        self._ends_s = time.monotonic() + _LIMIT_S
         operations, self._broker_count = client.cluster_operations_now()
         offsets = storage.topics.offset
         names = {offsets, use.offsets_topic, *(each.name for each in use.topics)} - {""}
@@ -129,7 +131,7 @@ class _UseChecks:
                 "checked: the check does not support the client settings of DROVER_KAFKA_CONFIG",
             )
             return
-        brokers = shared_brokers(storage, id_, request_timeout_ms=_REQUEST_MS)
+        brokers = shared_brokers(storage, id_, request_timeout_ms=SOCKET_TIMEOUT_MS)
         try:
             # the brokers answer only users with Describe, which Write includes
             call(brokers.coordinator(id_, Coordinated.TRANSACTION), self._client.timeout_s)
@@ -227,6 +229,8 @@ class _UseChecks:
             )
 
     def _rejection(self, topic: NewTopic) -> KafkaError | None:
+        if time.monotonic() >= self._ends_s:
+            raise TimeoutError
         try:
             self._client.make_topic_now(topic, dry_run=True)
         except KafkaException as error:

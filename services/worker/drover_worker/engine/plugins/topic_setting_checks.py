@@ -12,7 +12,7 @@ from drover.connector.topic_settings import (
     topic_creation_config_def,
     topic_creation_of,
 )
-from drover.dataplane.plane import DataPlane
+from drover.dataplane.plane import TopicChecks
 from drover.dataplane.topic_creation import TopicCreation
 from drover.errors import DroverError
 
@@ -28,7 +28,7 @@ _REPLICATION = ".replication.factor"
 def check_topic_settings(
     answer: engine_pb2.ConfigValidation,
     config: Mapping[str, str],
-    open_plane: Callable[[], DataPlane] | None,
+    open_plane: Callable[[], TopicChecks] | None,
 ) -> None:
     """Add the faults of topic.creation.* in this cluster, and warnings about existing topics with
     other settings; ``open_plane`` is None for callers who may not use the cluster's systems.
@@ -66,7 +66,7 @@ def check_topic_settings(
             answer.skipped_checks.add(setting=name, reason=reason)
 
 
-def _differences(plane: DataPlane, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _differences(plane: TopicChecks, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The settings that an existing topic of the source has with another value."""
     parsed = topic_creation_config_def(config).parse(config)
     creation = None if parsed.violations else topic_creation_of(parsed.values)
@@ -91,7 +91,7 @@ def _differences(plane: DataPlane, config: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _existing(
-    plane: DataPlane, config: Mapping[str, str], creation: TopicCreation
+    plane: TopicChecks, config: Mapping[str, str], creation: TopicCreation
 ) -> Iterator[str]:
     """The existing topics that the source writes to, as far as its config names them."""
     topics: Collection[str] = plane.topics()

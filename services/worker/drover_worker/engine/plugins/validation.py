@@ -27,7 +27,7 @@ from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRE
 from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
 from drover.convert.registry import CONVERTERS
-from drover.dataplane.plane import DataPlane, reserved_fault
+from drover.dataplane.plane import TopicChecks, reserved_fault
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover.log.storage import CLEANUP_POLICY, COMPACT
 from drover.model.config import OFFSETS_TOPIC_SETTING
@@ -142,7 +142,7 @@ def validate(
     not_exactly_once: str = "",
     use_systems: bool = True,
     on_kafka: bool = False,
-    open_plane: Callable[[], DataPlane] | None = None,
+    open_plane: Callable[[], TopicChecks] | None = None,
 ) -> engine_pb2.ConfigValidation:
     """Every setting of a config with its value as written and all of its faults.
 
@@ -176,7 +176,9 @@ def validate(
 
 
 def _storage_faults(
-    connector_class: type[Connector], config: Mapping[str, str], open_plane: Callable[[], DataPlane]
+    connector_class: type[Connector],
+    config: Mapping[str, str],
+    open_plane: Callable[[], TopicChecks],
 ) -> list[Violation]:
     """What the storage would reject of the topics that a connector uses."""
     try:
@@ -236,7 +238,7 @@ def skip_unresolved(answer: engine_pb2.ConfigValidation, providers: Set[str]) ->
 
 
 def _offsets_topic_faults(
-    topic: str, not_exactly_once: str, open_plane: Callable[[], DataPlane] | None
+    topic: str, not_exactly_once: str, open_plane: Callable[[], TopicChecks] | None
 ) -> list[str]:
     """Why the source's offsets cannot be committed to that topic."""
     if not_exactly_once:

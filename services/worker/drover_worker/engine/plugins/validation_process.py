@@ -1,51 +1,51 @@
 """Validates configs in processes that are forked for one config each.
 
-An engine forks the *validation process* when its modules are imported, before it has any secret and
-any other thread. For each config the validation process forks a child, which validates the config
+An engine forks the *validation process* at its start, before it has any secret and any other
+thread. For each config the validation process forks a child, which validates the config
 and sends the result. A child is killed with its own children when its time is up, so a validation
-that hangs, crashes or uses a pattern without end costs nothing but its own result.
+that hangs, crashes or uses a pattern without end costs nothing but its own result. A child
+asks the engine about the cluster's topics, because the engine is connected to the brokers.
 """
 
 import contextlib
 import gc
 import importlib
+import json
 import os
 import select
 import signal
 import socket
 import struct
 import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from importlib.abc import MetaPathFinder
 from typing import NoReturn, TextIO, cast
+
+import pyarrow as pa
 
 from drover.api.engine.v1 import engine_pb2
 from drover.config.providers import ConfigProviderError
 from drover.config.resolution import ConfigResolver, Resolution
 from drover.connector.catalogue import PluginRegistry
 from drover.connector.record_settings import with_worker_converters
-from drover.log.storage import KafkaStorage
-from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
+from drover.errors import Reason, UnavailableError
 from drover_worker.engine import framing, process_tree
-from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
-from drover_worker.engine.plugins.threads import Raised, TimedOut
+from drover_worker.engine.plugins.storage_questions import AskedChecks
+from drover_worker.engine.plugins.threads import Raised
 from drover_worker.engine.plugins.validation import TOPICS_SKIPPED, skip_unresolved, validate
-from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings
 
 WHAT = "the validation"
 #: The time limit of a validation in milliseconds, and the length of its connector.class.
-_HEAD = struct.Struct("!II")
-_HEAD_MAX_BYTES = 4 * 1024
-#: Added to the time limit, so that the validation process kills the child first.
-_MARGIN_S = 2.0
+HEAD = struct.Struct("!II")
+CLASS_MAX_BYTES = 4 * 1024
 #: What the built-in connectors import when they check systems, by their packages.
 _LIBRARIES = {
+    "drover.connectors.files.lines": (),
     "drover.connectors.files": ("obstore", "obstore.store", "fastavro"),
     "drover.connectors.http": ("drover.connectors.http.client",),
     "drover.connectors.jdbc": ("sqlalchemy", "psycopg", "pymysql"),
@@ -60,81 +60,48 @@ _LIBRARIES = {
 }
 
 
-class ValidationProcess:
-    """The engine's side; thread-safe."""
+def start_validation_process() -> socket.socket:
+    """Fork the validation process; returns the connection for ``ValidationProcess``.
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._lock = threading.Lock()
-
-    def validate(
-        self,
-        wanted: engine_pb2.ValidateConfig,
-        *,
-        settings: EngineSettings,
-        environment: Sequence[bytes],
-    ) -> engine_pb2.EngineReport:
-        """Validate a config in a new process, and wait for the result.
-
-        Args:
-            wanted: The config.
-            settings: The engine's settings, used and sent only if systems are used.
-            environment: The engine's environment, each as NAME=value; as for the settings.
-
-        Raises:
-            OSError: The validation process does not run.
-        """
-        request = engine_pb2.ValidationRequest(
-            validate=wanted,
-            converter_config=settings.converters,
-            not_exactly_once=settings.source_limitation,
-            providers=settings.config_providers,
-            on_kafka=isinstance(settings.storage, KafkaStorage),
-        )
-        if wanted.use_systems:
-            request.settings = settings.to_json()
-            request.variables.extend(environment)
-            if OWN_CLUSTER_VARIABLE in os.environ:  # the engine learns it later
-                own = f"{OWN_CLUSTER_VARIABLE}={os.environ[OWN_CLUSTER_VARIABLE]}"
-                request.variables.append(own.encode())
-        return self._sent(request, settings.limits.validate_ms)
-
-    def _sent(
-        self, request: engine_pb2.ValidationRequest, limit_ms: int
-    ) -> engine_pb2.EngineReport:
-        name = request.validate.config.get("connector.class", "").encode()[:_HEAD_MAX_BYTES]
-        ours, theirs = socket.socketpair()
-        ends_s = time.monotonic() + limit_ms / 1000
-        with ours:
-            with theirs, self._lock:
-                head = _HEAD.pack(limit_ms, len(name)) + name
-                socket.send_fds(self._control, [head], [theirs.fileno()])
-            ours.settimeout(limit_ms / 1000 + _MARGIN_S)
-            with contextlib.suppress(OSError, framing.FramingError):
-                framing.send(ours, request)
-                report = framing.receive(ours, engine_pb2.EngineReport)
-                if report is not None:
-                    return report
-        if time.monotonic() >= ends_s:
-            return answers.failure_of(0, WHAT, TimedOut(limit_ms))
-        text = f"{WHAT} ended its process: the connector's code or a library of it crashed"
-        return answers.failed(0, text, trace=text)
-
-
-def start_validation_process() -> ValidationProcess:
-    """Fork the validation process. Call it while this process has one thread and no secrets."""
+    Call it while this process has one thread and no secrets, and before it imports what validations
+    do not need: each fork copies the page tables of all that is imported.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     if os.fork():
         theirs.close()
-        return ValidationProcess(ours)
+        return ours
     try:
         process_tree.die_with_parent()
         if os.getppid() == parent:
             _keep_only(theirs.fileno())
+            _leave_out_pandas()
             _Server(theirs).serve()
     finally:
         os._exit(0)
+
+
+class _NoPandas(MetaPathFinder):
+    """Makes the import of pandas fail."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """See MetaPathFinder."""
+        if fullname == "pandas":
+            raise ImportError("left out")
+
+
+def _leave_out_pandas() -> None:
+    """Make pyarrow convert values without pandas, which it imports at the first one if it can.
+
+    No validation needs pandas, and it is a third of the memory that each fork copies. Later imports
+    of it succeed.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +144,11 @@ class _Server:
 
     def _fork(self) -> bool:
         """Fork for the next request; False if the engine has ended."""
-        head, descriptors, _, _ = socket.recv_fds(self._control, _HEAD.size + _HEAD_MAX_BYTES, 1)
+        head, descriptors, _, _ = socket.recv_fds(self._control, HEAD.size + CLASS_MAX_BYTES, 1)
         if not descriptors:
             return False
-        limit_ms, length = _HEAD.unpack_from(head)
-        self._import(head[_HEAD.size : _HEAD.size + length].decode(errors="replace"))
+        limit_ms, length = HEAD.unpack_from(head)
+        self._import(head[HEAD.size : HEAD.size + length].decode(errors="replace"))
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -219,35 +186,49 @@ def _run(connection: socket.socket, server: int, plugins: PluginRegistry) -> NoR
             _keep_only(connection.fileno())
             request = framing.receive(connection, engine_pb2.ValidationRequest)
             if request is not None:
-                framing.send(connection, _answer(request, plugins))
+                report = _answer(request, plugins, partial(_ask, connection))
+                framing.send(connection, engine_pb2.ValidationMessage(report=report))
     finally:
         os._exit(0)
 
 
+_Ask = Callable[[engine_pb2.StorageQuestion], engine_pb2.StorageAnswer]
+
+
+def _ask(
+    connection: socket.socket, question: engine_pb2.StorageQuestion
+) -> engine_pb2.StorageAnswer:
+    framing.send(connection, engine_pb2.ValidationMessage(question=question))
+    answer = framing.receive(connection, engine_pb2.StorageAnswer)
+    if answer is None:
+        raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "the engine has ended")
+    return answer
+
+
 def _answer(
-    request: engine_pb2.ValidationRequest, plugins: PluginRegistry
+    request: engine_pb2.ValidationRequest, plugins: PluginRegistry, ask: _Ask
 ) -> engine_pb2.EngineReport:
     for each in request.variables:
         name, _, value = each.partition(b"=")
         os.environb[name] = value
-    settings = EngineSettings.from_json(request.settings) if request.settings else None
-    configs = EngineConfigs(request.converter_config, settings.config_providers if settings else {})
+    providers = json.loads(request.config_providers) if request.config_providers else {}
+    configs = EngineConfigs(request.converter_config, providers)
     sys.stdout = cast("TextIO", HidingStream(sys.stdout, configs.hidden))
     sys.stderr = cast("TextIO", HidingStream(sys.stderr, configs.hidden))
-    answered: list[engine_pb2.EngineReport] = []
-    configs.hiding(answered.append)(_validated(request, plugins, configs, settings))
-    return answered[0]
+    hidden: list[engine_pb2.EngineReport] = []
+    configs.hiding(hidden.append)(_validated(request, plugins, configs, ask))
+    return hidden[0]
 
 
 def _validated(
     request: engine_pb2.ValidationRequest,
     plugins: PluginRegistry,
     configs: EngineConfigs,
-    settings: EngineSettings | None,
+    ask: _Ask,
 ) -> engine_pb2.EngineReport:
     config = dict(request.validate.config)
     try:
-        if settings is None:
+        if not request.validate.use_systems:
             closed = ConfigResolver({name: {} for name in request.providers}, _closed_provider)
             written = with_worker_converters(config, request.converter_config)
             found = validate(
@@ -266,7 +247,7 @@ def _validated(
                 configs.resolve_connector(config),
                 not_exactly_once=request.not_exactly_once,
                 on_kafka=request.on_kafka,
-                open_plane=partial(open_plane, settings, Path(os.environ[DIRECTORY_VARIABLE])),
+                open_plane=lambda: AskedChecks(request.storage, ask),
             )
     except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
         return answers.failure_of(0, WHAT, Raised(error))
