@@ -330,6 +330,8 @@ def _recommended(value: ConfigValue, config: Mapping[str, Any]) -> ConfigValue:
     """A value with the recommender's results. If the recommender fails, a warning instead."""
     recommender = value.key.recommender
     values: Iterable[str] = value.key.valid_values
+    if recommender is None and not values:
+        return value
     visible, warnings = True, value.warnings
     try:
         if recommender is not None and recommender.visible is not None:

@@ -441,6 +441,8 @@ def validate_config(
             errors=each.errors + tuple(faults.pop(each.key.name, ())),
             skipped_checks=tuple(skipped.pop(each.key.name, ())),
         )
+        if each.key.name in faults or each.key.name in skipped
+        else each
         for each in definition.validate(translation.config)
     ]
     for name, errors in faults.items():
@@ -452,7 +454,9 @@ def validate_config(
         _with_warning(each, connector_class, unknown) if each.warnings else each for each in values
     ]
     return [
-        replace(each, warnings=(*each.warnings, *cautions.get(each.key.name, ())))
+        replace(each, warnings=(*each.warnings, *cautions[each.key.name]))
+        if each.key.name in cautions
+        else each
         for each in values
     ]
 

@@ -271,6 +271,8 @@ def format_trace(error: BaseException) -> str:
 
 def cap_text(text: str, max_bytes: int = TRACE_MAX_BYTES) -> str:
     """``text``, shortened in the middle to at most ``max_bytes`` of UTF-8."""
+    if text.isascii() and len(text) <= max_bytes:
+        return text
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return encoded.decode()
