@@ -45,7 +45,7 @@ MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drove
 #: Maps with the user's own settings.
 SETTINGS_MAPS = {
     *("config", "applied_config", "connector_config", "converter_config", "task_config", "set"),
-    "secrets",
+    *("secrets", "settings"),
 }
 
 REPEATED = FieldDescriptorProto.LABEL_REPEATED

@@ -19,12 +19,16 @@ _CLASSES = {kind: found for found, kind in _KINDS.items()}
 
 
 def storage_facts(open_checks: Callable[[], TopicChecks]) -> pb.StorageFacts:
-    """What is known of the storage without a request."""
+    """The properties of the storage that need no request."""
     try:
         checks = open_checks()
     except DroverError as error:
         return pb.StorageFacts(error=error.message)
-    return pb.StorageFacts(reserved_topics=checks.reserved_topics(), one_copy=checks.one_copy)
+    reserved = [
+        pb.ReservedTopic(name=name, contents=contents)
+        for name, contents in checks.reserved_topics().items()
+    ]
+    return pb.StorageFacts(reserved_topics=reserved, one_copy=checks.one_copy)
 
 
 def answered(
@@ -38,7 +42,11 @@ def answered(
                 faults = checks.use_faults(_decode_use(question.use))
                 return pb.StorageAnswer(faults=[_encode_fault(each) for each in faults])
             case "counted":
-                counts = checks.partition_counts(list(question.counted.names))
+                found = checks.partition_counts(list(question.counted.names))
+                counts = [
+                    pb.TopicPartitionCount(topic=topic, partition_count=count)
+                    for topic, count in found.items()
+                ]
                 return pb.StorageAnswer(partition_counts=counts)
             case "described":
                 return pb.StorageAnswer(settings=checks.topic_settings(question.described))
@@ -73,8 +81,8 @@ class AskedChecks:
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """See TopicChecks."""
-        names = pb.TopicNames(names=topics)
-        return dict(self._answer(pb.StorageQuestion(counted=names)).partition_counts)
+        answer = self._answer(pb.StorageQuestion(counted=pb.TopicNames(names=topics)))
+        return {each.topic: each.partition_count for each in answer.partition_counts}
 
     def topics(self) -> Collection[str]:
         """See TopicChecks."""
@@ -82,7 +90,7 @@ class AskedChecks:
 
     def reserved_topics(self) -> Mapping[str, str]:
         """See TopicChecks."""
-        return self._facts.reserved_topics
+        return {each.name: each.contents for each in self._facts.reserved_topics}
 
     def use_faults(self, use: PlannedUse) -> Sequence[Violation]:
         """See TopicChecks."""

@@ -78,7 +78,7 @@ class ValidationProcess:
         return self._sent(request, settings.limits.validate_ms, open_checks)
 
     def _checks(self, settings: EngineSettings) -> TopicChecks:
-        """A new plane on Kafka: it shares its connections with others, but not what it caches."""
+        """A new plane on Kafka: it shares its connections with others, but not its caches."""
         with self._lock:
             if self._plane is None or isinstance(settings.storage, KafkaStorage):
                 self._plane = open_plane(settings, Path(os.environ[DIRECTORY_VARIABLE]))
