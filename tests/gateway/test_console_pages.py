@@ -312,7 +312,7 @@ async def test_files_have_the_hash_of_their_content_in_their_url(
         found = await gateway.ask("GET", url)
         assert found.status_code == 200
         assert "immutable" in found.headers["cache-control"]
-        # nothing is loaded from elsewhere
+        # nothing is loaded from another host
         assert "://" not in found.text
 
 

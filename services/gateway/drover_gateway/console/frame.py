@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.sessions import Session, Sessions
-from drover_gateway.console.static_files import SCRIPT_URL, STYLE_URL
+from drover_gateway.console.static_files import ICON_URL, SCRIPT_URL, STYLE_URL
 
 HOME, CONNECTORS, SIGN_IN = "/ui/", "/ui/connectors", "/ui/sign-in"
 SIGN_OUT, THEME, LIVE = "/ui/sign-out", "/ui/theme", "/ui/live"
@@ -60,6 +60,7 @@ def page_ends(visit: Visit, title: str, *, current: str = "", live: str = "") ->
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="stylesheet", href=STYLE_URL),
+        tag("link", rel="icon", href=ICON_URL),
         tag("script", src=SCRIPT_URL, defer=True),
     )
     start = (

@@ -116,13 +116,13 @@ def _grouped(
     for topic, keys in users.items():
         by_users[frozenset(keys)].append(topic)
     edges = set()
-    for keys, names in by_users.items():
+    for group, names in by_users.items():
         first = min(names)
         label = first if len(names) == 1 else f"{len(names):,} topics"
         note = "" if len(names) == 1 else f"{first} …"
         topic_key = f"t:{first}"
         nodes.append(Node(topic_key, TOPICS, label, note, size=len(names)))
-        for key in keys:
+        for key in group:
             edges.add((key, topic_key) if columns[key] == SOURCES else (topic_key, key))
     return nodes, edges
 

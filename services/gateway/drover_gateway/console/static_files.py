@@ -1,4 +1,4 @@
-"""The style sheet and the script of the console, which the gateway serves itself."""
+"""The style sheet, the script and the icon of the console, which the gateway serves itself."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 PREFIX = "/ui/static/"
-_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ def _read(name: str) -> StaticFile:
 
 #: By path.
 STATIC_FILES: Mapping[str, StaticFile] = {
-    f"{PREFIX}{name}": _read(name) for name in ("console.css", "console.js")
+    f"{PREFIX}{name}": _read(name) for name in ("console.css", "console.js", "icon.svg")
 }
 STYLE_URL = STATIC_FILES[f"{PREFIX}console.css"].url
+ICON_URL = STATIC_FILES[f"{PREFIX}icon.svg"].url
 SCRIPT_URL = STATIC_FILES[f"{PREFIX}console.js"].url
