@@ -319,7 +319,7 @@ async def test_files_have_the_hash_of_their_content_in_their_url(
 @asynccontextmanager
 async def stream(console: ConsoleClient, gateway: RunningGateway, query: str) -> AsyncIterator[Any]:
     """The events of a stream: each has its name, its id and its data."""
-    cookies = console.session.cookies.get_dict()
+    cookies = {each.name: each.value or "" for each in console.session.cookies}
     url = f"{gateway.url}/ui/live?{query}"
     async with (
         httpx.AsyncClient(cookies=cookies, timeout=60, verify=False) as client,

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from drover.errors import DroverError, UnauthenticatedError
 from drover_gateway.console.html import Html
@@ -153,7 +153,7 @@ async def until_end(
     """The events, until the client is gone, the session or the process ends, or a newer page of the
     session takes the place.
     """
-    ends = [
+    ends: list[asyncio.Task[Any]] = [
         asyncio.create_task(replaced.wait()),
         asyncio.create_task(stopping.wait()),
         asyncio.create_task(wait_for_disconnect(receive)),
@@ -161,7 +161,7 @@ async def until_end(
     ]
     try:
         while True:
-            step = asyncio.ensure_future(anext(events, None))
+            step: asyncio.Task[bytes | None] = asyncio.ensure_future(anext(events, None))
             ends.append(step)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             ends.remove(step)
