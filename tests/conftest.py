@@ -24,7 +24,7 @@ settings.load_profile("unhurried")
 #: Subjects of the tests marked `faults`: `make test-faults ONLY=…`.
 SUBJECTS = (
     *("herder", "kafka", "coordinator", "engine", "connectors", "clients"),
-    *("security", "gateway"),
+    *("security", "gateway", "console"),
     *("cluster", "mysql"),
 )
 #: Subjects that run only when selected by name, because of their requirements: a Docker engine

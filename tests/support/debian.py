@@ -1,4 +1,4 @@
-"""Programs and libraries of Debian packages, used without installing the packages."""
+"""Programs and libraries of Debian packages, most of them used without installing the packages."""
 
 import fcntl
 import os
@@ -52,6 +52,23 @@ def root_of(package: str, suite: str) -> Path:
     )
     _keep(name, partial(_download_all, package, suite))
     return _KEPT / name
+
+
+def install(package: str) -> None:
+    """Install a package with its dependencies, if that is possible; needs root."""
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", package]):
+        subprocess.run(
+            [
+                *("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"),
+                *("-o", "Acquire::Retries=3", *arguments),
+            ],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=240,
+            check=False,
+        )
 
 
 def _can_unpack() -> bool:

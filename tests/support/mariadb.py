@@ -16,6 +16,7 @@ import pymysql
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_ports
 from tests.support.certificates import Authority, issue
+from tests.support.debian import install
 from tests.support.postgres import PASSWORD, unprivileged_user
 from tests.support.waiting import wait_until
 
@@ -117,19 +118,7 @@ def _installed() -> Path | None:
 
 
 def _install() -> Path | None:
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", PACKAGE]):
-        subprocess.run(
-            [
-                *("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"),
-                *("-o", "Acquire::Retries=3", *arguments),
-            ],
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=240,
-            check=False,
-        )
+    install(PACKAGE)
     return _installed()
 
 
