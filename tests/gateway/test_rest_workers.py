@@ -228,6 +228,32 @@ async def test_placeholders_are_no_secrets(tmp_path: Path) -> None:
         assert read.json() == {**config, "name": "a"}
 
 
+async def test_a_tool_that_waits_for_its_config_reads_it_back(tmp_path: Path) -> None:
+    """As Terraform's provider: after each change it reads the config until both are equal."""
+    providers = {"env": {"allowlist.pattern": "DROVER_NONE"}}
+    worker = {"config_providers": providers, "gateway_secrets": "admin"}
+    async with open_cluster(tmp_path, **worker) as cluster:
+        address = cluster.workers[0].address
+        for secrets, login, shown in (
+            ("masked", "${env:DROVER_NONE}", "${env:DROVER_NONE}"),
+            ("admin", "${env:DROVER_NONE}", "${env:DROVER_NONE}"),
+            ("admin", "hidden-value", "hidden-value"),
+            ("masked", "hidden-value", MASK),
+        ):
+            async with running_gateway([address], gateway_secrets=secrets) as gateway:
+                url = f"{gateway.url}/connectors/a"
+                await send("DELETE", url)
+                config = {**CONFIG, "name": "a", "db.login": login}
+                body = {"name": "a", "config": config}
+                made = await send("POST", f"{gateway.url}/connectors", json=body)
+                changed = await send("PUT", f"{url}/config", json={**config, "topic": "u"})
+                assert (made.status_code, changed.status_code) == (201, 200)
+                wanted = {**config, "topic": "u", "db.login": shown}
+                assert changed.json()["config"] == wanted
+                assert (await send("GET", f"{url}/config")).json() == wanted
+                assert (await send("GET", url)).json()["config"] == wanted
+
+
 async def test_a_repeated_request_with_the_same_key_creates_one_connector(tmp_path: Path) -> None:
     async with (
         open_cluster(tmp_path) as cluster,
