@@ -44,7 +44,7 @@ PATHS = {"status": "/connectors/c-500/status", "expand": "/connectors?expand=sta
 ROUNDS = 5
 ROUND_S = 2.0
 #: The requests after which the JVM has compiled what they need, and how long they may take.
-WARM_UP_COUNTS, WARM_UP_MAX_S = {"status": 20_000, "expand": 1_000}, 60.0
+WARM_UP_COUNTS, WARM_UP_MAX_S = {"status": 20_000, "expand": 1_000}, 240.0
 #: Starts of a gateway, for the first request.
 STARTS = 5
 #: How long a gateway is idle before its memory is read.
