@@ -38,13 +38,13 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.faults("kafka"),
-    pytest.mark.timeout(1_500),
+    pytest.mark.timeout(3_000),
 ]
 
 MIRROR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 PASSWORD = "pa55-in-clear"
-COMMAND_TIMEOUT_S = 600
+COMMAND_TIMEOUT_S = 1_200
 PASS_TIMEOUT_S = 180
 
 
