@@ -248,18 +248,18 @@ def _say_replay(
         rows = [tuple(_skipped(each).values()) for each in found.skipped_letters]
         print_table(("SKIPPED", "WHY", "REASON"), rows, empty="")
         say(
-            f"{'would skip' if dry_run else 'skipped'} {found.skipped_count} dead letters, which "
-            "stay open: --force replays them, and `drover dlq discard` discards them"
+            f"{'would skip' if dry_run else 'skipped'} {_counted(found.skipped_count)}, still "
+            "open: --force replays them, and `drover dlq discard` discards them"
         )
     if not ranges:
         return
     where = plain(f"{found.topic} ({', '.join(ranges)})")
     if dry_run:
-        say(f"would replay {left} dead letters of {where}")
+        say(f"would replay {_counted(left)} of {where}")
     elif waited and not left:
         say(f"replayed {where}")
     else:
-        say(f"started the replay of {left} dead letters of {where}")
+        say(f"started the replay of {_counted(left)} of {where}")
 
 
 @commands.command()
@@ -301,7 +301,11 @@ def discard(
         say(plain(note))
     if ranges:
         where_text = plain(f"{found.topic} ({', '.join(ranges)})")
-        say(f"{'would discard' if dry_run else 'discarded'} {count} dead letters of {where_text}")
+        say(f"{'would discard' if dry_run else 'discarded'} {_counted(count)} of {where_text}")
+
+
+def _counted(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
 def _range_texts(ranges: Iterable[_Range]) -> list[str]:
