@@ -45,10 +45,10 @@ class Fleet:
         for name in self.good:
             await self._cluster.wait_for_task(name)
 
-    async def create_bad(self, name: str, how: str, where: str = "poll") -> None:
+    async def create_bad(self, name: str, how: str, where: str = "poll", **others: str) -> None:
         kind = DeadlySink if where == "write" else DeadlySource
         topics = {"topics": "lines"} if where == "write" else {}
-        config = {"connector.class": plugin(kind), "how": how, "where": where, **topics}
+        config = {"connector.class": plugin(kind), "how": how, "where": where, **topics, **others}
         await self._client.create_connector(name, config)
 
     def starts(self) -> dict[str, int]:
@@ -125,6 +125,8 @@ async def test_a_connector_that_exits_in_poll_is_named_and_stopped(tmp_path: Pat
         ("close all descriptors", "poll"),
         ("spin", "poll"),
         ("sleep with the interpreter lock", "poll"),
+        ("leave a fork and exit", "poll"),
+        ("sleep with the lock of logging", "poll"),
     ],
 )
 async def test_a_connector_that_ends_the_engine_is_named(
@@ -151,7 +153,8 @@ async def test_a_sink_that_exits_in_write_is_named(tmp_path: Path) -> None:
 
 
 async def test_connectors_that_fork_or_close_stdout_disturb_nothing(tmp_path: Path) -> None:
-    deeds = ["fork", "fork often", "close stdout", "close sys.stdout"]
+    deeds = ["fork", "fork often", "leave a child"]
+    deeds += ["close stdout", "close sys.stdout", "redirect stdout"]
     async with fleet(tmp_path) as world:
         before = world.starts()
         for number, how in enumerate(deeds):
@@ -165,11 +168,31 @@ async def test_connectors_that_fork_or_close_stdout_disturb_nothing(tmp_path: Pa
         await world.assert_good_ones_run(before, restarts_max=0)
 
 
-@pytest.mark.parametrize("where", ["start", "poll", "stop"])
-async def test_a_connector_that_hangs_fails_alone(where: str, tmp_path: Path) -> None:
+async def test_a_connector_that_uses_up_its_own_engines_memory_fails_alone(
+    tmp_path: Path,
+) -> None:
     async with fleet(tmp_path) as world:
         before = world.starts()
-        await world.create_bad("stuck", "hang", where)
+        limits = {"engine": "own", "engine.memory": "1g"}
+        await world.create_bad("greedy", "allocate", **limits)
+        shown: list[str] = []
+
+        async def failed() -> bool:
+            shown[:] = [each.trace for each in await world.states("greedy")]
+            return any("memory" in trace for trace in shown)
+
+        await wait_until_async(failed, timeout_s=NAMED_TIMEOUT_S, describe=lambda: shown)
+        await world.assert_good_ones_run(before, restarts_max=0)
+
+
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [("hang", "start"), ("hang", "poll"), ("hang", "stop"), ("spin in Python", "poll")],
+)
+async def test_a_connector_that_hangs_fails_alone(how: str, where: str, tmp_path: Path) -> None:
+    async with fleet(tmp_path) as world:
+        before = world.starts()
+        await world.create_bad("stuck", how, where)
         if where == "stop":
             await world.wait_until_running("stuck")
             await world._client.delete_connector("stuck")
