@@ -15,9 +15,11 @@ from cryptography.x509.oid import NameOID
 
 import drover as library
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.console import Output
 from drover.cli.doctor import kafka as doctor_kafka
 from drover.cli.doctor.certificates import look_at_certificates, of_command
-from drover.cli.doctor.finding import Level
+from drover.cli.doctor.command import print_findings
+from drover.cli.doctor.finding import Finding, Level
 from drover.cli.doctor.kafka import look_at_brokers
 from drover.codec.failures import encode_failures
 from drover.model.failures import Failure, FailureCause, FailureHistory
@@ -330,3 +332,24 @@ def test_files_that_are_no_certificates(tmp_path: Path) -> None:
     assert levels(findings) == ["error", "error"]
     assert "no certificate in PEM form" in findings[0].found
     assert "No such file" in findings[1].found
+
+
+def test_the_same_advice_for_a_connector_and_its_tasks_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    advice = "`drover connector describe shop` shows the last failures"
+    failed = [
+        Finding("connectors", Level.WARNING, f"shop: {each} failed once", advice)
+        for each in ("the connector", "task 0")
+    ]
+    print_findings(
+        [*failed, Finding("disk", Level.ERROR, "full", "delete something")], Output.TABLE
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-5:] == [
+        "",
+        f"connectors: {advice}",
+        "disk: delete something",
+        "",
+        "1 error, 2 warnings",
+    ]

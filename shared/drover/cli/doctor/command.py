@@ -102,10 +102,12 @@ def print_findings(findings: Sequence[Finding], output: Output) -> None:
         [(each.level, each.check, each.found) for each in findings],
         empty="",
     )
-    advice = [each for each in findings if each.advice]
+    # a connector and its tasks have the same advice
+    advice = dict.fromkeys(f"{each.check}: {each.advice}" for each in findings if each.advice)
     if advice:
         say("")
-    for each in advice:
-        say(f"{each.check}: {each.advice}")
+    for text in advice:
+        say(text)
     say("")
-    say(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings")
+    totals = ((counts[Level.ERROR], "error"), (counts[Level.WARNING], "warning"))
+    say(", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in totals))
