@@ -50,7 +50,9 @@ def _fork_often() -> None:
         os.fork()
 
 
+@cache
 def _leave_a_child() -> None:
+    """Only once, because a source polls often."""
     subprocess.Popen(["sleep", "3600"], start_new_session=True)
 
 
