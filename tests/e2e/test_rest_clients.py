@@ -167,6 +167,7 @@ def describe_and_validate_all(url: str) -> None:
 
     def validate(class_name: str) -> None:
         found = wait_until(partial(validation, class_name))
+        assert found is not None
         assert found.status_code == 200, found.text
         settings = TypeAdapter(Validation).validate_json(found.content).configs
         assert {"name", "connector.class", "tasks.max"} <= {name_of(each) for each in settings}

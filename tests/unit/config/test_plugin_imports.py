@@ -9,9 +9,9 @@ import pytest
 from drover.config import class_registry
 from drover.config.class_registry import ClassRegistry
 from drover.config.plugin_imports import PluginImportHangsError, PluginImports
+from drover.connector import catalogue
 from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.transform.transform import Transform
-from drover_worker.engine.plugins import catalogue
 
 CONNECTOR = """
 from drover.connector import ConfigDef, SourceConnector, SourceTask
