@@ -14,7 +14,7 @@ from drover.python_process import python_command, python_environment
 from drover.rpc.settings import split_address
 from tests.support.addresses import free_address
 from tests.support.raw_http import RawClient, ask, connected
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 pytestmark = [pytest.mark.faults("gateway"), pytest.mark.timeout(600)]
@@ -141,3 +141,51 @@ async def test_requests_at_a_time_beyond_the_limit_are_503_at_once(
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_slow_heads_and_slow_bodies_leave_the_others_served(gateway: GatewayProcess) -> None:
+    """Two thousand clients send a byte at a time, and none of them for longer than the limits."""
+    body = b"PUT /connectors/a/config HTTP/1.1\r\nHost: localhost\r\n"
+    body += b"Content-Type: application/json\r\nContent-Length: 10000\r\n\r\n"
+    async with silent_connections(gateway.address, 2_000) as clients:
+        for number, client in enumerate(clients):
+            # a body takes a place of the requests in progress, so only some have one
+            await client.send(body if number < 20 else b"GET /connectors HTTP/1.1\r\n")
+        closed = [asyncio.create_task(client.is_closed()) for client in clients]
+        while not all(each.done() for each in closed):
+            for client, task in zip(clients, closed, strict=True):
+                if not task.done():
+                    await client.send(b"X")
+            assert (await ask(gateway.address, GET)).status == 200
+            await pause(0.5)
+        assert gateway.rss_bytes < RSS_MAX_BYTES
+
+
+async def test_thousands_of_requests_on_each_connection_are_not_kept(
+    gateway: GatewayProcess,
+) -> None:
+    one = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    for _ in range(5):
+        async with silent_connections(gateway.address, 200) as clients:
+            await asyncio.gather(*(each.send(one * 9_000) for each in clients))
+            assert (await ask(gateway.address, GET)).status == 200
+            assert gateway.rss_bytes < RSS_MAX_BYTES
+
+
+@pytest.mark.parametrize("sent", [b"0\r\nX: ", b"5;"])
+async def test_trailers_and_chunk_extensions_without_end_are_not_kept(
+    gateway: GatewayProcess, sent: bytes
+) -> None:
+    head = b"PUT /connectors/a/config HTTP/1.1\r\nHost: localhost\r\n"
+    head += b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def send_trailer() -> None:
+        async with connected(gateway.address) as client:
+            await client.send(head + sent)
+            for _ in range(50):
+                await client.send(b"a" * 1_000_000)
+
+    for _ in range(5):
+        await asyncio.gather(*(send_trailer() for _ in range(20)))
+        assert (await ask(gateway.address, GET)).status == 200
+        assert gateway.rss_bytes < RSS_MAX_BYTES

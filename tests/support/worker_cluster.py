@@ -1,7 +1,7 @@
 """A whole cluster in the test's process: real services and workers, engines without Spark."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,11 +169,16 @@ class WorkerCluster:
 
     With ``start`` entering the context starts the services; otherwise ``start()`` does. With
     ``certificates`` it uses TLS with the certificates of ``init_certificates`` in that folder, and
-    its channels have admin rights.
+    its channels have admin rights. ``storage`` has settings of another storage than the directory.
     """
 
     def __init__(
-        self, directory: Path, *, start: bool = True, certificates: Path | None = None
+        self,
+        directory: Path,
+        *,
+        start: bool = True,
+        certificates: Path | None = None,
+        storage: Mapping[str, Any] | None = None,
     ) -> None:
         self._tls: dict[str, Any] = {}
         self.connect: Connect = plaintext
@@ -181,7 +186,7 @@ class WorkerCluster:
             self._tls = {"audit_log": str(directory / "audit.log"), **tls_settings(certificates)}
             self.connect = connect_by(renewed_certificate(files_of(certificates, "admin")))
         self._starts = start
-        self._storage_url = f"sqlite://{directory}"
+        self._storage: dict[str, Any] = {"storage_url": f"sqlite://{directory}", **(storage or {})}
         coordinator, config_store, status_store = free_addresses(3)
         self.config_store_address = config_store
         #: The services' addresses, under the names of a worker's settings.
@@ -190,22 +195,21 @@ class WorkerCluster:
             "config_store_address": config_store,
             "status_store_address": status_store,
         }
-        url = self._storage_url
         coordinator_settings = CoordinatorSettings(
-            storage_url=url,
             coordinator_listen=coordinator,
             initial_rebalance_delay_ms=0,
             disconnect_grace_ms=200,
             group_min_session_timeout_ms=500,
+            **self._storage,
             **self._tls,
         )
         self.coordinator = Service(lambda stop: serve_coordinator(coordinator_settings, stop))
         config_settings = ConfigStoreSettings(
-            storage_url=url, config_store_listen=config_store, **self._tls
+            config_store_listen=config_store, **self._storage, **self._tls
         )
         self.config_store = Service(lambda stop: serve_config_store(config_settings, stop))
         status_settings = StatusStoreSettings(
-            storage_url=url, status_store_listen=status_store, **self._tls
+            status_store_listen=status_store, **self._storage, **self._tls
         )
         self.status_store = Service(lambda stop: serve_status_store(status_settings, stop))
         self.workers: list[RunningWorker] = []
@@ -232,7 +236,7 @@ class WorkerCluster:
 
     async def add_worker(self, **settings: Any) -> RunningWorker:
         own: dict[str, Any] = {
-            "storage_url": self._storage_url,
+            **self._storage,
             "worker_listen": free_address(),
             # the grace removes a dead worker; the long session tolerates a stalling machine
             "session_timeout_ms": 20_000,
