@@ -151,3 +151,15 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ValueError):
         split_address(address)
+
+
+@pytest.mark.parametrize("group_id", [" ", "\t", " orders"])
+def test_a_group_that_the_kafka_client_would_change_is_refused(
+    group_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DROVER_GROUP_ID", group_id)
+    with pytest.raises(InvalidArgumentError) as refused:
+        load_settings(ServiceSettings)
+    assert [each.field for each in refused.value.violations] == ["DROVER_GROUP_ID"]
+    monkeypatch.setenv("DROVER_GROUP_ID", "näme 😀")
+    assert load_settings(ServiceSettings).group_id == "näme 😀"
