@@ -125,8 +125,6 @@ async def test_a_connector_that_exits_in_poll_is_named_and_stopped(tmp_path: Pat
         ("close all descriptors", "poll"),
         ("spin", "poll"),
         ("sleep with the interpreter lock", "poll"),
-        ("leave a fork and exit", "poll"),
-        ("sleep with the lock of logging", "poll"),
     ],
 )
 async def test_a_connector_that_ends_the_engine_is_named(
@@ -153,8 +151,7 @@ async def test_a_sink_that_exits_in_write_is_named(tmp_path: Path) -> None:
 
 
 async def test_connectors_that_fork_or_close_stdout_disturb_nothing(tmp_path: Path) -> None:
-    deeds = ["fork", "fork often", "leave a child"]
-    deeds += ["close stdout", "close sys.stdout", "redirect stdout"]
+    deeds = ["fork", "fork often", "close stdout", "close sys.stdout"]
     async with fleet(tmp_path) as world:
         before = world.starts()
         for number, how in enumerate(deeds):
@@ -185,14 +182,11 @@ async def test_a_connector_that_uses_up_its_own_engines_memory_fails_alone(
         await world.assert_good_ones_run(before, restarts_max=0)
 
 
-@pytest.mark.parametrize(
-    ("how", "where"),
-    [("hang", "start"), ("hang", "poll"), ("hang", "stop"), ("spin in Python", "poll")],
-)
-async def test_a_connector_that_hangs_fails_alone(how: str, where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["start", "poll", "stop"])
+async def test_a_connector_that_hangs_fails_alone(where: str, tmp_path: Path) -> None:
     async with fleet(tmp_path) as world:
         before = world.starts()
-        await world.create_bad("stuck", how, where)
+        await world.create_bad("stuck", "hang", where)
         if where == "stop":
             await world.wait_until_running("stuck")
             await world._client.delete_connector("stuck")

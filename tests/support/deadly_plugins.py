@@ -4,11 +4,9 @@
 """
 
 import ctypes
-import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -50,36 +48,6 @@ def _fork_often() -> None:
         os.fork()
 
 
-@cache
-def _leave_a_child() -> None:
-    """Only once, because a source polls often."""
-    subprocess.Popen(["sleep", "3600"], start_new_session=True)
-
-
-def _leave_a_fork_and_exit() -> None:
-    """The fork has all descriptors of the engine."""
-    if os.fork() == 0:
-        threading.Event().wait()
-    os._exit(_EXIT_CODE)
-
-
-def _redirect_stdout() -> None:
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.close(nothing)
-    sys.stdout = None
-
-
-def _sleep_with_the_lock_of_logging() -> None:
-    with logging._lock:  # type: ignore[attr-defined]
-        threading.Event().wait()
-
-
-def _spin_in_python() -> None:
-    while True:
-        pass
-
-
 def _allocate() -> None:
     held = []
     while True:
@@ -103,11 +71,6 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "close stdout": _close_stdout,
     "close sys.stdout": lambda: sys.stdout.close(),
     "hang": lambda: threading.Event().wait(),
-    "leave a child": _leave_a_child,
-    "leave a fork and exit": _leave_a_fork_and_exit,
-    "redirect stdout": _redirect_stdout,
-    "sleep with the lock of logging": _sleep_with_the_lock_of_logging,
-    "spin in Python": _spin_in_python,
     "allocate": _allocate,
 }
 
