@@ -69,7 +69,7 @@ _TITLES: Mapping[int, str] = {
     400: "The request cannot be carried out",
     403: "You may not see this",
     404: "There is no such thing",
-    409: "Somebody else changed it",
+    409: "Another user changed it",
     429: "Too much at a time",
     503: "The cluster does not answer",
 }

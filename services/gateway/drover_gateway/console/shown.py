@@ -99,7 +99,7 @@ class Shown:
 
 
 class ShownViews:
-    """What is shown of each view, as long as there is the view."""
+    """What is shown of each view, until the view ends."""
 
     def __init__(self) -> None:
         self._shown: WeakKeyDictionary[View, Shown] = WeakKeyDictionary()
