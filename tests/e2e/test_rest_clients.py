@@ -158,7 +158,7 @@ def describe_and_validate_all(url: str) -> None:
         assert isinstance(found.json(), list)
 
     def answers(class_name: str) -> list[requests.Response]:
-        """None while the engine abandons it: on a busy machine the first import takes long."""
+        """Empty while the engine abandons it: on a busy machine the first import takes long."""
         path = class_name.rpartition(".")[2]
         body = {"connector.class": class_name, "topics": "getPlugins"}
         target = f"{url}/connector-plugins/{path}/config/validate"
