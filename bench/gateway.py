@@ -43,7 +43,7 @@ CALLERS = (1, 32)
 PATHS = {"status": "/connectors/c-500/status", "expand": "/connectors?expand=status"}
 ROUNDS = 5
 ROUND_S = 2.0
-#: The requests after which the JVM has compiled what they need, and how long they may take.
+#: The requests after which the JVM has compiled the code for them, and their time limit.
 WARM_UP_COUNTS, WARM_UP_MAX_S = {"status": 20_000, "expand": 1_000}, 240.0
 #: Starts of a gateway, for the first request.
 STARTS = 5

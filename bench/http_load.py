@@ -1,7 +1,7 @@
 """A load of HTTP callers that wait for each response, each over its own connection.
 
-One thread serves all connections and reads only what it needs of a response, so that the client
-takes less CPU than the servers that it measures.
+One thread serves all connections and reads only the necessary part of a response, so that the
+client takes less CPU than the servers that it measures.
 """
 
 import re

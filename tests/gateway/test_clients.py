@@ -85,7 +85,7 @@ async def test_the_commands_of_the_readme(base: str) -> None:
 
 @pytest.mark.skipif(CURL is None, reason="needs curl")
 async def test_the_requests_of_kafkas_documentation_by_curl(base: str) -> None:
-    """All requests that its user guide lists, and those of KIP-495 and KIP-976 for loggers."""
+    """All requests of its user guide, and the requests for loggers of KIP-495 and KIP-976."""
     requested: set[tuple[str, str]] = set()
 
     async def curl(method: str, path: str, body: object = None) -> Any:

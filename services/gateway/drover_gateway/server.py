@@ -412,7 +412,7 @@ class _ResponseWriter:
             self._transport.write(data)
 
     def end_response(self) -> None:
-        """The next bytes are those of the next response."""
+        """The next bytes belong to the next response."""
         self._flush()
         self._has_head = False
 

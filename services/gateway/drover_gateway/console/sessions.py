@@ -11,9 +11,10 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: How long a session is valid.
 SESSION_S = 8 * 3600
@@ -73,9 +74,11 @@ class Sessions:
             sealed = base64.urlsafe_b64decode("".join(parts).encode("ascii"))
         except ValueError:
             return None
+        from cryptography.exceptions import InvalidTag
+
         for key in self._keys:
             try:
-                data = AESGCM(key).decrypt(
+                data = _cipher(key).decrypt(
                     sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()
                 )
             except (InvalidTag, ValueError):
@@ -91,7 +94,7 @@ class Sessions:
         data = json.dumps(
             {"id": session.id, "token": session.token, "begin_s": session.begin_s}
         ).encode()
-        sealed = nonce + AESGCM(self._keys[0]).encrypt(nonce, data, name.encode())
+        sealed = nonce + _cipher(self._keys[0]).encrypt(nonce, data, name.encode())
         value = base64.urlsafe_b64encode(sealed).decode()
         parts = [value[at : at + _PART_CHARS] for at in range(0, len(value), _PART_CHARS)]
         return [
@@ -119,6 +122,13 @@ class Sessions:
     @staticmethod
     def _form_token(key: bytes, session: Session, form: str) -> str:
         return hmac.new(key, f"form: {session.id}: {form}".encode(), hashlib.sha256).hexdigest()
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    # imported here: a gateway whose console is not used does not load cryptography
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
 
 
 def _name(*, secure: bool) -> str:
