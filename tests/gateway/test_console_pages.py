@@ -269,6 +269,7 @@ async def test_requests_that_cannot_be_read_are_refused_with_a_page(
         (await console.get(RUN), 405),
         (await console.post("/ui/connectors", theme), 405),
         (await console.get("/ui/connectors?q=%ff"), 400),
+        (await console.get("/ui/live?page=%ff"), 400),
         (await console.get("/ui/static/../application.py"), 404),
         (await console._send("POST", "/ui/theme", json={"theme": "dark"}), 415),
         (await console._send("POST", "/ui/theme", data=b"x" * (FORM_MAX_BYTES + 1)), 415),

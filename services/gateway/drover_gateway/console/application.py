@@ -369,6 +369,12 @@ class ConsoleApplication:
 
     async def _live(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
         caller = _caller(scope, visit.session)
+        try:
+            query = query_of(scope)
+        except PageError as error:
+            unread = Response(error.message.encode(), error.status, "text/plain; charset=utf-8")
+            await send_response(unread, send, receive, is_head=False)
+            return
         # a caller without a token is known by the address
         key = hashlib.sha256((caller.token or caller.host).encode()).hexdigest()
         with self._streams.place(visit.session.id, key) as replaced:
@@ -377,7 +383,6 @@ class ConsoleApplication:
                 busy = Response(text.encode(), 503, "text/plain; charset=utf-8")
                 await send_response(busy, send, receive, is_head=False)
                 return
-            query = query_of(scope)
 
             async def open_view() -> View:
                 return await self._views.opened(caller)
