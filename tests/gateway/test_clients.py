@@ -71,6 +71,31 @@ async def test_the_python_client_kafkaconnect(base: str, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(CURL is None, reason="needs curl")
+async def test_an_empty_chunked_body_without_a_type_is_no_body(base: str) -> None:
+    """As Spring's WebClient sends it, with which kafka-ui pauses, stops and restarts connectors."""
+
+    async def status(method: str, path: str, *, body: bytes = b"") -> str:
+        headers = ("-H", "Transfer-Encoding: chunked", "-H", "Content-Type:")
+        shown = ("-s", "-o", "/dev/null", "-w", "%{http_code}")
+        argv = ("curl", *shown, "-X", method, "-T", "-", *headers, f"{base}/connectors{path}")
+        return await run(*argv, stdin=body)
+
+    created = json.dumps({"name": "e", "config": CONFIG})
+    await run("curl", "-sS", "--json", created, f"{base}/connectors")
+    assert await status("GET", "/e") == "200"
+    assert await status("POST", "/e/restart") == "204"
+    assert await status("POST", "/e/restart?includeTasks=true") == "202"
+    assert await status("PUT", "/e/pause") == "202"
+    assert await status("PUT", "/e/pause", body=b"{}") == "415"
+    assert await status("PUT", "/e/config", body=b"{}") == "415"
+    assert await status("PUT", "/e/config") == "400"
+    assert await status("PUT", "/e/resume") == "202"
+    assert await status("PUT", "/e/stop") == "204"
+    assert await status("PUT", "/none/stop") == "404"
+    assert await status("DELETE", "/e") == "204"
+
+
+@pytest.mark.skipif(CURL is None, reason="needs curl")
 async def test_the_commands_of_the_readme(base: str) -> None:
     section = README.read_text(encoding="utf-8").partition("## Use your Kafka Connect tools")[2]
     commands = re.findall(r"^\$ (curl .*)$", section.partition("\n## ")[0], re.M)

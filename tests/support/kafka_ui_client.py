@@ -217,10 +217,16 @@ class KafkaUiClient:
         body: Any = None,
         accept: str = "*/*",
     ) -> requests.Response:
-        # the client sends the type also where there is no body
-        headers = {"Accept": accept, "Content-Type": _JSON}
+        # its HTTP client sends an empty chunked body, without a type, where there is none
+        data = iter(()) if body is None and method in ("PUT", "POST") else None
         response = requests.request(
-            method, self.url + path, params=query, json=body, headers=headers, timeout=60
+            method,
+            self.url + path,
+            params=query,
+            data=data,
+            json=body,
+            headers={"Accept": accept},
+            timeout=60,
         )
         if response.ok:
             return response

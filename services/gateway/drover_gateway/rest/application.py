@@ -77,11 +77,6 @@ class RestApplication:
         if method not in resource.methods:
             raise method_not_allowed()
         operation = resource.by_method.get("GET" if method == "HEAD" else method)
-        if operation is not None:
-            check_content_type(headers.get("content-type"), has_body=_has_body(headers))
-            check_accept(headers.get("accept"))
-        if operation is not None and operation.internal:
-            raise RestError(400, _INTERNAL_TEXT)
         call = RestCall(
             scope=scope,
             match=match,
@@ -92,6 +87,13 @@ class RestApplication:
             settings=self._settings,
             deadline_s=asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S,
         )
+        if operation is not None:
+            content_type = headers.get("content-type")
+            has_body = content_type is None and await call.has_body()
+            check_content_type(content_type, has_body=has_body)
+            check_accept(headers.get("accept"))
+        if operation is not None and operation.internal:
+            raise RestError(400, _INTERNAL_TEXT)
         try:
             if operation is None:
                 return await self._options(call)
@@ -201,10 +203,6 @@ def _decoded(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
         name, text = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         found[name] = f"{found[name]},{text}" if name in found else text
     return found
-
-
-def _has_body(headers: Mapping[str, str]) -> bool:
-    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
 def _error_response(error: RestError, method: str) -> Response:

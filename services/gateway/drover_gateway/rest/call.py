@@ -175,6 +175,19 @@ class RestCall:
             digest.update(len(part).to_bytes(8, "big") + part)
         return digest.hexdigest()
 
+    async def has_body(self) -> bool:
+        """Whether the body has at least one byte.
+
+        HTTP clients such as Spring's WebClient send an empty chunked body where there is none.
+
+        Raises:
+            RestError: 413.
+            ClientGoneError: The client closed the connection.
+        """
+        if "transfer-encoding" in self.headers:
+            return bool(await self.body())
+        return self.headers.get("content-length", "0").strip("0") != ""
+
     async def body(self) -> bytes:
         """The whole body.
 
