@@ -93,7 +93,9 @@ def test_hosts_are_checked_when_the_registry_is_called(monkeypatch: pytest.Monke
         with pytest.raises(PassError, match="not a host that connectors may call"):
             converter.decode(VALUES, topics("t"))
         assert len(api.requests) == count
-        assert not proxy.requests
+        # Kafka clients of earlier tests may renew their tokens through this proxy
+        port = api.url.rpartition(":")[2]
+        assert not [each for each in proxy.requests if each.headers["host"].endswith(f":{port}")]
 
 
 def test_the_issuer_of_tokens_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -513,7 +513,8 @@ def test_an_endless_response_ends(
 ) -> None:
     with _raw_server(answer) as url:
         getter = Getter(url, {}, request_s=1, max_bytes=1_000_000)
-        with pytest.raises(RequestError, match="GET http"):
+        # a fast machine reads the maximum before the time is over
+        with pytest.raises(RequestError, match=r"GET http|more than 1000000 bytes"):
             getter.get("/")
 
 
