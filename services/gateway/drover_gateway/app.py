@@ -179,15 +179,7 @@ class GatewayApplication:
 
 def only_below(prefix: bytes, api: Application) -> Application:
     """An API that serves only paths below ``prefix``."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        path: bytes = scope.get("raw_path") or b""
-        if path == prefix or path.startswith(prefix + b"/"):
-            await api(scope, receive, send)
-        else:
-            await _respond(send, 404, "HTTP 404 Not Found")
-
-    return serve
+    return with_api_below(prefix, api, _not_found)
 
 
 def with_api_below(prefix: bytes, inner: Application, others: Application) -> Application:
@@ -247,6 +239,10 @@ def _path(scope: Scope) -> str:
     """The path as it was sent, without the query, whose values may be secret."""
     raw: bytes = scope.get("raw_path") or b""
     return raw[:500].decode("ascii", "backslashreplace")
+
+
+async def _not_found(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await _respond(send, 404, "HTTP 404 Not Found")
 
 
 async def _respond(send: Send, status: int, text: str) -> None:
