@@ -208,7 +208,8 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
         assert send(api) == b"ok"
-    assert not proxy.requests
+        assert len(api.requests) == 1
+    assert not proxy.proxied_to(api)
 
 
 def test_a_server_that_does_not_answer_is_told() -> None:

@@ -38,6 +38,15 @@ class Api:
     answer: Callable[[Request], Reply]
     requests: list[Request] = field(default_factory=list)
 
+    def proxied_to(self, target: "Api") -> list[Request]:
+        """The requests for another server that came here, as to a proxy.
+
+        Kafka clients that earlier tests left in this process may renew their tokens through any
+        proxy of the environment: their requests do not count.
+        """
+        host = urlsplit(target.url).netloc
+        return [each for each in self.requests if each.headers.get("host") == host]
+
 
 @contextmanager
 def running_api(answer: Callable[[Request], Reply], port: int = 0) -> Iterator[Api]:

@@ -262,8 +262,7 @@ def test_keys_of_a_url_come_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> 
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
         assert tokens._get(f"{api.url}/keys") == "{}"
-    # clients of Kafka that other tests left in this process use the proxy as well
-    assert not [each for each in proxy.requests if "/keys" in each.path]
+    assert not proxy.proxied_to(api)
 
 
 def test_a_redirect_that_is_not_secure_is_refused() -> None:
