@@ -12,6 +12,7 @@ SIGN_OUT, THEME, LIVE = "/ui/sign-out", "/ui/theme", "/ui/live"
 #: The pages of the navigation.
 _PAGES = ((HOME, "Overview"), (CONNECTORS, "Connectors"))
 THEMES = ("system", "light", "dark")
+THEME_COOKIE = "drover-theme"
 #: The name of a form's token.
 FORM_TOKEN = "form_token"
 

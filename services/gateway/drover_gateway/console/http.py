@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 from drover_gateway.server import Receive, Scope, Send
 
+YEAR_S = 365 * 24 * 3600
 FORM_MAX_BYTES = 1024 * 1024
 _FIELDS_MAX = 25_000
 _FORM_TYPE = "application/x-www-form-urlencoded"

@@ -1,0 +1,43 @@
+"""The first page."""
+
+from urllib.parse import urlencode
+
+from drover.errors import DroverError, UnauthenticatedError
+from drover_gateway.console.frame import HOME, LIVE, page
+from drover_gateway.console.graph import graph_of
+from drover_gateway.console.http import Form, Response
+from drover_gateway.console.live_pages import OverviewLive
+from drover_gateway.console.overview_page import Cluster, live_html, overview_html
+from drover_gateway.console.pages import Context, LivePages, Request, Routes
+
+_CLUSTER_TIMEOUT_S = 5.0
+
+
+class OverviewPages:
+    """The cluster, the graph of connectors and topics, and what has failed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.routes: Routes = {("GET", HOME): self._home}
+        self.live_pages: LivePages = {"overview": self._live}
+
+    async def _home(self, request: Request) -> Response:
+        view = await self._context.views.opened(request.caller)
+        shown = self._context.shown.of(view)
+        version = view.version
+        rows = await shown.rows(view)
+        client = self._context.client(request)
+        try:
+            cluster = Cluster(await client.get_cluster_info(timeout_s=_CLUSTER_TIMEOUT_S))
+        except UnauthenticatedError:
+            raise
+        except DroverError as error:
+            cluster = Cluster(fault=error.message)
+        topics = await self._context.topics.of(view, client)
+        live = live_html(rows, version, shown.records_per_second())
+        content = overview_html(rows, live, cluster, graph_of(rows, topics))
+        url = f"{LIVE}?{urlencode({'page': 'overview'})}"
+        return Response(page(request.visit, "Overview", content, current=HOME, live=url))
+
+    def _live(self, query: Form) -> OverviewLive:
+        return OverviewLive(self._context.shown)
