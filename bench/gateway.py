@@ -83,9 +83,9 @@ class Side:
 
     async def run(self, path: str, callers: int, seconds: float) -> Run:
         """GET a path by several callers for a time."""
-        before_s = self._cpu_s()
+        before_s = self.cpu_s()
         done = await asyncio.to_thread(load, self.address, path, callers=callers, seconds=seconds)
-        cpu_s = self._cpu_s() - before_s
+        cpu_s = self.cpu_s() - before_s
         return Run(done.count / done.seconds, done.p99_ms, cpu_s / done.count * 1e6)
 
     async def warm_up(self) -> None:
@@ -97,7 +97,8 @@ class Side:
                 done = await self.run(path, CALLERS[-1], ROUND_S)
                 left -= round(done.per_second * ROUND_S)
 
-    def _cpu_s(self) -> float:
+    def cpu_s(self) -> float:
+        """The CPU time of the process."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 

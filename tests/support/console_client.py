@@ -111,6 +111,10 @@ class ConsoleClient:
             verify = self._gateway.ca or True
             return self.session.request(method, url, timeout=60, verify=verify, **options)
 
-        found = await asyncio.to_thread(send)
-        html = found.content.decode("utf-8")
-        return Page(found.status_code, found.url, html, found.headers, found.history)
+        return page_of(await asyncio.to_thread(send))
+
+
+def page_of(response: requests.Response) -> Page:
+    """A response as its reader sees it."""
+    html = response.content.decode("utf-8")
+    return Page(response.status_code, response.url, html, response.headers, response.history)

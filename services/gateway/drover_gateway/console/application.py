@@ -87,8 +87,7 @@ class ConsoleApplication:
     ) -> None:
         self._views = views
         self._sessions = sessions
-        self._stopping = stopping
-        self._streams = Streams()
+        self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
         overview, connectors = OverviewPages(context), ConnectorsPages(context)
         self._pages: Routes = {
@@ -201,8 +200,8 @@ class ConsoleApplication:
             return
         # a caller without a token is known by the address
         key = hashlib.sha256((caller.token or caller.host).encode()).hexdigest()
-        with self._streams.place(visit.session.id, key) as replaced:
-            if replaced is None:
+        with self._streams.place(visit.session.id, key) as place:
+            if place is None:
                 text = "too many pages are open: close some, or retry later"
                 busy = Response(text.encode(), 503, "text/plain; charset=utf-8")
                 await send_response(busy, send, receive, is_head=False)
@@ -219,7 +218,7 @@ class ConsoleApplication:
 
             events = updates(open_view, live_page(query), query.one("since"))
             response = Response(
-                until_end(events, replaced, self._stopping, receive, visit.session),
+                until_end(events, place, receive, visit.session),
                 content_type="text/event-stream; charset=utf-8",
                 headers=(("x-accel-buffering", "no"),),
             )

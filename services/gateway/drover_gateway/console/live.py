@@ -10,7 +10,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
@@ -37,32 +37,52 @@ class StreamBounds:
     total: int = 1_000
 
 
-class Streams:
-    """The open streams."""
+@dataclass(slots=True)
+class Place:
+    """A place for a stream.
 
-    def __init__(self, bounds: StreamBounds | None = None) -> None:
+    Attributes:
+        ended: Set when the stream has to end.
+        is_replaced: Whether it ends because a newer one of its session takes the place.
+    """
+
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_replaced: bool = False
+
+
+class Streams:
+    """The open streams; all end when ``stopping`` is set."""
+
+    def __init__(self, stopping: asyncio.Event, bounds: StreamBounds | None = None) -> None:
+        self._stopping = stopping
+        self._stop: asyncio.Task[None] | None = None
         self._bounds = bounds or StreamBounds()
         self._callers: Counter[str] = Counter()
-        self._sessions: dict[str, OrderedDict[int, asyncio.Event]] = {}
+        self._sessions: dict[str, OrderedDict[int, Place]] = {}
         self._numbers = count()
         self._taken = 0
 
     @contextmanager
-    def place(self, session_id: str, caller: str) -> Iterator[asyncio.Event | None]:
-        """A place for a stream: an event that is set when a newer one takes it; None if full."""
+    def place(self, session_id: str, caller: str) -> Iterator[Place | None]:
+        """A place for a stream; None if there is none left."""
         bounds = self._bounds
         if self._taken >= bounds.total or self._callers[caller] >= bounds.per_caller:
             yield None
             return
-        number, ended = next(self._numbers), asyncio.Event()
+        if self._stop is None:
+            # one task for all streams, since each task takes memory
+            self._stop = asyncio.create_task(self._end_all())
+        number, place = next(self._numbers), Place()
         own = self._sessions.setdefault(session_id, OrderedDict())
-        own[number] = ended
+        own[number] = place
         self._callers[caller] += 1
         self._taken += 1
         if len(own) > bounds.per_session:
-            own.popitem(last=False)[1].set()
+            oldest = own.popitem(last=False)[1]
+            oldest.is_replaced = True
+            oldest.ended.set()
         try:
-            yield ended
+            yield place
         finally:
             self._taken -= 1
             self._callers[caller] -= 1
@@ -71,6 +91,12 @@ class Streams:
             own.pop(number, None)
             if not own and self._sessions.get(session_id) is own:
                 del self._sessions[session_id]
+
+    async def _end_all(self) -> None:
+        await self._stopping.wait()
+        for own in self._sessions.values():
+            for place in own.values():
+                place.ended.set()
 
 
 class LivePage(Protocol):
@@ -144,20 +170,14 @@ async def open_view_again(open_view: Callable[[], Awaitable[View]]) -> None:
 
 
 async def until_end(
-    events: AsyncGenerator[bytes, None],
-    replaced: asyncio.Event,
-    stopping: asyncio.Event,
-    receive: Receive,
-    session: Session,
+    events: AsyncGenerator[bytes, None], place: Place, receive: Receive, session: Session
 ) -> AsyncIterator[bytes]:
-    """The events, until the client is gone, the session or the process ends, or a newer page of the
-    session takes the place.
-    """
+    """The events, until the client is gone, the session ends, or the stream loses its place."""
+    left_s = session.begin_s + SESSION_S - time.time()
+    session_end = asyncio.get_running_loop().call_later(max(0.0, left_s), place.ended.set)
     ends: list[asyncio.Task[Any]] = [
-        asyncio.create_task(replaced.wait()),
-        asyncio.create_task(stopping.wait()),
+        asyncio.create_task(place.ended.wait()),
         asyncio.create_task(wait_for_disconnect(receive)),
-        asyncio.create_task(asyncio.sleep(session.begin_s + SESSION_S - time.time())),
     ]
     try:
         while True:
@@ -175,9 +195,10 @@ async def until_end(
             yield event
             if any(each.done() for each in ends):
                 break
-        if replaced.is_set():
+        if place.is_replaced:
             yield message("replaced", "")
     finally:
+        session_end.cancel()
         for each in ends:
             each.cancel()
         await asyncio.gather(*ends, return_exceptions=True)

@@ -3,7 +3,6 @@
 from drover_gateway.console.connectors_page import removed_row_html
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.overview_page import live_html
-from drover_gateway.console.rows import State, summary_of
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.views import View
 
@@ -33,34 +32,36 @@ class ConnectorsLive:
 
     def __init__(self, shown: ShownViews) -> None:
         self._shown = shown
-        self._names: set[str] | None = None
-        self._failed: set[str] = set()
+        self._names: frozenset[str] = frozenset()
+        self._failed: frozenset[str] = frozenset()
 
     async def start(self, view: View) -> None:
         """The page shows the view as it is now."""
-        rows = await self._shown.of(view).rows(view)
-        self._names = {each.name for each in rows}
-        self._failed = {each.name for each in rows if each.state is State.FAILED}
+        shown = self._shown.of(view)
+        await shown.update(view)
+        self._names, self._failed = shown.names, shown.failed
 
     async def update(self, view: View, changed: list[str]) -> Html:
         """See ``LivePage``."""
         shown = self._shown.of(view)
-        rows = await shown.rows(view)
-        by_name = {each.name: each for each in rows}
-        parts = [
-            shown.html(by_name[each]) if each in by_name else removed_row_html(each)
-            for each in changed
-        ]
-        counts = summary_of(rows).states
-        parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts.items()]
-        names = self._names or set()
-        failed = {each.name for each in rows if each.state is State.FAILED}
+        await shown.update(view)
+        parts = []
+        for name in changed:
+            row = shown.row(view, name)
+            parts.append(removed_row_html(name) if row is None else shown.html(row))
+        counts = shown.states.items()
+        parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts]
         news = {
-            "newly failed": len(failed - self._failed),
-            "new": len(by_name.keys() - names),
-            "removed": len(names - by_name.keys()),
+            "newly failed": _added(self._failed, shown.failed),
+            "new": _added(self._names, shown.names),
+            "removed": _added(shown.names, self._names),
         }
         text = ", ".join(f"{count:,} {what}" for what, count in news.items() if count)
         link = tag("a", "Show the list as it is now", href="", data_reload=True)
         parts.append(tag("p", *((f"{text}. ", link) if text else ()), id="news", role="status"))
         return join(parts)
+
+
+def _added(before: frozenset[str], after: frozenset[str]) -> int:
+    # the same set as long as no connector was added or removed
+    return 0 if before is after else len(after - before)

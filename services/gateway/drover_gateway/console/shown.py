@@ -1,13 +1,14 @@
 """The rows of a view, each made once for each change of its connector."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from drover_gateway.console.connectors_page import row_html
 from drover_gateway.console.html import Html
-from drover_gateway.console.rows import Row, row_of
+from drover_gateway.console.rows import Row, State, row_of
 from drover_gateway.views import View
 
 _PIECE = 200
@@ -36,9 +37,14 @@ class Shown:
         self._version = ""
         self._rows: dict[str, Row] = {}
         self._html: dict[str, Html] = {}
+        self._states: Counter[State] = Counter()
+        self._failing: set[str] = set()
+        # made when asked for, and kept until they change: all pages of the view have the same sets
+        self._failed: frozenset[str] | None = None
+        self._names: frozenset[str] | None = None
 
-    async def rows(self, view: View) -> Sequence[Row]:
-        """The rows of all connectors, by name."""
+    async def update(self, view: View) -> None:
+        """Take over what has changed in the view."""
         version = view.version
         for at, name in enumerate(self._outdated(view)):
             self._update(view, name)
@@ -46,6 +52,10 @@ class Shown:
                 # lets other requests run; one of them may do the same work
                 await asyncio.sleep(0)
         self._version = version
+
+    async def rows(self, view: View) -> Sequence[Row]:
+        """The rows of all connectors, by name."""
+        await self.update(view)
         return [self._rows[each] for each in view.names() if each in self._rows]
 
     def row(self, view: View, name: str) -> Row | None:
@@ -53,6 +63,25 @@ class Shown:
         if name in self._outdated(view):
             self._update(view, name)
         return self._rows.get(name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all connectors."""
+        if self._names is None:
+            self._names = frozenset(self._rows)
+        return self._names
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The names of the connectors that have failed."""
+        if self._failed is None:
+            self._failed = frozenset(self._failing)
+        return self._failed
+
+    @property
+    def states(self) -> Mapping[State, int]:
+        """The number of connectors in each state."""
+        return {each: self._states[each] for each in State}
 
     def html(self, row: Row) -> Html:
         """A row as HTML."""
@@ -79,12 +108,22 @@ class Shown:
         self._html.pop(name, None)
         status = view.status_message(name)
         connector = view.connector(name)
-        if status is None or connector is None:
-            self._rows.pop(name, None)
+        row = None if status is None or connector is None else row_of(status, connector)
+        old = self._rows.pop(name, None)
+        if old is not None:
+            self._states[old.state] -= 1
+        if row is None:
             self._readings.pop(name, None)
         else:
-            row = self._rows[name] = row_of(status, connector)
+            self._rows[name] = row
+            self._states[row.state] += 1
             self._note_reading(row)
+        if (old is None) != (row is None):
+            self._names = None
+        has_failed = row is not None and row.state is State.FAILED
+        if has_failed != (name in self._failing):
+            self._failing ^= {name}
+            self._failed = None
 
     def _note_reading(self, row: Row) -> None:
         if row.read_count is None:
