@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
+.PHONY: help setup lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ fmt: setup ## format the code
 
 docs: setup ## write llms.txt, and the tables of docs/*.md that are made of the code
 	@$(BIN)/python -m tests.support.docs_tables
+
+screenshots: setup check-java ## the pictures of docs/console.md, of a running cluster in Chromium
+	@$(BIN)/python -m tests.support.console_screenshots
 
 bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part
 	@$(BIN)/python -m bench $(addprefix --only ,$(ONLY))
