@@ -23,6 +23,9 @@ class RunState(StrEnum):
     DESTROYED = "DESTROYED"
 
 
+#: States that only the owner of a connector or task may report.
+OWNER_STATES = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
+
 #: A connector's name, or a task.
 StatusKey = str | TaskId
 

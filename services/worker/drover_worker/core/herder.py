@@ -43,6 +43,7 @@ from drover_worker.core.status.active_topics import ActiveTopics
 from drover_worker.core.status.clean_up import StatusCleanUp
 from drover_worker.core.status.correction import StatusCorrection
 from drover_worker.core.status.counts import StatusCounts
+from drover_worker.core.status.lost_owners import LostOwners
 
 
 class Caller(Protocol):
@@ -92,6 +93,7 @@ class Herder:
         self.stopped = StoppedConnectors(self.context, self.lease)
         self.topics = ActiveTopics(self.context, self.membership)
         self.status_clean_up = StatusCleanUp(self.context, self.membership)
+        self.lost_owners = LostOwners(self.context, self.membership)
         self.status_correction = StatusCorrection(self.context, self.work)
         self.status_counts = StatusCounts(self.context, self.work)
         self._callers: Mapping[Cause, Caller] = {
@@ -162,6 +164,7 @@ class Herder:
     def _start_assigned_work(self) -> None:
         self.membership.start_assigned_work()
         self.status_clean_up.check_all()
+        self.lost_owners.check_all()
         self.topics.check_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
@@ -180,6 +183,7 @@ class Herder:
         for change in self.context.view.load(event.snapshot):
             self._react(change)
         self.session_keys.loaded(event.snapshot.session_key)
+        self.lost_owners.check_all()
         self.membership.ready_changed()
         self.membership.structure_changed()
 
@@ -232,6 +236,7 @@ class Herder:
         self.context.statuses = dict(event.snapshot.statuses)
         self.topics.load(event.snapshot.topics)
         self.status_clean_up.loaded()
+        self.lost_owners.check_all()
         self.status_correction.loaded()
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
@@ -249,6 +254,7 @@ class Herder:
                 if item is not None and item.status_seen(self.context, change.status):
                     self.work.touch(change.key)
         self.status_clean_up.changed(keys)
+        self.lost_owners.changed(keys)
         self.status_correction.changed(keys)
 
     def _topics_used(self, event: events.TopicsUsed) -> None:

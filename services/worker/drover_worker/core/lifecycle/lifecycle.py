@@ -17,7 +17,7 @@ from drover.model.failures import (
     RestartPolicy,
     summary_of,
 )
-from drover.model.status import RecordCounts, RunState, Status, StatusKey
+from drover.model.status import OWNER_STATES, RecordCounts, RunState, Status, StatusKey
 from drover_worker.core.context import Context
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.events import RestartDue
@@ -49,8 +49,6 @@ class Phase(StrEnum):
 IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 #: Phases from the first step of a run to its start.
 STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
-#: States that only the owner may report.
-_OWNER_STATES = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +405,7 @@ class Lifecycle(ABC):
     def _correct_status(self, context: Context) -> None:
         """Report UNASSIGNED if the previous owner died and its last status is still stored."""
         stored = context.statuses.get(self.key)
-        if self._reported is None and stored is not None and stored.state in _OWNER_STATES:
+        if self._reported is None and stored is not None and stored.state in OWNER_STATES:
             self._report(context, RunState.UNASSIGNED, safe=True)
 
     def _start_run(self, context: Context) -> None:
