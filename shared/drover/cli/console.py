@@ -373,12 +373,15 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
-def print_refusal(error: DroverError, *, about: str = "") -> None:
-    """Print a server's error on stderr: one line, then every violation.
+def print_refusal(
+    error: DroverError, *, about: str = "", warnings: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Print a server's error on stderr: one line, then every violation and warning.
 
     Args:
         error: The error.
         about: The connector concerned, when the command handles several.
+        warnings: Settings of the refused config, each with its warning.
     """
     violations = error.violations if isinstance(error, InvalidArgumentError) else ()
     message = plain(error.message or error.code)
@@ -389,6 +392,11 @@ def print_refusal(error: DroverError, *, about: str = "") -> None:
             reason=str(error.reason),
             **({"about": about} if about else {}),
             violations=[{"field": v.field, "description": v.description} for v in violations],
+            **(
+                {"warnings": [{"field": field, "description": text} for field, text in warnings]}
+                if warnings
+                else {}
+            ),
         )
         return
     complain(
@@ -397,3 +405,5 @@ def print_refusal(error: DroverError, *, about: str = "") -> None:
     if violations:
         rows = [(violation.field, violation.description) for violation in violations]
         print_table(("SETTING", "FAULT"), rows, stream=sys.stderr)
+    if warnings:
+        print_table(("SETTING", "WARNING"), warnings, stream=sys.stderr)

@@ -27,7 +27,7 @@ from drover.cli.console import (
 )
 from drover.cli.definitions import Definition, initial_state, read_definitions
 from drover.cli.output.connectors import target_state
-from drover.cli.warnings import print_file_warnings, print_warnings
+from drover.cli.warnings import print_file_warnings, print_refused, print_warnings
 from drover.client import ConnectClient
 from drover.errors import DroverError
 from drover.model.config import TargetState
@@ -127,7 +127,10 @@ def apply(
         raise CliError("--plan cannot set initial_state: remove it from the definition")
     steps, faults = call_worker(address, lambda client: _plan(client, definitions, prune=prune))
     if faults:
-        _complain_about(faults, {each.name: each.place for each in definitions})
+        refused = {each.name: each for each in definitions}
+        for name, error in sorted(faults.items()):
+            about = f"{refused[name].place}: {name}"
+            print_refused(error, refused[name].config, address, about=about)
         complain("nothing was changed")
         raise typer.Exit(EXIT_REFUSED)
     if dry_run:
@@ -145,7 +148,8 @@ def apply(
         if changed and step.definition is not None:
             print_warnings(step.definition.config, address, name=step.name)
     if failed:
-        _complain_about(failed, {})
+        for name, error in sorted(failed.items()):
+            print_refusal(error, about=name)
         complain(f"{len(steps) - len(failed)} of {len(steps)} connectors match their definitions")
         raise typer.Exit(EXIT_REFUSED)
 
@@ -277,8 +281,3 @@ def _document(step: PlannedChange, words: Mapping[Action, str]) -> dict[str, Any
             {"setting": setting, "from": now, "to": then} for setting, now, then in step.changes
         ],
     }
-
-
-def _complain_about(errors: Mapping[str, DroverError], places: Mapping[str, str]) -> None:
-    for name, error in sorted(errors.items()):
-        print_refusal(error, about=f"{places[name]}: {name}" if name in places else name)

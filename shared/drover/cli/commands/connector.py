@@ -50,10 +50,10 @@ from drover.cli.output.connectors import (
 from drover.cli.output.previews import preview_tables
 from drover.cli.output.remains import remains_text, statements_of
 from drover.cli.output.statuses import print_description, print_status
-from drover.cli.warnings import print_file_warnings, print_warnings
+from drover.cli.warnings import end_refused, print_file_warnings, print_warnings
 from drover.client import ConnectClient
 from drover.clock import SystemClock
-from drover.errors import DroverError, UnavailableError
+from drover.errors import DroverError, InvalidArgumentError, UnavailableError
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
@@ -103,10 +103,13 @@ def create(
     definition = _named(file)
     print_file_warnings([definition])
     state = initial_state(definition)
-    made = call_worker(
-        address,
-        lambda c: c.create_connector(definition.name, definition.config, initial_state=state),
-    )
+    try:
+        made = call_worker(
+            address,
+            lambda c: c.create_connector(definition.name, definition.config, initial_state=state),
+        )
+    except InvalidArgumentError as error:
+        end_refused(error, definition.config, address)
     if output is not Output.TABLE:
         print_document(connector_document(made), output)
     else:
@@ -133,9 +136,15 @@ def patch(
     changes = dict(pairs)
     if len(changes) < len(pairs):
         raise CliError("a setting is given twice: give each once")
-    patched = call_worker(
-        address, lambda c: c.patch_connector_config(name, settings=changes, remove=remove or ())
-    )
+    removed = remove or []
+    try:
+        patched = call_worker(
+            address, lambda c: c.patch_connector_config(name, settings=changes, remove=removed)
+        )
+    except InvalidArgumentError as error:
+        (present,) = call_worker(address, lambda c: _configs(c, [name])) or [{}]
+        refused = {key: value for key, value in present.items() if key not in removed} | changes
+        end_refused(error, refused, address)
     if output is not Output.TABLE:
         print_document(connector_document(patched), output)
     else:

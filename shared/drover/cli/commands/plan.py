@@ -11,7 +11,8 @@ from drover.cli.commands.apply import Action, PlannedChange, show_steps
 from drover.cli.console import AddressOption, Output, OutputOption, plain, print_document, say
 from drover.cli.definitions import DefinitionError, read_definition
 from drover.cli.output.plans import schema_lines
-from drover.cli.warnings import print_file_warnings
+from drover.cli.warnings import end_refused, print_file_warnings
+from drover.errors import InvalidArgumentError
 
 
 def plan(
@@ -24,9 +25,12 @@ def plan(
     print_file_warnings([definition])
     if not definition.name:
         raise DefinitionError(f'{file}: the definition has no "name"')
-    found = call_worker(
-        address, lambda c: c.plan_connector_config(definition.name, definition.config)
-    )
+    try:
+        found = call_worker(
+            address, lambda c: c.plan_connector_config(definition.name, definition.config)
+        )
+    except InvalidArgumentError as error:
+        end_refused(error, definition.config, address)
     if output is not Output.TABLE:
         print_document(_document(definition.name, found), output)
         return
