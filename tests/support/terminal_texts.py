@@ -220,7 +220,7 @@ def _plugin_missing() -> pb.ConnectorStatus:
         PluginRegistry().find("acme_tickets.TicketSource")
     except PluginNotFoundError as error:
         trace = str(error)
-    history = _failed("tickets", FailureCause.PLUGIN, trace, times=3, ago_s=31, worker=TWO)
+    history = _failed("tickets", FailureCause.PLUGIN, trace, times=3, ago_s=2, worker=TWO)
     task = _task(0, pb.RUN_STATE_FAILED, TWO, trace=trace, failures=history)
     return _status("tickets", SOURCE, task)
 

@@ -12,6 +12,8 @@ from drover.model.failures import Failure, FailureCause, FailureHistory
 from tests.support.fake_cluster import FakeCluster, Run
 from tests.unit.cli.test_commands import STATUS, WORKER
 
+TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
+
 
 def failed(
     *, restart_in_s: int = 0, reason: str = "", cause: FailureCause = FailureCause.PLUGIN
@@ -51,6 +53,27 @@ def test_a_status_says_how_often_a_task_failed_and_when_it_is_tried_again(
     (note,) = [line for line in out.splitlines() if "times" in line]
     assert re.match(r"task 1 failed 2 times, last \d+ (s|min) ago; ", note)
     assert then in note
+
+
+@pytest.mark.parametrize(
+    ("cause", "restart_in_s", "then"),
+    [
+        (FailureCause.ENGINE, 0, f"waits since {TIME} for its engine, then restarts"),
+        (FailureCause.ENGINE, -30, f"waits since {TIME} for its engine, then restarts"),
+        (FailureCause.ENGINE, 30, f"waits since {TIME} for its engine, then restarts"),
+        (FailureCause.PLUGIN, -30, f"restart due since {TIME}: it starts, or waits for its engine"),
+        (FailureCause.PLUGIN, -3, "restarts now"),
+        (FailureCause.OUTAGE, -30, f"restart due since {TIME}: it starts, or waits for its engine"),
+    ],
+)
+def test_a_status_says_what_a_due_restart_waits_for_and_since_when(
+    cause: FailureCause, restart_in_s: int, then: str, cluster: FakeCluster, drover: Run
+) -> None:
+    status = failed(restart_in_s=restart_in_s, cause=cause)
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    _, out, _ = drover("connector", "status", "flights")
+    (note,) = [line for line in out.splitlines() if "times" in line]
+    assert re.search(f"; {then}$", note), note
 
 
 @pytest.mark.parametrize(

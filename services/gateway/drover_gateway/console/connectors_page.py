@@ -381,7 +381,7 @@ def _cause_cell(row: Row) -> Node:
     if row.failed_ms:
         parts += [" · failed ", time_html(row.failed_ms)]
     if row.restart_ms:
-        parts += [" · restarts ", time_html(row.restart_ms)]
+        parts += [" · restart due ", time_html(row.restart_ms)]
     if row.dead_lettered_count:
         parts.append(tag("small", f"{row.dead_lettered_count:,} dead letters"))
     if row.skipped_count:

@@ -14,6 +14,8 @@ _SYSTEM_CAUSES = {
     FailureCause.CREDENTIALS: "its system rejects the credentials",
 }
 
+#: A start that takes longer may wait for the engine.
+_START_MS = 10_000
 #: How long a failure of a connector or task that runs again is shown.
 RECENT_MS = 3_600_000
 
@@ -97,8 +99,14 @@ def _failure_note(state: pb.ConnectorState | pb.TaskState, now_ms: int) -> str:
         restart = "runs again"
     elif history.no_restart_reason:
         restart = f"no automatic restart ({history.no_restart_reason})"
+    elif history.last and history.last.cause is FailureCause.ENGINE:
+        restart = f"waits since {iso_time(history.last.failed_ms)} for its engine, then restarts"
     elif history.restart_ms > now_ms:
         restart = f"restarts in {span_text(history.restart_ms - now_ms)}"
+    elif history.restart_ms and history.restart_ms < now_ms - _START_MS:
+        restart = (
+            f"restart due since {iso_time(history.restart_ms)}: it starts, or waits for its engine"
+        )
     else:
         restart = "restarts now"
     return f"failed {often}{ago}; {restart}"
