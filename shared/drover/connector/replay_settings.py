@@ -93,7 +93,8 @@ REPLAY_SETTINGS = ConfigDef(
         default="",
         group="Errors",
         documentation="Ranges of dead letters that the connector processes again: "
-        "partition:from-to of the dead letter queue, separated by commas. `drover dlq replay` "
+        "partition:from-to of the dead letter queue, without the one at the offset `to`, separated "
+        "by commas. `drover dlq replay` "
         "writes this setting. The progress is committed, and dead letters are not replayed twice.",
         validator=Check(lambda text: _fault(parse_ranges, text)),
     ),

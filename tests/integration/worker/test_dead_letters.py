@@ -169,11 +169,11 @@ async def test_the_commands_list_show_and_replay_letters(
     assert shown["cause"]["exception.message"] == "no JSON"
     assert "has no dead letter 0:9" in (await dlq("show", "c", "0:9")).err
     one = ("--from", "1", "--to", "2", "--reason", "a test order", "--dry-run")
-    assert "would discard 1 dead letter of dead (0:1-2)" in (await dlq("discard", "c", *one)).out
+    assert "would discard 1 dead letter of dead (0:1)" in (await dlq("discard", "c", *one)).out
     dry = (await dlq("replay", "c", "--dry-run")).out
-    assert "would replay 2 dead letters of dead (0:1-3)" in dry
+    assert "would replay 2 dead letters of dead (0:1 to 0:2)" in dry
     started = (await dlq("replay", "c")).out
-    assert "started the replay of 2 dead letters of dead (0:1-3)" in started
+    assert "started the replay of 2 dead letters of dead (0:1 to 0:2)" in started
     assert await setting(client) == "0:1-3"
 
 

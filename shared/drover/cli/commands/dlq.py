@@ -56,7 +56,12 @@ StartOption = Annotated[
 ]
 EndOption = Annotated[
     int | None,
-    typer.Option("--to", metavar="OFFSET", min=1, help="End offset, exclusive, in each partition."),
+    typer.Option(
+        "--to",
+        metavar="OFFSET",
+        min=1,
+        help="Up to this offset of each partition, without it.",
+    ),
 ]
 CauseOption = Annotated[
     str,
@@ -225,7 +230,7 @@ def replay(
             document["preview"] = [_preview_row(each) for each in found.preview.rows]
         print_document(document, output)
     else:
-        _say_replay(found, ranges, left, dry_run=dry_run, waited=wait_s > 0)
+        _say_replay(found, left, dry_run=dry_run, waited=wait_s > 0)
     if left and wait_s and not dry_run:
         raise CliError(
             f"{left} dead letters are not replayed after {wait_s:g} s; the replay continues"
@@ -234,7 +239,6 @@ def replay(
 
 def _say_replay(
     found: pb.ReplayDeadLettersResponse,
-    ranges: list[str],
     left: int,
     *,
     dry_run: bool,
@@ -251,9 +255,9 @@ def _say_replay(
             f"{'would skip' if dry_run else 'skipped'} {_counted(found.skipped_count)}, still "
             "open: --force replays them, and `drover dlq discard` discards them"
         )
-    if not ranges:
+    if not found.ranges:
         return
-    where = plain(f"{found.topic} ({', '.join(ranges)})")
+    where = plain(f"{found.topic} ({_letters_text(found.ranges)})")
     if dry_run:
         say(f"would replay {_counted(left)} of {where}")
     elif waited and not left:
@@ -300,7 +304,7 @@ def discard(
     for note in found.notes:
         say(plain(note))
     if ranges:
-        where_text = plain(f"{found.topic} ({', '.join(ranges)})")
+        where_text = plain(f"{found.topic} ({_letters_text(found.ranges)})")
         say(f"{'would discard' if dry_run else 'discarded'} {_counted(count)} of {where_text}")
 
 
@@ -308,7 +312,17 @@ def _counted(count: int) -> str:
     return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
+def _letters_text(ranges: Iterable[_Range]) -> str:
+    """The first and the last dead letter of each range, such as "0:1 to 0:4, 1:7"."""
+    texts = []
+    for each in ranges:
+        first, last = (f"{each.partition}:{at}" for at in (each.start_offset, each.end_offset - 1))
+        texts.append(first if first == last else f"{first} to {last}")
+    return ", ".join(texts)
+
+
 def _range_texts(ranges: Iterable[_Range]) -> list[str]:
+    """Ranges in the form of ``errors.deadletterqueue.replay``, whose ends are exclusive."""
     return [f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in ranges]
 
 
