@@ -16,8 +16,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceServicer):
-    """Responds from ``answers`` by RPC name (a message, a sequence, an error), and stores
-    requests.
+    """Responds from ``answers`` by RPC name (a message, a sequence, an error, a function that
+    returns one), and stores requests.
     """
 
     def __init__(self) -> None:
@@ -36,6 +36,8 @@ class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceS
             answer = self.answers[name]
             if isinstance(answer, list):
                 answer = answer.pop(0)
+            if callable(answer):
+                answer = answer()
             if isinstance(answer, DroverError):
                 context.abort_with_status(rpc_status.to_status(to_rpc_status(answer, "x.drover")))
             return answer

@@ -29,6 +29,8 @@ ADDRESS_VARIABLE = "DROVER_ADDRESS"
 CONNECT_TIMEOUT_S = 5.0
 #: For calls that may have to wait for a rebalance.
 CALL_TIMEOUT_S = 60.0
+#: Between two lines that show how long a call takes.
+PROGRESS_INTERVAL_S = 15.0
 #: The width of a terminal that does not report one.
 _DEFAULT_WIDTH = 80
 _ENCODING_ERRORS = "drover.replace"
@@ -345,6 +347,26 @@ def confirm(question: str, *, yes: bool, in_scripts: bool = False) -> None:
         print(file=sys.stderr)
         hint = "" if is_terminal else "; without a terminal give --yes"
         raise CliError(f"nothing was changed{hint}") from None
+
+
+async def while_shown(work: Awaitable[T], text: str) -> T:
+    """The result of a long call; stderr shows ``text``, and at intervals how long the call takes.
+
+    With -o json or yaml nothing is shown: stderr may have to be one document.
+    """
+    if _present_output.get() is not Output.TABLE:
+        return await work
+    print(plain(text), file=sys.stderr, flush=True)
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    call = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([call], timeout=PROGRESS_INTERVAL_S))[0]:
+            elapsed_s = loop.time() - started_s
+            print(plain(f"{text}: {elapsed_s:.0f} s"), file=sys.stderr, flush=True)
+        return await call
+    finally:
+        call.cancel()
 
 
 def warn(text: str) -> None:

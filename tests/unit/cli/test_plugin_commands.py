@@ -1,6 +1,10 @@
 """``drover plugin list`` and ``describe``."""
 
+import io
 import json
+import re
+import sys
+import threading
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -54,6 +58,37 @@ def test_plugins_are_reloaded_worker_by_worker(cluster: FakeCluster, drover: Run
     assert [each.worker_id for each in cluster.requests[1:]] == ["w:1", "w:2"]
     drover("plugin", "reload", "--worker", "w:2", "-o", "json")
     assert cluster.requests[-1].worker_id == "w:2"
+
+
+def test_a_reload_shows_that_it_is_in_progress(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1"])
+    reloaded = pb.ReloadPluginsResponse(worker_id="w:1", unchanged=True)
+    monkeypatch.setattr("drover.cli.console.PROGRESS_INTERVAL_S", 0.01)
+    shown = threading.Event()
+
+    def answer_once_shown() -> pb.ReloadPluginsResponse:
+        assert shown.wait(60)
+        return reloaded
+
+    class Stderr(io.StringIO):
+        def write(self, text: str) -> int:
+            if text.endswith(" s"):
+                shown.set()
+            return super().write(text)
+
+    stderr = Stderr()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    cluster.answers["ReloadPlugins"] = answer_once_shown
+    assert drover("plugin", "reload")[0] == 0
+    first, second, *_ = stderr.getvalue().splitlines()
+    assert first == "w:1: looks for changed packages; a new engine takes a minute or more to start"
+    assert re.fullmatch(rf"{re.escape(first)}: \d+ s", second)
+    shown.set()
+    stderr.truncate(0)
+    assert drover("plugin", "reload", "-o", "json")[0] == 0
+    assert not stderr.getvalue()
 
 
 def test_a_reload_names_what_moved_and_why_and_what_stays(

@@ -18,6 +18,7 @@ from drover.cli.console import (
     print_table,
     run_call,
     say,
+    while_shown,
 )
 from drover.cli.names import trimmed
 from drover.cli.output.plugin_examples import example_of
@@ -95,8 +96,11 @@ def reload_plugins(
     for worker_id in worker or listing.worker_ids:
         done = run_call(
             addresses,
-            lambda c, at=worker_id: ConnectClient(c).reload_plugins(  # type: ignore[misc]
-                at, everything=everything, timeout_s=_RELOAD_TIMEOUT_S
+            lambda c, at=worker_id: while_shown(  # type: ignore[misc]
+                ConnectClient(c).reload_plugins(
+                    at, everything=everything, timeout_s=_RELOAD_TIMEOUT_S
+                ),
+                f"{at}: looks for changed packages; a new engine takes a minute or more to start",
             ),
             server="worker",
         )
