@@ -16,6 +16,7 @@ from drover.local.process import (
     ProcessPhase,
     ProcessRestartPolicy,
     ProcessSpec,
+    StartTimeoutError,
     descendants,
     is_alive,
     wait_until_gone,
@@ -145,13 +146,14 @@ async def test_a_process_that_dies_at_its_start_shows_its_last_line_and_ends_the
     assert "stopped in good order" in (tmp_path / "logs" / "good.log").read_text()
 
 
-async def test_a_process_that_never_serves_is_named(running: Running) -> None:
+async def test_processes_that_never_serve_are_named(running: Running) -> None:
     policy = ProcessRestartPolicy(serving_timeout_s=1.5)
-    with pytest.raises(ClusterError) as caught:
-        async with running([stand_in("mute", "mute")], policy=policy):
+    with pytest.raises(StartTimeoutError) as caught:
+        async with running([stand_in("a", "mute"), stand_in("b", "mute")], policy=policy):
             pass
-    said = "mute stopped at its start (SIGKILL): does not serve after 1.5 s, is "
-    assert str(caught.value).startswith(said)
+    first, other = ("a", "b") if caught.value.name == "a" else ("b", "a")
+    assert str(caught.value).startswith(f"{first} does not serve after 1.5 s, is ")
+    assert str(caught.value).endswith(f"{first}.log; does not serve either: {other}")
 
 
 async def test_a_process_that_has_served_is_not_killed_for_waiting_at_a_later_start(

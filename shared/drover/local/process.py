@@ -77,6 +77,18 @@ class ProcessPhase(StrEnum):
     STOPPED = "stopped"
 
 
+class StartTimeoutError(ClusterError):
+    """A process did not serve in time at its first start, and was killed.
+
+    Attributes:
+        name: The process.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class SupervisedProcess:
     """Keeps one process running until ``stop``; its output is appended to ``log``."""
 
@@ -109,7 +121,8 @@ class SupervisedProcess:
         """Start the process and return when it serves; after that it is restarted when it exits.
 
         Raises:
-            ClusterError: The process exited before it served, or did not serve in time.
+            ClusterError: The process exited before it served.
+            StartTimeoutError: It did not serve in time.
         """
         served = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(served), name=f"keep {self.spec.name}")
@@ -177,7 +190,7 @@ class SupervisedProcess:
             if self._stopping.is_set():
                 return
             if not served.done():
-                served.set_exception(ClusterError(self._early_death(exit_code)))
+                served.set_exception(self._early_death(exit_code))
                 return
             if time.monotonic() - self.started_s > self._policy.recovered_after_s:
                 backoff.reset()
@@ -264,10 +277,13 @@ class SupervisedProcess:
             return health.own_certificate({**os.environ, **self.spec.env})
         return None
 
-    def _early_death(self, exit_code: int) -> str:
-        return (
-            f"{self.spec.name} stopped at its start ({describe_exit(exit_code)}): "
-            f"{self._given_up or last_line(self.log) or 'no output'} — log: {self.log}"
+    def _early_death(self, exit_code: int) -> ClusterError:
+        name, log = self.spec.name, f"log: {self.log}"
+        if self._given_up:
+            return StartTimeoutError(name, f"{name} {self._given_up} — {log}")
+        cause = last_line(self.log) or "no output"
+        return ClusterError(
+            f"{name} stopped at its start ({describe_exit(exit_code)}): {cause} — {log}"
         )
 
     def _change(self, phase: ProcessPhase, text: str) -> None:

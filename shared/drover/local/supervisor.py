@@ -16,7 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from drover.local.process import ProcessPhase, ProcessRestartPolicy, ProcessSpec, SupervisedProcess
+from drover.local.process import (
+    ProcessPhase,
+    ProcessRestartPolicy,
+    ProcessSpec,
+    StartTimeoutError,
+    SupervisedProcess,
+)
 from drover.local.state import (
     DATA_DIRECTORY,
     ClusterError,
@@ -28,6 +34,8 @@ from drover.local.state import (
 )
 from drover.local.suspended_writers import SuspendedWriters
 
+#: Phases of a process that was started and has not served yet.
+_NOT_SERVING = frozenset({ProcessPhase.STARTING, ProcessPhase.DEAD})
 #: Called with a process's name and a description of its change.
 EventHandler = Callable[[str, str], None]
 
@@ -72,7 +80,8 @@ class Supervisor:
         """Start every process and return when all serve; on failure all are stopped.
 
         Raises:
-            ClusterError: The directory is locked or cannot be written, or a process did not serve.
+            ClusterError: The directory is locked or cannot be written, or a process exited.
+            StartTimeoutError: A process did not serve in time; the message names all of them.
         """
         self._lock = DirectoryLock(self.directory, self._on_event)
         writers = SuspendedWriters(self.directory / DATA_DIRECTORY, self._names, self._on_event)
@@ -84,6 +93,12 @@ class Supervisor:
         except OSError as error:
             await self.stop()
             raise ClusterError(f"cannot use {self.directory}: {error.strerror}") from error
+        except StartTimeoutError as error:
+            begun = {n: p.phase for n, p in self.processes.items() if n != error.name}
+            await self.stop()
+            late = [n for n, phase in begun.items() if phase in _NOT_SERVING]
+            text = f"{error}; does not serve either: {', '.join(late)}" if late else str(error)
+            raise StartTimeoutError(error.name, text) from None
         except BaseException:
             await self.stop()
             raise

@@ -44,7 +44,13 @@ from drover.local.cluster import (
 )
 from drover.local.found_clusters import register, unregister
 from drover.local.java_check import JavaUnusableError, find_java
-from drover.local.process import descendants, kill_all, wait_until_gone
+from drover.local.process import (
+    ProcessRestartPolicy,
+    StartTimeoutError,
+    descendants,
+    kill_all,
+    wait_until_gone,
+)
 from drover.local.running_cluster import refuse_beside_another
 from drover.local.state import (
     DEFAULT_DIRECTORY,
@@ -147,6 +153,15 @@ def up(
             "DROVER_FILE_ROOTS, else every directory, or none with --tls or --certs.",
         ),
     ] = "",
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=1,
+            help="How long each process may take to start, with a worker's Spark engine.",
+        ),
+    ] = ProcessRestartPolicy().serving_timeout_s,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C, with embedded storage or on Kafka."""
@@ -182,11 +197,14 @@ def up(
     supervisor = Supervisor(
         directory.absolute(),
         cluster_stages(options),
+        policy=ProcessRestartPolicy(serving_timeout_s=timeout_s),
         on_event=partial(_print_event, output),
         certificates=options.certificates,
     )
     try:
         asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
+    except StartTimeoutError as error:
+        raise CliError(f"{error}; `drover up --timeout {2 * timeout_s:g}` waits longer") from None
     finally:
         unregister(directory.absolute())
     if output is not Output.TABLE:
