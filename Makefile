@@ -53,7 +53,7 @@ down: setup ## stop what `make up` or `make run` left; its data stays
 	@$(BIN)/drover down
 
 clean-data: setup ## stop what `make up` or `make run` left, and delete its data
-	@$(BIN)/drover down --delete-data
+	@$(BIN)/drover down --delete-data --yes
 
 PORT ?= 9092
 kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka

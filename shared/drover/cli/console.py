@@ -342,6 +342,8 @@ def confirm(question: str, *, yes: bool, in_scripts: bool = False) -> None:
     if yes or (in_scripts and not is_terminal):
         return
     try:
+        if sys.stdin is None:
+            raise typer.Abort
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:
         print(file=sys.stderr)

@@ -10,6 +10,7 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
 from tests.support.fake_cluster import FakeCluster, Run
+from tests.support.streams import Terminal
 
 CAPTURE = {
     "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -29,13 +30,6 @@ COMMANDS = [
 ]
 NAMED = COMMANDS[:2]
 OTHERS = COMMANDS[2:]
-
-
-class Terminal(io.StringIO):
-    """A terminal at which a user typed an answer."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """`drover down` stops clusters, and deletes their data only on request."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drover.local.process import is_alive
 from drover.local.state import ClusterState, DirectoryLock, ProcessState, write_state
 from tests.support.fake_cluster import Run
+from tests.support.streams import Terminal
 
 
 @pytest.fixture
@@ -52,11 +55,55 @@ def test_down_deletes_data_only_on_request(
         assert "`drover down --delete-data` deletes it" in out
     assert (tmp_path / "c1" / "data" / "topics.db").exists()
     monkeypatch.chdir(tmp_path)
-    code, out, _ = drover("down", "--dir", "c1", "--delete-data")
+    code, out, _ = drover("down", "--dir", "c1", "--delete-data", "--yes")
     assert code == 0
-    assert out.splitlines()[0].startswith("deleting c1: 2 files of 1.0 MiB in all (data, ")
+    assert out.splitlines()[0].startswith("to delete: c1, 2 files of 1.0 MiB in all (data, ")
     assert not (tmp_path / "c1").exists()
     assert drover("down", "--delete-data", "--keep-data")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options", "code"),
+    [
+        (Terminal("y\n"), (), 0),
+        (Terminal("n\n"), (), 1),
+        (Terminal(""), (), 1),
+        (Terminal(""), ("--yes",), 0),
+        (io.StringIO(), (), 1),
+        (io.StringIO(), ("-o", "json"), 1),
+        (io.StringIO(), ("-y",), 0),
+        (io.StringIO(), ("--yes", "-o", "json"), 0),
+        (None, (), 1),
+        (None, ("--yes",), 0),
+    ],
+)
+def test_data_is_deleted_after_a_yes_only(
+    drover: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    other: psutil.Process,
+    stdin: io.StringIO | None,
+    options: tuple[str, ...],
+    code: int,
+) -> None:
+    """The cluster of a refused command keeps running."""
+    directory = cluster_in(tmp_path / "c1", other, started_s=other.create_time())
+    monkeypatch.setattr(sys, "stdin", stdin)
+    found, _, err = drover("down", "--dir", str(directory), "--delete-data", *options)
+    assert found == code
+    assert directory.exists() == (code == 1)
+    assert is_alive(other) == (code == 1)
+    if code and not isinstance(stdin, Terminal):
+        assert "nothing was changed; without a terminal give --yes" in err
+
+
+def test_nothing_is_asked_if_there_is_nothing_to_delete(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    code, out, err = drover("down", "--delete-data")
+    assert (code, out, err) == (0, "nothing to stop: there is no cluster in .drover/up\n", "")
 
 
 def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_path: Path) -> None:
@@ -65,7 +112,7 @@ def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_pat
     assert (tmp_path / "precious").exists()
 
 
-@pytest.mark.parametrize("options", [(), ("--delete-data",)])
+@pytest.mark.parametrize("options", [(), ("--delete-data", "--yes")])
 def test_down_does_not_end_a_process_that_has_the_pid_of_a_former_supervisor(
     drover: Run, tmp_path: Path, other: psutil.Process, options: tuple[str, ...]
 ) -> None:
@@ -79,7 +126,7 @@ def test_down_does_not_end_a_process_that_has_the_pid_of_a_former_supervisor(
     assert directory.exists() == (not options)
 
 
-@pytest.mark.parametrize("options", [(), ("--delete-data",)])
+@pytest.mark.parametrize("options", [(), ("--delete-data", "--yes")])
 def test_down_leaves_the_cluster_of_another_folder_alone(
     drover: Run,
     tmp_path: Path,
@@ -103,7 +150,7 @@ def test_only_the_named_directory_is_deleted(
     monkeypatch.chdir(tmp_path)
     cluster_in(tmp_path / "c1", other, started_s=0.0)
     cluster_in(tmp_path / "c2", other, started_s=other.create_time())
-    code, out, _ = drover("down", "--dir", "c1", "--delete-data")
+    code, out, _ = drover("down", "--dir", "c1", "--delete-data", "--yes")
     assert code == 0
     assert out.endswith("deleted c1\n")
     assert other.is_running()

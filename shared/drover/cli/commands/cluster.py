@@ -22,6 +22,8 @@ from drover.cli.console import (
     CliError,
     Output,
     OutputOption,
+    YesOption,
+    confirm,
     print_document,
     print_event,
     print_table,
@@ -314,9 +316,13 @@ def down(
     keep_data: Annotated[
         bool, typer.Option("--keep-data", hidden=True, help="The default; has no effect.")
     ] = False,
+    yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop the cluster of this folder, and those left by `make run`; their data stays."""
+    """Stop the cluster of this folder, and those left by `make run`; their data stays.
+
+    --delete-data asks first. Without a terminal it needs --yes.
+    """
     if delete_data and keep_data:
         raise CliError("--delete-data and --keep-data contradict each other", EXIT_USAGE)
     directories = [directory]
@@ -325,17 +331,20 @@ def down(
             directories = _clusters_here() or directories
         directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
     known = [path for path in directories if is_cluster_directory(path)]
-    stopped, removed = [], []
     for path in known:
         check_trusted(path)
+    if delete_data and known:
+        if output is Output.TABLE:
+            for path in known:
+                say(f"to delete: {path}, {_content(path)}")
+        confirm(f"Stop and delete {', '.join(map(str, known))}?", yes=yes)
+    stopped, removed = [], []
+    for path in known:
         if asyncio.run(_stop(path)):
             stopped.append(str(path))
             if output is Output.TABLE:
                 say(f"stopped the cluster in {path}")
     if delete_data:
-        if output is Output.TABLE:
-            for path in known:
-                say(f"deleting {path}: {_content(path)}")
         for path in known:
             _remove(path)
             removed.append(str(path))
