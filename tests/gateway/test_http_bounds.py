@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from drover.security.development_ca import GATEWAY, files_of, init_certificates
-from drover_gateway.server import HttpBounds, HttpServer, Receive, Scope, Send
+from drover_gateway.bounds import HttpBounds
+from drover_gateway.server import HttpServer, Receive, Scope, Send
 from drover_gateway.settings import GatewaySettings
 from tests.support.raw_http import ask, connected
 from tests.support.waiting import pause, wait_until_async

@@ -54,7 +54,8 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
         backend = GatewayBackend(workers, views)
         rules = settings.origin_rules(None if certificate is None else certificate.present())
         of_rest = rest_settings(settings)
-        apis: dict[str, Application] = {settings.gateway_listen: RestApplication(backend, of_rest)}
+        rest_api = RestApplication(backend, of_rest)
+        apis: dict[str, Application] = {settings.gateway_listen: rest_api}
         if settings.gateway_mcp != "off":
             # imported here: it doubles the memory of the process
             from drover_gateway.mcp.gateway import PATH, tools_over_http
@@ -72,9 +73,11 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
             apis[settings.gateway_admin_listen] = only_below(b"/admin", of_admin)
         servers = {}
         for listen, api in apis.items():
-            app = GatewayApplication(api, rules, stream_path=STREAM_PATH)
+            at_once = rest_api.at_once if listen == settings.gateway_listen else None
+            app = GatewayApplication(api, rules, stream_path=STREAM_PATH, at_once=at_once)
             servers[listen] = HttpServer(
                 app,
+                at_once=app.at_once,
                 certificate=certificate,
                 files=settings.https_files,
                 trusted_proxies=split_addresses(settings.gateway_trusted_proxies),

@@ -17,7 +17,7 @@ from drover.metrics.figures import Distribution
 from drover.metrics.metric import Sample
 from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover_gateway.identity.origin import OriginRules
-from drover_gateway.server import Application, Receive, Scope, Send
+from drover_gateway.server import Answer, Application, AtOnce, Receive, Scope, Send
 
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,6 +49,7 @@ class GatewayApplication:
         bounds: The bounds of requests in progress.
         stream_path: A path whose responses are streams without an end: they count neither as
             requests in progress nor for the time of requests. Its API bounds them.
+        at_once: Responds to a request that waits for nothing; None for all others.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class GatewayApplication:
         bounds: RequestBounds | None = None,
         *,
         stream_path: bytes = b"",
+        at_once: AtOnce | None = None,
     ) -> None:
         self._api = api
+        self._at_once = at_once
         self._rules = rules
         self._stream_path = stream_path
         self._bounds = bounds or RequestBounds()
@@ -114,6 +117,22 @@ class GatewayApplication:
                 if not self._callers[caller]:
                     del self._callers[caller]
             self._note(scope, status, duration_s)
+
+    def at_once(self, scope: Scope) -> Answer | None:
+        """The headers and the body of a response with the status 200 to a request that passes the
+        checks and waits for nothing; None for all others.
+        """
+        if self._at_once is None:
+            return None
+        started_s = time.perf_counter()
+        if self._rules.host_fault(scope["headers"], (scope["server"] or ("",))[0]) is not None:
+            return None
+        answer = self._at_once(scope)
+        if answer is not None:
+            if _logger.isEnabledFor(logging.DEBUG):  # only then there is a log line
+                structlog.contextvars.bind_contextvars(request_id=self._request_id(scope))
+            self._note(scope, 200, time.perf_counter() - started_s)
+        return answer
 
     def samples(self) -> Iterator[Sample]:
         """The metrics of the requests."""

@@ -41,6 +41,10 @@ class GatewayBackend:
         """The caller's view; None while there is none that is up to date."""
         return self._views.find(caller)
 
+    def present_view(self, caller: Caller) -> View | None:
+        """As ``view``, but it opens none."""
+        return self._views.present(caller)
+
     async def health(self) -> Health:
         """The state of the cluster."""
         return await self._workers.health(timeout_s=_HEALTH_TIMEOUT_S)

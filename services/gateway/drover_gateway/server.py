@@ -7,28 +7,25 @@ version.
 """
 
 import asyncio
-import ipaddress
 import logging
 import re
 import ssl
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
 import httptools
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from drover.metrics import table
 from drover.metrics.metric import Sample
-from drover.rpc.open_files import connections_max
 from drover.rpc.settings import split_address
 from drover.security.renewed import Renewed
+from drover_gateway.bounds import HttpBounds, Places
 
 if TYPE_CHECKING:  # it loads cryptography, which a gateway without TLS does not need
     from drover.security.certificates import Certificate, TlsFiles
@@ -37,6 +34,9 @@ Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: The headers and the body of a response with the status 200.
+Answer = tuple[list[tuple[bytes, bytes]], bytes]
+AtOnce = Callable[[Scope], Answer | None]
 
 _TLS_SHUTDOWN_S = 5.0
 _TICK_S = 1.0
@@ -57,86 +57,22 @@ _REASONS = {
 _log = structlog.get_logger("drover.gateway")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpBounds:
-    """The bounds of an HTTP server.
-
-    Attributes:
-        head_max_bytes: The size of a request's line and headers.
-        headers_max: The number of headers.
-        pipelined_max: The number of requests that a client may send before it has the response to
-            the first one.
-        head_max_s: The time from the connection, or the first byte of a further request, to the
-            end of the head; also the time of the TLS handshake.
-        body_max_s: The time from the end of the head to the end of the body.
-        write_max_s: How long a client may not read a response.
-        keep_alive_s: The time between two requests of a connection.
-        connections_percent: The number of connections, as a share of the process's open files.
-        per_host: The number of connections of one address that is no trusted proxy.
-    """
-
-    head_max_bytes: int = 16 * 1024
-    headers_max: int = 100
-    pipelined_max: int = 100
-    head_max_s: float = 10.0
-    body_max_s: float = 30.0
-    write_max_s: float = 30.0
-    keep_alive_s: int = 75
-    connections_percent: int = 70
-    per_host: int = 64
-
-
-class _Places:
-    """The connections of a server, and what was refused."""
-
-    def __init__(self, bounds: HttpBounds, proxies: Collection[str]) -> None:
-        self.bounds = bounds
-        self._max = connections_max(bounds.connections_percent)
-        self._proxies = [ipaddress.ip_network(each, strict=False) for each in proxies]
-        self._hosts: Counter[str] = Counter()
-        self._taken = 0
-        self.refused: Counter[str] = Counter()
-
-    @property
-    def taken(self) -> int:
-        """The number of open connections."""
-        return self._taken
-
-    def take(self, host: str) -> bool:
-        """Take a place for a connection from ``host``; False if there is none."""
-        is_full = self._hosts[host] >= self.bounds.per_host and not self._is_proxy(host)
-        if is_full or self._taken >= self._max:
-            self.refused["connections"] += 1
-            return False
-        self._hosts[host] += 1
-        self._taken += 1
-        return True
-
-    def is_crowded(self, connection_count: int) -> bool:
-        """Whether there are too many connections to respond to further ones."""
-        return connection_count > self._max
-
-    def _is_proxy(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return any(address in each for each in self._proxies)
-
-    def give_back(self, host: str) -> None:
-        """Release a place."""
-        self._taken -= 1
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """One connection, within the bounds."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, places: _Places) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, places: Places, at_once: AtOnce
+    ) -> None:
         super().__init__(config=config, server_state=state, app_state={})
         self._places = places
+        self._at_once = at_once
+        #: Whether the next request may be answered at once: one of each read from the socket, so
+        #: that other connections get their turn.
+        self._may_at_once = False
+        #: Whether the request that is parsed was answered at once.
+        self._is_answered = False
+        #: The end of the last response, on the event loop's clock.
+        self._idle_since_s = 0.0
         self._bounds = places.bounds
         self._host = ""
         self._has_place = False
@@ -187,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
         self._framing_bytes += len(data)
-        self._unset_keepalive_if_required()
+        self._may_at_once = True
         rest: bytes | None = data
         while rest is not None:
             rest = self._parse(rest)
@@ -244,6 +180,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = self._framing_bytes = 0
         self._timed = ""
+        if self._may_at_once and self._responds_at_once():
+            return
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
         self.cycle.transport = self._writer
 
@@ -257,14 +196,60 @@ class BoundedProtocol(HttpToolsProtocol):
         """The request is complete; the next one may begin."""
         if self._refused or self.parser.should_upgrade():
             return
-        super().on_message_complete()
+        if self._is_answered:
+            self._is_answered = False
+        else:
+            super().on_message_complete()
         self._in_head = True
         self._head_bytes = 0
 
     def on_response_complete(self) -> None:
         """The application has written a response."""
         self._writer.end_response()
+        self._idle_since_s = self.loop.time()
         super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection, unless a request began after the timer was set."""
+        self.timeout_keep_alive_task = None
+        if self._refused or self._head_bytes or not self._in_head:
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._start_keep_alive_timer(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _start_keep_alive_timer(self, after_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            after_s, self.timeout_keep_alive_handler
+        )
+
+    def _responds_at_once(self) -> bool:
+        """Respond to a request that waits for nothing, in one call of the parser; a task for the
+        request would take more CPU than all its work.
+        """
+        self._may_at_once = False
+        is_first = self.cycle is None or self.cycle.response_complete
+        if not is_first or self.flow.write_paused or self.transport.is_closing():
+            return False
+        if not self.parser.should_keep_alive() or self.parser.get_http_version() != "1.1":
+            return False
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["raw_path"] = self.url
+        answer = self._at_once(self.scope)
+        if answer is None:
+            return False
+        headers, body = answer
+        lines = [STATUS_LINE[200]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            lines += (name, b": ", value, b"\r\n")
+        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        self._is_answered = True
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._start_keep_alive_timer(self.timeout_keep_alive)
+        return True
 
     def _is_for_another_host(self) -> bool:
         """Whether the request's line has a URL with another host than the Host header."""
@@ -439,6 +424,8 @@ class HttpServer:
         files: The files of ``certificate``.
         trusted_proxies: Addresses or networks whose X-Forwarded-For header is believed.
         bounds: The bounds.
+        at_once: Responds to a request without a body that waits for nothing; None for all others,
+            which ``application`` serves.
     """
 
     def __init__(
@@ -449,9 +436,11 @@ class HttpServer:
         files: "TlsFiles | None" = None,
         trusted_proxies: Collection[str] = (),
         bounds: HttpBounds | None = None,
+        at_once: AtOnce = lambda _scope: None,
     ) -> None:
         self._bounds = bounds or HttpBounds()
-        self._places = _Places(self._bounds, trusted_proxies)
+        self._at_once = at_once
+        self._places = Places(self._bounds, trusted_proxies)
         self._certificate = certificate
         self._files = files
         self._loaded = None if certificate is None else certificate.present()
@@ -490,7 +479,7 @@ class HttpServer:
         uses_tls = self._context is not None
         try:
             server = await loop.create_server(
-                lambda: BoundedProtocol(self._config, self._state, self._places),
+                lambda: BoundedProtocol(self._config, self._state, self._places, self._at_once),
                 host,
                 port,
                 backlog=2_048,
@@ -526,13 +515,10 @@ class HttpServer:
 
     def samples(self) -> list[Sample]:
         """The metrics of the connections."""
-        return [
-            table.HTTP_CONNECTIONS.at(self._places.taken),
-            *(
-                table.HTTP_REFUSED.at(count, reason)
-                for reason, count in self._places.refused.items()
-            ),
-        ]
+        found = [table.HTTP_CONNECTIONS.at(self._places.taken)]
+        for reason, count in self._places.refused.items():
+            found.append(table.HTTP_REFUSED.at(count, reason))
+        return found
 
     async def _keep_ticking(self) -> None:
         while True:

@@ -321,10 +321,16 @@ class Views:
 
     def find(self, caller: Caller) -> View | None:
         """The caller's view, for a read; None while the read needs a call."""
-        found = self._open.get(caller.token)
-        if found is None:
+        if caller.token not in self._open:
             if self._may_open(caller):
                 self._begin(caller)
+            return None
+        return self.present(caller)
+
+    def present(self, caller: Caller) -> View | None:
+        """As ``find``, but it opens no view."""
+        found = self._open.get(caller.token)
+        if found is None:
             return None
         found.read_s = _now_s()
         if not found.view.synced or self._is_bypassed(caller):

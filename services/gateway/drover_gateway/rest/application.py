@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from drover.errors import DroverError
+from drover.errors import DroverError, UnauthenticatedError
 from drover.rpc.logs import current_request_id
 from drover_gateway.rest.call import (
     REQUEST_TIMEOUT_S,
@@ -30,12 +30,17 @@ from drover_gateway.rest.ports import Backend, RestSettings
 from drover_gateway.rest.table import Match, Router
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+RawHeaders = list[tuple[bytes, bytes]]
+#: The headers and the body of a response with the status 200.
+Answer = tuple[RawHeaders, bytes]
 
 _JSON = "application/json"
 _TEXT = "text/plain"
 _INTERNAL_TEXT = "Internal request missing required signature"
 
 _MATCHES_MAX, _KEPT_PATH_MAX_BYTES = 1_000, 500
+#: Headers of requests with a body.
+_BODY_HEADERS = frozenset({"content-length", "content-type", "transfer-encoding"})
 
 _log = structlog.get_logger("drover.gateway.rest")
 
@@ -67,6 +72,39 @@ class RestApplication:
         except RestError as error:
             response = _error_response(error, scope["method"])
         await self._send(scope, headers, response, send)
+
+    def at_once(self, scope: Mapping[str, Any]) -> Answer | None:
+        """The response to a read that the caller's view answers, without a task for the request.
+
+        None for a request that needs more, or that may be refused: ``__call__`` serves it.
+        """
+        match = self._matches.get(scope["raw_path"])
+        if match is None or scope["method"] != "GET":
+            return None
+        headers = _decoded(scope["headers"])
+        if not _BODY_HEADERS.isdisjoint(headers):
+            return None
+        try:
+            check_accept(headers.get("accept"))
+            body = self._in_view(scope, match)
+        except (RestError, UnauthenticatedError):
+            return None
+        if body is None or (len(body) >= MIN_BYTES and "accept-encoding" in headers):
+            return None
+        return self._headers("GET", headers, Response(body=body)), body
+
+    def _in_view(self, scope: Mapping[str, Any], match: Match) -> bytes | None:
+        """The status of a connector, or the connector; None if it is not in the caller's view."""
+        operation = match.resource.by_method.get("GET")
+        name = "" if operation is None else operation.name
+        is_info = name == "get_connector" and self._settings.secrets == "masked"
+        if not is_info and name != "get_status":
+            return None
+        view = self._backend.present_view(self._backend.caller(scope))
+        if view is None:
+            return None
+        connector = match.parameters["connector"].strip()
+        return view.info(connector) if is_info else view.status(connector)
 
     async def _respond(
         self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive
@@ -165,27 +203,25 @@ class RestApplication:
         response: Response,
         send: Send,
     ) -> None:
+        method = scope["method"]
+        headers = self._headers(method, request_headers, response)
+        start = {"type": "http.response.start", "status": response.status, "headers": headers}
+        await send(start)
+        body = b"" if method == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
+
+    def _headers(
+        self, method: str, request_headers: Mapping[str, str], response: Response
+    ) -> RawHeaders:
         headers: Headers = [*response.headers]
         if response.body or response.status not in (202, 204):
             headers.append(("content-type", response.content_type))
         if response.status != 204:
             headers.append(("content-length", str(len(response.body))))
-        is_preflight = scope["method"] == "OPTIONS" and (
-            "access-control-request-method" in request_headers
-        )
+        is_preflight = method == "OPTIONS" and "access-control-request-method" in request_headers
         headers += self._cors.headers(request_headers.get("origin"), is_preflight=is_preflight)
         headers = with_rules(headers, self._settings.response_headers)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": [
-                    (name.encode("latin-1"), text.encode("latin-1")) for name, text in headers
-                ],
-            }
-        )
-        body = b"" if scope["method"] == "HEAD" else response.body
-        await send({"type": "http.response.body", "body": body})
+        return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers]
 
 
 def _has_no_secrets(call: RestCall) -> bool:

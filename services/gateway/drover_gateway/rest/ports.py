@@ -59,6 +59,9 @@ class Backend(Protocol):
     def view(self, caller: Caller) -> View | None:
         """The caller's view; None while there is none that is up to date."""
 
+    def present_view(self, caller: Caller) -> View | None:
+        """As ``view``, but it opens none."""
+
     async def health(self) -> Health:
         """The state of the cluster."""
 
