@@ -246,7 +246,7 @@ def test_every_panel_of_the_dashboards_has_data_in_the_end(
 ) -> None:
     prometheus = cluster.prometheus
     # the targets are exactly the running processes
-    hosts = [*SERVICES, *(each.ip for each in cluster.containers("worker"))]
+    hosts = [*SERVICES, "gateway", *(each.ip for each in cluster.containers("worker"))]
     wanted = {f"http://{host}:7500/metrics": "up" for host in hosts}
     wait_until(
         lambda: prometheus.targets() == wanted, timeout_s=WAIT_S, describe=prometheus.targets

@@ -12,12 +12,14 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
+import requests
 from google.protobuf.message_factory import GetMessageClass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.secure import connect_by
+from drover.metrics.table import CERTIFICATE_END
 from drover.security import renewed
-from drover.security.certificates import renewed_certificate
+from drover.security.certificates import read_certificate, renewed_certificate
 from drover.security.development_ca import GATEWAY, SERVICE, files_of, init_certificates
 from drover.security.grants import token_sha256
 from drover_gateway.identity.credentials import Caller, caller_of
@@ -232,6 +234,18 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(certs: Path) ->
         shutil.copy(files_of(certs, "viewer").key, files_of(certs, GATEWAY).key)
         shown = await asyncio.to_thread(shown_certificate, gateway.address)
         assert shown != before
+
+
+async def test_the_end_of_the_certificate_is_a_metric(certs: Path) -> None:
+    metrics = free_address()
+    async with running_gateway(
+        ["127.0.0.1:1"], certificates=certs, metrics_listen=metrics
+    ) as gateway:
+        text = (await asyncio.to_thread(requests.get, f"http://{metrics}/metrics", timeout=60)).text
+        ends = read_certificate(files_of(certs, GATEWAY)).ends
+        assert ends is not None
+        (line,) = [each for each in text.splitlines() if each.startswith(CERTIFICATE_END.name)]
+        assert float(line.split()[-1]) == ends.timestamp(), gateway.address
 
 
 async def test_loggers_have_an_address_of_their_own_if_asked(tmp_path: Path) -> None:

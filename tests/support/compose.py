@@ -87,6 +87,7 @@ class ComposeCluster:
         compose_files: Its Compose files, relative to the repository root.
         project: Its name, and the prefix of its network's name.
         port: The port for clients on this host.
+        rest_port: The port of its gateway on this host.
         prometheus_port: The port of its Prometheus on this host.
 
     """
@@ -96,6 +97,7 @@ class ComposeCluster:
     compose_files: Sequence[str] = COMPOSE_FILES
     project: str = "drover-test"
     port: int = field(default_factory=lambda: free_ports(1)[0])
+    rest_port: int = field(default_factory=lambda: free_ports(1)[0])
     prometheus_port: int = field(default_factory=lambda: free_ports(1)[0])
 
     @property
@@ -123,6 +125,7 @@ class ComposeCluster:
             "COMPOSE_FILE": ":".join(f"{REPOSITORY}/{each}" for each in self.compose_files),
             "DROVER_NETWORK": self.network,
             "DROVER_PORT": str(self.port),
+            "DROVER_REST_PORT": str(self.rest_port),
             "DROVER_PROMETHEUS_PORT": str(self.prometheus_port),
             "DROVER_FILES": str(self.files),
             "XDG_CONFIG_HOME": str(self.directory / "config"),

@@ -514,10 +514,12 @@ class HttpServer:
             await asyncio.gather(self._ticking, return_exceptions=True)
 
     def samples(self) -> list[Sample]:
-        """The metrics of the connections."""
+        """The metrics of the connections and of the certificate."""
         found = [table.HTTP_CONNECTIONS.at(self._places.taken)]
         for reason, count in self._places.refused.items():
             found.append(table.HTTP_REFUSED.at(count, reason))
+        if self._loaded is not None and self._loaded.ends is not None:
+            found.append(table.CERTIFICATE_END.at(self._loaded.ends.timestamp()))
         return found
 
     async def _keep_ticking(self) -> None:
