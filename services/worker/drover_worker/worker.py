@@ -22,6 +22,7 @@ from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.ids import TaskId
 from drover.model.status import StatusChange, StatusKey, StatusSnapshot
+from drover.rpc.audit_trail import AuditTrail
 from drover.rpc.settings import split_addresses
 from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.adapters.worker_channels import WorkerChannels
@@ -122,6 +123,8 @@ class Worker:
             # the first engine is forked before gRPC has threads
             await engines.start()
             await _wait_for_process(engines)
+            audit = AuditTrail()
+            security.guard.keep_events(audit)
             servers = WorkerServers(
                 listen=settings.worker_listen,
                 internal_listen=settings.worker_internal_listen,
@@ -134,7 +137,7 @@ class Worker:
             self.address = settings.worker_advertised or listening
             self.internal_address = settings.worker_internal_advertised or internal_listening
             connect = connect_by(security.certificate)
-            parts = await self._wire(servers, link, engines, stack, connect)
+            parts = await self._wire(servers, link, engines, stack, connect, audit)
             await servers.start()
             stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
@@ -151,6 +154,7 @@ class Worker:
         engines: EngineGroup,
         stack: AsyncExitStack,
         connect: Connect,
+        audit: AuditTrail,
     ) -> _Parts:
         """Create all parts and start the background tasks."""
         settings = self._settings
@@ -227,7 +231,8 @@ class Worker:
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
             present_tasks=figures.present_tasks,
-            engine_memory=figures.engine_memory.measure,
+            processes=figures.processes,
+            audit=audit,
             replace_engine=partial(engines.replace, loop.renew, reloaded),
         )
         servers.add_services(Admin(backends), loop, SystemClock(), signed_calls.check)

@@ -70,6 +70,19 @@ class ConnectClient:
         request = pb.ResumeWorkerRequest(worker_id=worker_id)
         await self._call(self._stub.ResumeWorker, request, timeout_s=timeout_s)
 
+    async def list_rebalances(
+        self, *, page_size: int = 0, page_token: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ListRebalancesResponse:
+        """A page of the last rebalances, newest first."""
+        request = pb.ListRebalancesRequest(page_size=page_size, page_token=page_token)
+        return await self._call(self._stub.ListRebalances, request, timeout_s=timeout_s)
+
+    async def list_audit_events(
+        self, request: pb.ListAuditEventsRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ListAuditEventsResponse:
+        """A page of the last audit events, newest first."""
+        return await self._call(self._stub.ListAuditEvents, request, timeout_s=timeout_s)
+
     async def create_connector(
         self,
         name: str,
@@ -509,6 +522,19 @@ class ConnectClient:
         request = pb.GetConnectorTopicsRequest(name=name)
         response = await self._call(self._stub.GetConnectorTopics, request, timeout_s=timeout_s)
         return list(response.topics)
+
+    async def list_connector_topics(
+        self, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> dict[str, list[str]]:
+        """The active topics of all connectors by name, from all pages."""
+
+        async def fetch(token: str) -> pb.ListConnectorTopicsResponse:
+            request = pb.ListConnectorTopicsRequest(page_size=_PAGE_SIZE, page_token=token)
+            return await self._call(self._stub.ListConnectorTopics, request, timeout_s=timeout_s)
+
+        return {
+            each.name: list(each.topics) async for page in pages(fetch) for each in page.connectors
+        }
 
     async def reset_connector_topics(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S

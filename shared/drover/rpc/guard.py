@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from drover.errors import DroverError, PermissionDeniedError, Reason, UnavailableError
 from drover.rpc.audit import AuditLog
+from drover.rpc.audit_trail import AuditTrail
 from drover.rpc.callers import Callers, unverified_principal
 from drover.rpc.logs import current_request_id
 from drover.rpc.roles import Scope, access_of, connector_of
@@ -42,6 +43,11 @@ class CallGuard:
     def __init__(self, callers: Callers | None = None, audit: AuditLog | None = None) -> None:
         self._callers = callers
         self._audit = audit
+        self._trail: AuditTrail | None = None
+
+    def keep_events(self, trail: AuditTrail) -> None:
+        """Also add to ``trail`` what belongs in the audit log, even if there is no such log."""
+        self._trail = trail
 
     async def identify(self, method: str, context: Context) -> Principal:
         """The caller of a call whose request may not have arrived yet; sets ``current_principal``.
@@ -175,15 +181,20 @@ class CallGuard:
         reason: str,
     ) -> bool:
         """Write a line if the call belongs in the audit log; False if that failed."""
-        if self._audit is None or not (access_of(method).audited or code in _REJECTED):
+        if self._audit is None and self._trail is None:
             return True
-        return self._audit.write(
-            method=method,
-            principal=principal.name,
-            peer=unquote(context.peer()),
-            request_id=current_request_id(),
-            request=request,
-            outcome=code,
-            reason=reason,
-            known=bool(principal.grants),
-        )
+        if not (access_of(method).audited or code in _REJECTED):
+            return True
+        line: dict[str, Any] = {
+            "method": method,
+            "principal": principal.name,
+            "peer": unquote(context.peer()),
+            "request_id": current_request_id(),
+            "request": request,
+            "outcome": code,
+            "reason": reason,
+            "known": bool(principal.grants),
+        }
+        if self._trail is not None:
+            self._trail.add(**line)
+        return self._audit is None or self._audit.write(**line)

@@ -8,8 +8,14 @@ from google.protobuf.message import Message
 #: The service whose callers type or paste names. Workers call the other services with names
 #: as they are stored, such as the names in Kafka Connect's logs.
 CLIENT_SERVICE: Final = "/drover.api.connect.v1.ConnectService/"
-#: Fields with the name of a connector, topic, worker, class or logger, and a logger's level.
-NAME_FIELDS: Final = frozenset({"class_name", "connector", "level", "name", "topic", "worker_id"})
+#: Fields with the name of a connector, topic, worker, class, logger, principal or RPC, a logger's
+#: level, and the outcome of a call.
+NAME_FIELDS: Final = frozenset(
+    {
+        *("call", "class_name", "connector", "level", "name"),
+        *("outcome", "principal", "topic", "worker_id"),
+    }
+)
 
 
 def trim_names(request: Message) -> None:

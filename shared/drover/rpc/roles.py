@@ -76,6 +76,7 @@ _INTERNAL_CHANGE = Access(Role.INTERNAL, effect=Effect.CHANGES)
 _READ = Access(Role.VIEWER)
 _READ_ANY = Access(Role.VIEWER, Scope.ANY)
 _READ_CONNECTOR = Access(Role.VIEWER, Scope.CONNECTOR)
+_READ_AUDIT = Access(Role.ADMIN)
 _TRY = Access(Role.OPERATOR, Scope.CONNECTOR, Effect.READS)
 _OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, effect=Effect.CHANGES)
 _ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, effect=Effect.CHANGES)
@@ -95,6 +96,9 @@ ACCESS: dict[str, dict[str, Access]] = {
         "ListPlugins": _READ_ANY,
         "GetPlugin": _READ_ANY,
         "ListLoggers": _READ_ANY,
+        "ListRebalances": _READ_ANY,
+        "ListConnectorTopics": _READ_ANY,
+        "ListAuditEvents": _READ_AUDIT,
         "ListTopics": _READ,
         "DescribeTopic": _READ,
         "WatchTopic": _READ_RECORDS,

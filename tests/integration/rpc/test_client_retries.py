@@ -227,6 +227,11 @@ CALLS: dict[str, Call] = {
     "ConnectService.GetConnectorTopics": _connect(lambda c: c.get_connector_topics("flights")),
     "ConnectService.ResetConnectorTopics": _connect(lambda c: c.reset_connector_topics("flights")),
     "ConnectService.ListLoggers": _connect(lambda c: c.list_loggers()),
+    "ConnectService.ListConnectorTopics": _connect(lambda c: c.list_connector_topics()),
+    "ConnectService.ListRebalances": _connect(lambda c: c.list_rebalances()),
+    "ConnectService.ListAuditEvents": _connect(
+        lambda c: c.list_audit_events(connect_service_pb2.ListAuditEventsRequest())
+    ),
     "ConnectService.SetLoggerLevel": _connect(lambda c: c.set_logger_level("drover", "DEBUG")),
 }
 

@@ -182,6 +182,16 @@ async def test_a_forwarded_change_keeps_its_principal_and_is_audited_once(
         request = pb.GetConnectorHistoryRequest(name="orders")
         (change,) = (await follower.stub.GetConnectorHistory(request, timeout=20)).changes
         assert change.author == "drover-admin"
+        leader = next(worker for worker in cluster.workers if worker.leads)
+        for worker in (follower, leader):
+            listing = pb.ListAuditEventsRequest()
+            events = (await worker.stub.ListAuditEvents(listing, timeout=20)).events
+            assert [(each.call, each.principal, each.outcome) for each in events] == [
+                ("CreateConnector", "drover-admin", "OK"),
+                ("DeleteConnector", "drover-viewer", "PERMISSION_DENIED"),
+            ]
+            assert "hunter2" not in str(events)
+            assert {each.worker_id for each in events} == {follower.address}
     (put,) = (
         line
         for line in audited(tmp_path, "ConfigStoreService")
@@ -339,6 +349,14 @@ async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it
             assert [entry.name for entry in listed.connectors] == ["orders-1"]
             info = await stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
             assert {name for w in info.workers for name in w.connectors} <= {"orders-1"}
+            topics = await stub.ListConnectorTopics(pb.ListConnectorTopicsRequest(), timeout=20)
+            assert [each.name for each in topics.connectors] == ["orders-1"]
+            rebalances = await stub.ListRebalances(pb.ListRebalancesRequest(), timeout=20)
+            moved = {m.connector for each in rebalances.rebalances for m in each.moves}
+            assert moved <= {"orders-1"}
+            assert all(each.moved_connector_count <= 1 for each in rebalances.rebalances)
+            error = await error_of(stub.ListAuditEvents(pb.ListAuditEventsRequest(), timeout=20))
+            assert "needs the role admin for the whole cluster" in error.message
             seen = []
             async for message in stub.WatchConnectors(pb.WatchConnectorsRequest(), timeout=20):
                 if message.synced:

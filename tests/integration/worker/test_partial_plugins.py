@@ -6,7 +6,7 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError
-from drover_worker.admin import cluster_plugins
+from drover_worker.admin import every_worker
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -14,8 +14,8 @@ from tests.support.worker_cluster import RunningWorker, WorkerCluster
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the timeouts: on a busy machine a live worker must not count as silent."""
-    monkeypatch.setattr(cluster_plugins, "_WORKER_TIMEOUT_S", 15.0)
-    monkeypatch.setattr(cluster_plugins, "_LEADER_TIMEOUT_S", 18.0)
+    monkeypatch.setattr(every_worker, "_WORKER_TIMEOUT_S", 15.0)
+    monkeypatch.setattr(every_worker, "_LEADER_TIMEOUT_S", 18.0)
 
 
 async def only_on(via: RunningWorker) -> dict[str, list[str]]:

@@ -41,6 +41,18 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Let a drained worker accept work again."""
         return await self._admin.drains.resume(request, _call(context))
 
+    async def ListRebalances(
+        self, request: pb.ListRebalancesRequest, context: Context
+    ) -> pb.ListRebalancesResponse:
+        """Return a page of the group's last rebalances."""
+        return await self._admin.rebalances.list_page(request, _call(context))
+
+    async def ListAuditEvents(
+        self, request: pb.ListAuditEventsRequest, context: Context
+    ) -> pb.ListAuditEventsResponse:
+        """Return a page of the workers' last audit events."""
+        return await self._admin.audit_events.list_page(request, _call(context))
+
     # Reads
 
     async def GetConnector(
@@ -90,6 +102,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     ) -> pb.GetConnectorTopicsResponse:
         """Return a connector's active topics."""
         return await self._admin.statuses.topics(request, _call(context))
+
+    async def ListConnectorTopics(
+        self, request: pb.ListConnectorTopicsRequest, context: Context
+    ) -> pb.ListConnectorTopicsResponse:
+        """Return a page of connectors with their active topics."""
+        return await self._admin.statuses.list_topics(request, _call(context))
 
     async def ResetConnectorTopics(
         self, request: pb.ResetConnectorTopicsRequest, context: Context

@@ -14,9 +14,11 @@ from drover.rpc.interceptors import remaining_s
 from drover.rpc.multipart import PartsInProgress
 from drover.security.principal import Principal
 from drover_worker.admin import (
+    audit_events,
     cluster,
     cluster_plugins,
     plugin_reload,
+    rebalances,
     task_activities,
     worker_drains,
 )
@@ -37,6 +39,8 @@ def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
         cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
         worker_drains.DRAIN.name: worker_drains.DRAIN.served_by(admin.drains.drain),
         worker_drains.RESUME.name: worker_drains.RESUME.served_by(admin.drains.resume),
+        rebalances.LIST.name: rebalances.LIST.served_by(admin.rebalances.list_page),
+        audit_events.LIST.name: audit_events.LIST.served_by(admin.audit_events.list_page),
         task_activities.GET.name: task_activities.GET.served_by(admin.activities.serve),
         cluster_plugins.LIST.name: cluster_plugins.LIST.served_by(admin.plugins.list_all),
         plugin_reload.RELOAD.name: plugin_reload.RELOAD.served_by(admin.plugin_reload.reload),

@@ -1,23 +1,26 @@
 """Creates the use cases of one worker."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
 from drover.config.plugin_modules import module_names
+from drover.rpc.audit_trail import AuditTrail
+from drover_worker.admin.audit_events import AuditEvents
 from drover_worker.admin.cluster import ClusterInfo
 from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.connectors import ConnectorReads
 from drover_worker.admin.dead_letters import DeadLetters
+from drover_worker.admin.every_worker import EveryWorker
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
 from drover_worker.admin.plans import ConnectorPlans
 from drover_worker.admin.plugin_reload import PluginReload, ReplaceEngine
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
+from drover_worker.admin.rebalances import Rebalances
 from drover_worker.admin.statuses import ConnectorStatuses
 from drover_worker.admin.task_activities import OwnTasks, TaskActivities
 from drover_worker.admin.topic_writes import TopicWrites
@@ -27,9 +30,9 @@ from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.worker_drains import WorkerDrains
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
-from drover_worker.shell.engine_memory import EngineMemory
 from drover_worker.shell.herder_loop import HerderLoop
 from drover_worker.shell.loggers import Loggers
+from drover_worker.shell.worker_processes import WorkerProcesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Backends:
     loggers: Loggers
     read_to_end: ReadToEnd
     present_tasks: OwnTasks
-    engine_memory: Callable[[], EngineMemory]
+    processes: WorkerProcesses
+    audit: AuditTrail
     replace_engine: ReplaceEngine
 
 
@@ -73,7 +77,7 @@ class Admin:
             engine=engine,
             forwarder=forwarder,
             workers=backends.workers,
-            memory=backends.engine_memory,
+            processes=backends.processes,
         )
         self.connectors = ConnectorReads(
             view=loop.herder.context.view,
@@ -85,8 +89,11 @@ class Admin:
             returns_secrets=backends.settings.gateway_secrets == "admin",
             activities=self.activities,
         )
+        every_worker = EveryWorker(backends.worker_id, loop, forwarder)
+        self.rebalances = Rebalances(backends.worker_id, loop, every_worker)
+        self.audit_events = AuditEvents(backends.worker_id, backends.audit, every_worker)
         plugins = ClusterPlugins(
-            worker_id=backends.worker_id, loop=loop, engine=engine, forwarder=forwarder
+            worker_id=backends.worker_id, loop=loop, engine=engine, every_worker=every_worker
         )
         engine.attach_cluster(plugins.faults)
         group_id = backends.settings.group_id

@@ -47,6 +47,11 @@ class AdminCall:
         """Whether the caller may see the connector in lists and watches."""
         return self.principal.may(Role.VIEWER, connector)
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller may see every connector."""
+        return self.principal.may(Role.VIEWER)
+
     def may_change(self, connector: str) -> bool:
         """Whether the caller may change the connector's config."""
         return self.principal.may(Role.ADMIN, connector)

@@ -2,10 +2,11 @@
 
 import asyncio
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import encode_duration
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
@@ -14,9 +15,9 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, Wo
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.settings import WorkerSettings
 from drover_worker.shell.engine_link import EngineLink
-from drover_worker.shell.engine_memory import EngineMemory
 from drover_worker.shell.engines import EngineDescription, LimitKind
 from drover_worker.shell.herder_loop import HerderLoop
+from drover_worker.shell.worker_processes import WorkerProcesses
 
 #: How long a worker waits for the leader, and the leader for each other worker.
 _LEADER_TIMEOUT_S = 4.0
@@ -44,7 +45,7 @@ class ClusterInfo:
         engine: EngineLink,
         forwarder: RequestForwarder,
         workers: WorkerClients,
-        memory: Callable[[], EngineMemory],
+        processes: WorkerProcesses,
     ) -> None:
         self._settings = settings
         self._worker_id = worker_id
@@ -52,7 +53,7 @@ class ClusterInfo:
         self._engine = engine
         self._forwarder = forwarder
         self._workers = workers
-        self._memory = memory
+        self._processes = processes
 
     async def get(
         self, request: pb.GetClusterInfoRequest, call: AdminCall
@@ -86,13 +87,11 @@ class ClusterInfo:
         membership = self._loop.herder.membership
         assignments = sorted(membership.assignments.items())
         draining = dict(membership.draining)
-        healths, memories = await asyncio.gather(
+        healths, infos = await asyncio.gather(
             asyncio.gather(*(self._health(url) for url, _ in assignments)),
-            asyncio.gather(*(self._memory_of(url, info) for url, _ in assignments)),
+            asyncio.gather(*(self._info_of(url, info) for url, _ in assignments)),
         )
-        for (worker_url, assignment), health, memory in zip(
-            assignments, healths, memories, strict=True
-        ):
+        for (worker_url, assignment), health, own in zip(assignments, healths, infos, strict=True):
             held = draining.get(worker_url)
             keys = assignment.keys if held is None else held
             info.workers.add(
@@ -102,7 +101,8 @@ class ClusterInfo:
                 leader=worker_url == self._worker_id,
                 state=_state(held),
                 health=health,
-                engine_memory=memory,
+                engine_memory=own.engine_memory if own.HasField("engine_memory") else None,
+                usage=own.usage if own.HasField("usage") else None,
             )
 
     def _add_without_leader(self, info: pb.GetClusterInfoResponse) -> None:
@@ -114,6 +114,7 @@ class ClusterInfo:
             tasks=[str(task) for task in sorted(work.tasks)],
             health=self._own_health(),
             engine_memory=info.engine_memory,
+            usage=info.usage,
         )
         leader = pb.WorkerInfo(
             worker_id=info.leader_worker_id, leader=True, health=pb.WORKER_HEALTH_UNREACHABLE
@@ -130,18 +131,16 @@ class ClusterInfo:
             return pb.WORKER_HEALTH_UNREACHABLE
         return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
 
-    async def _memory_of(
+    async def _info_of(
         self, worker_url: str, own: pb.GetClusterInfoResponse
-    ) -> pb.EngineMemory | None:
-        """The memory of a worker's engines; None if it does not answer."""
+    ) -> pb.GetClusterInfoResponse:
+        """The response of one worker; empty if it does not answer."""
         if worker_url == self._worker_id:
-            return own.engine_memory
+            return own
         found = await self._forwarder.ask(
             GET_INFO, pb.GetClusterInfoRequest(), worker_url, timeout_s=_HEALTH_TIMEOUT_S
         )
-        if found is None or not found.HasField("engine_memory"):
-            return None
-        return found.engine_memory
+        return found or pb.GetClusterInfoResponse()
 
     def _own_health(self) -> pb.WorkerHealth.ValueType:
         serves = not self._loop.why_not_serving()
@@ -151,6 +150,7 @@ class ClusterInfo:
         """The part of the response that does not need the leader."""
         herder = self._loop.herder
         membership = herder.membership
+        usage = self._processes.usage()
         info = pb.GetClusterInfoResponse(
             version=importlib.metadata.version("drover-connect"),
             group_id=self._settings.group_id,
@@ -163,7 +163,13 @@ class ClusterInfo:
             spark_version=self._engine.spark_version,
             kafka_cluster_id=self._engine.kafka_cluster_id,
             engines=[_encode_engine(each) for each in self._engine.describe_engines()],
-            engine_memory=pb.EngineMemory(**asdict(self._memory())),
+            engine_memory=pb.EngineMemory(**asdict(usage.engine_memory)),
+            usage=pb.WorkerUsage(
+                worker_bytes=usage.worker_bytes,
+                cpu=encode_duration(usage.cpu_ms),
+                uptime=encode_duration(usage.uptime_ms),
+                core_count=usage.core_count,
+            ),
         )
         info.current_time.GetCurrentTime()
         return info

@@ -5,15 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
-from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
+from drover_worker.admin.every_worker import EveryWorker
+from drover_worker.admin.forwarding import ForwardedMethod
 from drover_worker.admin.views import plugin_view, record_plugin_view
-from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.herder_loop import HerderLoop
 
-#: How long a worker waits for the leader, and the leader for each other worker.
-_LEADER_TIMEOUT_S = 5.0
-_WORKER_TIMEOUT_S = 2.0
 #: How long a listing without a missing plugin is cached within a generation; new plugins come with
 #: new workers.
 _CACHED_S = 30.0
@@ -34,12 +31,12 @@ class ClusterPlugins:
         worker_id: str,
         loop: HerderLoop,
         engine: EngineLink,
-        forwarder: RequestForwarder,
+        every_worker: EveryWorker,
     ) -> None:
         self._worker_id = worker_id
         self._loop = loop
         self._engine = engine
-        self._forwarder = forwarder
+        self._every_worker = every_worker
         self._cached: pb.ListPluginsResponse | None = None
         self._cached_generation = -1
         self._cached_until_s = 0.0
@@ -54,24 +51,10 @@ class ClusterPlugins:
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE, on this worker.
         """
-        membership = self._loop.herder.membership
         own = await self._own()
-        if hop_count >= HOP_COUNT_MAX or not membership.settled:
-            return own
-        if membership.leads:
-            others = [url for url in membership.assignments if url != self._worker_id]
-            ask, request = self._forwarder.ask, pb.ListPluginsRequest()
-            responses = await asyncio.gather(
-                *(ask(LIST, request, url, timeout_s=_WORKER_TIMEOUT_S) for url in others)
-            )
-            return merged({self._worker_id: own, **dict(zip(others, responses, strict=True))})
-        if hop_count:
-            return own
-        leader = membership.leader_url
-        response = await self._forwarder.ask(
-            LIST, pb.ListPluginsRequest(), leader, timeout_s=_LEADER_TIMEOUT_S, hop_count=1
+        return await self._every_worker.answer(
+            LIST, pb.ListPluginsRequest(), own, merged, hop_count=hop_count
         )
-        return response or merged({self._worker_id: own, leader: None})
 
     async def faults(self, config: Mapping[str, str]) -> list[Violation]:
         """A violation for each class of a config that some workers have and others lack, a caution

@@ -9,9 +9,10 @@ from drover.errors import DroverError
 from drover.model.config import CONSUMER_GROUP_SETTING, setting_text
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.offsets import CommittedOffset
+from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall, Deadline
 from drover_worker.admin.lags import Lags
-from drover_worker.admin.paging import take_page
+from drover_worker.admin.paging import take_page, take_page_by_name
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.task_activities import TaskActivities
 from drover_worker.admin.views import ConnectorViews
@@ -141,6 +142,24 @@ class ConnectorStatuses:
         """Return a connector's active topics."""
         name = await self._reads.existing(request.name, call.deadline)
         return pb.GetConnectorTopicsResponse(topics=self._topics.of(name))
+
+    async def list_topics(
+        self, request: pb.ListConnectorTopicsRequest, call: AdminCall
+    ) -> pb.ListConnectorTopicsResponse:
+        """Return a page of connectors with their active topics."""
+        await self._reads.prepare(call.deadline)
+        names = [name for name in sorted(self._view.connectors) if call.may_see(name)]
+        page, token = take_page_by_name(names, request.page_token, request.page_size)
+        response = pb.ListConnectorTopicsResponse(next_page_token=token)
+        size_bytes = 0
+        for name in page:
+            shown = pb.ConnectorTopics(name=name, topics=self._topics.of(name))
+            size_bytes += shown.ByteSize()
+            if response.connectors and size_bytes > PAGE_BYTES_MAX:
+                response.next_page_token = response.connectors[-1].name
+                break
+            response.connectors.append(shown)
+        return response
 
     async def reset_topics(
         self, request: pb.ResetConnectorTopicsRequest, call: AdminCall

@@ -25,8 +25,8 @@ from drover_worker.core.herder import Herder
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.task import TaskLifecycle
 from drover_worker.core.rebalance.stage import Stage
-from drover_worker.shell.engine_memory import EngineMemoryProbe
 from drover_worker.shell.task_rates import RecordRate
+from drover_worker.shell.worker_processes import WorkerProcesses
 
 #: Stages of a rebalance.
 _REBALANCING = frozenset(
@@ -115,7 +115,7 @@ class WorkerMetrics:
     def __init__(self, herder: Herder, clock: Clock | None = None) -> None:
         self._herder = herder
         self._clock = clock or SystemClock()
-        self.engine_memory = EngineMemoryProbe()
+        self.processes = WorkerProcesses()
         self._lives: WeakKeyDictionary[Lifecycle, _Life] = WeakKeyDictionary()
         self._progress: WeakKeyDictionary[Lifecycle, _Progress] = WeakKeyDictionary()
         self._rebalances = Tally()
@@ -241,7 +241,7 @@ class WorkerMetrics:
             yield table.CONNECTOR_QUARANTINED.at(1, name)
         for name, metric in _ENGINE_FIGURES:
             yield metric.at(sum(getattr(each, name) for each in self._engines.values()))
-        memory = self.engine_memory.measure()
+        memory = self.processes.usage().engine_memory
         yield table.ENGINE_MEMORY.at(memory.engine_bytes, "engine")
         yield table.ENGINE_MEMORY.at(memory.jvm_bytes, "jvm")
         yield table.ENGINE_MEMORY.at(memory.python_workers_bytes, "python_workers")

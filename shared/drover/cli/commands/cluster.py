@@ -15,6 +15,7 @@ import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster_choice import cluster_of_command, worker_addresses
+from drover.cli.commands.cluster_events import audit, rebalances
 from drover.cli.commands.worker import state_of, worker_document
 from drover.cli.console import (
     EXIT_USAGE,
@@ -69,6 +70,8 @@ from drover.model.sizes import size_text
 from drover.security.development_ca import CA_FILE, files_of, keep_certificates
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
+commands.command("rebalances")(rebalances)
+commands.command("audit")(audit)
 
 #: What enforces a limit of an engine.
 _LIMITS = {

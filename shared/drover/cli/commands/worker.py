@@ -21,7 +21,7 @@ from drover.cli.console import (
 )
 from drover.cli.names import trimmed
 from drover.cli.output.connectors import worker_health
-from drover.cli.output.workers import memory_cell, memory_document
+from drover.cli.output.workers import memory_cell, memory_document, usage_document
 from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="Workers: list, drain, resume.")
@@ -61,6 +61,7 @@ def worker_document(worker: pb.WorkerInfo) -> dict[str, Any]:
             if worker.HasField("engine_memory")
             else {}
         ),
+        **({"usage": usage_document(worker.usage)} if worker.HasField("usage") else {}),
     }
 
 

@@ -1,8 +1,9 @@
-"""The memory of workers' engines as text and as JSON documents."""
+"""What workers and their engines use, as text and as JSON documents."""
 
 from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import decode_duration
 
 _MIB, _GIB = 2**20, 2**30
 
@@ -30,6 +31,16 @@ def memory_document(memory: pb.EngineMemory) -> dict[str, Any]:
         "jvm_bytes": memory.jvm_bytes,
         "python_workers_bytes": memory.python_workers_bytes,
         "python_workers_count": memory.python_workers_count,
+    }
+
+
+def usage_document(usage: pb.WorkerUsage) -> dict[str, Any]:
+    """What a worker's processes use, as a JSON document."""
+    return {
+        "worker_bytes": usage.worker_bytes,
+        "cpu_ms": decode_duration(usage.cpu),
+        "uptime_ms": decode_duration(usage.uptime),
+        "core_count": usage.core_count,
     }
 
 

@@ -32,6 +32,7 @@ from drover_worker.core.instructions import (
 )
 from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.drain import Drain
+from drover_worker.core.rebalance.log import RebalanceLog
 from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import RebalanceStrategy
@@ -68,6 +69,7 @@ class Membership:
         self.draining: dict[str, Sequence[StatusKey]] = {}
         #: The drain of this worker.
         self.drain = Drain()
+        self.rebalances = RebalanceLog()
         #: Internal urls by worker url: of all workers on the leader, else of the leader only.
         self._call_urls: dict[str, str] = {}
         #: Leader only: the worker url of the owner of each assigned connector and task.
@@ -425,6 +427,8 @@ class Membership:
             except InvalidArgumentError as error:
                 self._back_off(context.settings.join_backoff_ms, error.message)
                 return
+        else:
+            self.rebalances.followed()
         self._enter(Stage.SYNCING, f"joined generation {joined.generation}")
         self._call_id = context.next_cause(Cause.SYNC)
         context.emit(
@@ -438,12 +442,14 @@ class Membership:
         )
 
     def _assign(self, joined: Joined) -> Mapping[str, bytes]:
+        task_counts, now_ms = self._context.view.task_counts(), self._context.now_ms
         computed = self._strategy.compute_assignments(
             joined,
-            task_counts=self._context.view.task_counts(),
+            task_counts=task_counts,
             config_offset=self._context.view.offset,
-            now_ms=self._context.now_ms,
+            now_ms=now_ms,
         )
+        self.rebalances.led(computed, task_counts, joined.generation, self.reason, now_ms=now_ms)
         self.assignments = {
             computed.members[member_id].worker_url: assignment
             for member_id, assignment in computed.assignments.items()
@@ -584,5 +590,6 @@ class Membership:
             self._rejoin_by_ms = None
             self._context.cancel_timer("rejoin")
         self._gathered_offset = 0
+        self.rebalances.entered(stage, self._context.now_ms)
         self.stage = stage
         self.reason = reason

@@ -1,4 +1,4 @@
-"""The memory of this worker's engines, from /proc: also of an engine that does not answer."""
+"""What this worker and its engines use, from /proc: also an engine that does not answer."""
 
 import os
 import time
@@ -9,6 +9,7 @@ from drover_worker.engine import process_tree
 
 _PROC = Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_MS = 1_000 / os.sysconf("SC_CLK_TCK")
 _ENGINE_MODULE = b"drover_worker.engine.process"
 #: Within this time the last measurement is returned again.
 _CACHED_S = 2.0
@@ -32,13 +33,33 @@ class EngineMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerUsage:
+    """What the worker and its engines use.
+
+    Attributes:
+        engine_memory: The memory of the engines.
+        worker_bytes: Resident memory of the worker's own process.
+        cpu_ms: The CPU time of all processes, also of the ones that have ended.
+        uptime_ms: The time since the worker started.
+        core_count: The number of cores that they may use.
+    """
+
+    engine_memory: EngineMemory
+    worker_bytes: int
+    cpu_ms: int
+    uptime_ms: int
+    core_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
-    """A process below the herder."""
+    """A process below the herder; ``cpu_ms`` includes its children that have ended."""
 
     process_id: int
     parent_id: int
     command: bytes
     resident_bytes: int
+    cpu_ms: int = 0
 
     @property
     def is_engine(self) -> bool:
@@ -70,19 +91,32 @@ def memory_of(processes: list[Process]) -> EngineMemory:
     )
 
 
-class EngineMemoryProbe:
-    """Measures the memory of the processes below this one; takes milliseconds."""
+class WorkerProcesses:
+    """Measures this process and the processes below it; takes milliseconds."""
 
     def __init__(self) -> None:
-        self._measured = EngineMemory()
-        self._measured_s = -_CACHED_S
+        self._began_s = time.monotonic()
+        self._measured: WorkerUsage | None = None
+        self._measured_s = 0.0
 
-    def measure(self) -> EngineMemory:
-        """The present memory, at most two seconds old."""
+    def usage(self) -> WorkerUsage:
+        """The present usage, at most two seconds old."""
         now_s = time.monotonic()
-        if now_s - self._measured_s >= _CACHED_S:
-            self._measured, self._measured_s = memory_of(_below(os.getpid())), now_s
+        if self._measured is None or now_s - self._measured_s >= _CACHED_S:
+            self._measured, self._measured_s = self._measure(now_s), now_s
         return self._measured
+
+    def _measure(self, now_s: float) -> WorkerUsage:
+        below = _below(os.getpid())
+        own = os.times()
+        own_ms = 1_000 * (own.user + own.system + own.children_user + own.children_system)
+        return WorkerUsage(
+            engine_memory=memory_of(below),
+            worker_bytes=_resident_bytes(_PROC / "self"),
+            cpu_ms=round(own_ms) + sum(each.cpu_ms for each in below),
+            uptime_ms=round(1_000 * (now_s - self._began_s)),
+            core_count=len(os.sched_getaffinity(0)),
+        )
 
 
 def _below(root: int) -> list[Process]:
@@ -91,9 +125,25 @@ def _below(root: int) -> list[Process]:
     for process_id in process_tree.descendants(root):
         folder = _PROC / str(process_id)
         try:
-            command = (folder / "cmdline").read_bytes()
-            pages = int((folder / "statm").read_text().split()[1])
+            process = Process(
+                process_id,
+                parents.get(process_id, 0),
+                (folder / "cmdline").read_bytes(),
+                _resident_bytes(folder),
+                _cpu_ms(folder),
+            )
         except (OSError, ValueError, IndexError):  # it has ended
             continue
-        found.append(Process(process_id, parents.get(process_id, 0), command, pages * _PAGE_BYTES))
+        found.append(process)
     return found
+
+
+def _resident_bytes(folder: Path) -> int:
+    return int((folder / "statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def _cpu_ms(folder: Path) -> int:
+    """The CPU time of a process and of its children that have ended, from ``stat`` (proc(5))."""
+    # the name in brackets may contain anything; the fields follow the last bracket
+    fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return round(sum(map(int, fields[11:15])) * _TICK_MS)

@@ -1,12 +1,12 @@
-"""The memory of engines by kind of process."""
+"""What a worker and its engines use, by kind of process."""
 
 import subprocess
 import sys
 
-from drover_worker.shell.engine_memory import (
+from drover_worker.shell.worker_processes import (
     EngineMemory,
-    EngineMemoryProbe,
     Process,
+    WorkerProcesses,
     memory_of,
 )
 
@@ -43,8 +43,18 @@ def test_several_engines_of_a_worker_are_summed() -> None:
 def test_real_children_are_measured() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        found = EngineMemoryProbe().measure()
+        found = WorkerProcesses().usage()
     finally:
         child.communicate(b"\n")
-    assert found.python_workers_count >= 1
-    assert found.python_workers_bytes > 1_000_000
+    assert found.engine_memory.python_workers_count >= 1
+    assert found.engine_memory.python_workers_bytes > 1_000_000
+    assert found.worker_bytes > 1_000_000
+    assert found.core_count >= 1
+
+
+def test_the_cpu_time_of_children_that_have_ended_still_counts() -> None:
+    # a worker whose engine was replaced does not seem to have used less
+    before_ms = WorkerProcesses().usage().cpu_ms
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert WorkerProcesses().usage().cpu_ms >= before_ms + 490

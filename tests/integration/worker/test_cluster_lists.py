@@ -1,0 +1,123 @@
+"""Lists that are merged over all workers: rebalances, audit events, and topics of connectors."""
+
+import grpc.aio
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client import ConnectClient
+from drover.codec.common import decode_duration
+from drover.errors import InvalidArgumentError
+from tests.support.fake_engine import SOURCE
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+CONFIG = {"connector.class": SOURCE, "tasks.max": "2"}
+
+
+async def test_rebalances_are_the_same_through_every_worker_and_outlive_the_leader(
+    cluster: WorkerCluster, workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    leader = workers[0]
+    await follower.create_connector("c", CONFIG)
+    await cluster.running("c", 2, *workers)
+    await cluster.settled(*workers)
+    async with grpc.aio.insecure_channel(leader.address) as channel:
+        through_leader = await ConnectClient(channel).list_rebalances()
+    found = await follower.list_rebalances()
+    assert found == through_leader
+    newest = found.rebalances[0]
+    assert newest.leader_worker_id == leader.address
+    assert set(newest.worker_ids) == {each.address for each in workers}
+    moved = {
+        f"{move.connector}-{move.task}" if move.HasField("task") else move.connector
+        for each in found.rebalances
+        for move in each.moves
+        if move.to_worker_id
+    }
+    assert moved == {"c", "c-0", "c-1"}
+    assert any("connectors or tasks changed" in each.reason for each in found.rebalances)
+    # pages together have the same
+    page = await follower.list_rebalances(page_size=1)
+    rest = await follower.list_rebalances(page_token=page.next_page_token)
+    assert [*page.rebalances, *rest.rebalances] == list(found.rebalances)
+    for size in (-1, 201):
+        with pytest.raises(InvalidArgumentError, match="page_size"):
+            await follower.list_rebalances(page_size=size)
+    await leader.service.stop()
+    await cluster.settled(workers[1])
+
+    async def names_the_end() -> bool:
+        (last, *_) = (await follower.list_rebalances()).rebalances
+        return f"{leader.address} left or was lost" in last.reason or leader.address not in (
+            last.worker_ids
+        )
+
+    await wait_until_async(names_the_end)
+
+
+async def test_audit_events_of_all_workers_are_in_one_list(
+    workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    async with grpc.aio.insecure_channel(workers[0].address) as channel:
+        leader = ConnectClient(channel, author="ben@host")
+        for number in range(3):
+            await follower.create_connector(f"f-{number}", CONFIG)
+            await leader.create_connector(f"l-{number}", CONFIG)
+        found = await leader.list_audit_events(pb.ListAuditEventsRequest())
+        assert found == await follower.list_audit_events(pb.ListAuditEventsRequest())
+    created = [each for each in found.events if each.call == "CreateConnector"]
+    assert [each.connector for each in reversed(created)] == [
+        "f-0", "l-0", "f-1", "l-1", "f-2", "l-2",
+    ]  # fmt: skip
+    assert {each.worker_id for each in created} == {each.address for each in workers}
+    assert {each.outcome for each in created} == {"OK"}
+    # pages have each event once, in the same order
+    paged: list[pb.AuditEvent] = []
+    request = pb.ListAuditEventsRequest(page_size=2, call="CreateConnector")
+    while True:
+        page = await follower.list_audit_events(request)
+        paged.extend(page.events)
+        assert len(page.events) <= 2
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    assert paged == created
+    only = pb.ListAuditEventsRequest(principal="ben@host")
+    assert {each.connector for each in (await follower.list_audit_events(only)).events} == {
+        "l-0", "l-1", "l-2",
+    }  # fmt: skip
+    since = pb.ListAuditEventsRequest(since_time=created[0].event_time)
+    assert created[0] in (await follower.list_audit_events(since)).events
+    assert created[-1] not in (await follower.list_audit_events(since)).events
+    nothing = await follower.list_audit_events(pb.ListAuditEventsRequest(outcome="INTERNAL"))
+    assert not nothing.events
+    for token in ("x", "1", "1,x,w", "-1,1,w", "9" * 30 + ",1,w"):
+        with pytest.raises(InvalidArgumentError, match="page_token"):
+            await follower.list_audit_events(pb.ListAuditEventsRequest(page_token=token))
+
+
+async def test_topics_of_all_connectors_come_in_pages(
+    cluster: WorkerCluster, client: ConnectClient, worker: RunningWorker
+) -> None:
+    for name in ("a", "b", "c"):
+        await client.create_connector(name, CONFIG)
+    await cluster.running("b", 2, worker)
+    (task,) = [each for each in worker.tasks if str(each) == "b-0"]
+    worker.engine.use_topics(task, "t2", "t1")
+
+    async def has_topics() -> bool:
+        found = await client.list_connector_topics()
+        return found == {"a": [], "b": ["t1", "t2"], "c": []}
+
+    await wait_until_async(has_topics)
+
+
+async def test_the_usage_of_each_worker_is_listed(
+    workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    info = await follower.get_cluster_info()
+    assert [each.worker_id for each in info.workers] == sorted(each.address for each in workers)
+    for each in (info, *info.workers):
+        assert each.usage.worker_bytes > 0
+        assert decode_duration(each.usage.cpu) > 0
+        assert each.usage.core_count > 0
