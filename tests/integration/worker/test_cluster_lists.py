@@ -117,7 +117,7 @@ async def test_the_usage_of_each_worker_is_listed(
 ) -> None:
     info = await follower.get_cluster_info()
     assert [each.worker_id for each in info.workers] == sorted(each.address for each in workers)
-    for each in (info, *info.workers):
-        assert each.usage.worker_bytes > 0
-        assert decode_duration(each.usage.cpu) > 0
-        assert each.usage.core_count > 0
+    for usage in (info.usage, *(each.usage for each in info.workers)):
+        assert usage.worker_bytes > 0
+        assert decode_duration(usage.cpu) > 0
+        assert usage.core_count > 0

@@ -10,6 +10,7 @@ import structlog
 
 from drover.errors import DroverError, Reason, UnauthenticatedError
 from drover.rpc.logs import current_request_id
+from drover_gateway.console.audit import AuditPages
 from drover_gateway.console.connectors import ConnectorsPages
 from drover_gateway.console.frame import (
     CONNECTORS,
@@ -45,11 +46,14 @@ from drover_gateway.console.pages import (
     redirect,
     with_cookies,
 )
+from drover_gateway.console.plugins import PluginsPages
+from drover_gateway.console.rebalances import RebalancesPages
 from drover_gateway.console.sessions import Session, Sessions
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.console.sign_in import SignInPages
 from drover_gateway.console.static_files import PREFIX, STATIC_FILES
 from drover_gateway.console.topics import Topics
+from drover_gateway.console.workers import WorkersPages
 from drover_gateway.identity.credentials import Caller
 from drover_gateway.rest.errors import STATUSES
 from drover_gateway.server import Receive, Scope, Send
@@ -67,6 +71,18 @@ _TITLES: Mapping[int, str] = {
     409: "Another user changed it",
     429: "Too much at a time",
     503: "The cluster does not answer",
+}
+
+#: For the reasons that the REST API does not have.
+_STATUSES_OF_CODES: Mapping[str, int] = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
 }
 
 _log = structlog.get_logger("drover.gateway.console")
@@ -93,6 +109,10 @@ class ConsoleApplication:
         self._pages: Routes = {
             **overview.routes,
             **connectors.routes,
+            **WorkersPages(context).routes,
+            **RebalancesPages(context).routes,
+            **PluginsPages(context).routes,
+            **AuditPages(context).routes,
             **SignInPages(context, sessions).routes,
         }
         self._live_pages: LivePages = {**overview.live_pages, **connectors.live_pages}
@@ -241,7 +261,7 @@ def _static(path: str, method: str) -> Response:
 
 def _failed(visit: Visit, method: str, error: DroverError) -> Response:
     """The page for an error of the workers."""
-    status = STATUSES.get(error.reason, 500)
+    status = STATUSES.get(error.reason) or _STATUSES_OF_CODES.get(error.code, 500)
     if error.reason is Reason.DEADLINE_EXCEEDED:
         status = 503
     if status == 403:

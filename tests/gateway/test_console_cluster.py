@@ -1,0 +1,231 @@
+"""The pages about the cluster: workers, rebalances, plugins and audit events."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+
+from drover.security.development_ca import init_certificates
+from drover_gateway.console import plugins_page, workers_page
+from tests.support.addresses import free_address
+from tests.support.console_client import ConsoleClient
+from tests.support.fake_engine import SOURCE
+from tests.support.gateways import RunningGateway, grant_tokens, running_gateway
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import WorkerCluster
+
+CONFIG = {"connector.class": SOURCE, "tasks.max": "2"}
+SCRIPT = "<img src=x onerror=alert(1)>"
+PAGES = ("/ui/workers", "/ui/rebalances", "/ui/plugins", "/ui/audit")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerCluster]:
+    """Two workers with one connector."""
+    async with WorkerCluster(tmp_path_factory.mktemp("cluster-pages")) as running:
+        await running.settled_workers(2)
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(cluster: WorkerCluster) -> AsyncIterator[RunningGateway]:
+    async with running_gateway([each.address for each in cluster.workers]) as running:
+        path = f"/connectors/{quote(SCRIPT, safe='')}/config"
+        assert (await running.ask("PUT", path, json=CONFIG)).status_code == 201
+        await cluster.running(SCRIPT, 2, *cluster.workers)
+        await cluster.settled(*cluster.workers)
+        yield running
+
+
+@pytest.fixture
+def console(gateway: RunningGateway) -> ConsoleClient:
+    return ConsoleClient(gateway)
+
+
+async def shown(console: ConsoleClient, path: str, *texts: str) -> None:
+    """Wait until a page has these texts."""
+
+    async def has_them() -> bool:
+        page = await console.get(path)
+        return all(each in page.text for each in texts)
+
+    await wait_until_async(has_them)
+
+
+async def test_the_workers_are_listed_with_what_they_use_and_run(
+    cluster: WorkerCluster, console: ConsoleClient
+) -> None:
+    page = await console.get("/ui/workers")
+    assert page.status == 200
+    for worker in cluster.workers:
+        assert f"{worker.address}" in page.text
+    assert page.text.count("accepts work") == 2
+    assert "MiB" in page.text
+    assert re.search(r"\d\.\d\d of \d+ cores average of its", page.text)
+    assert page.text.count(f"{SCRIPT} task") == 2
+    assert "drover worker list" in page.text
+    assert "img" not in page.tags
+
+
+async def test_a_worker_is_drained_and_resumed_after_a_confirmation(
+    cluster: WorkerCluster, console: ConsoleClient
+) -> None:
+    drained, other = cluster.workers
+    page = await console.get("/ui/workers")
+    forms = [each for each in page.forms if each.action == workers_page.CONFIRM]
+    assert [("worker", drained.address) in each.fields for each in forms].count(True) == 1
+    (form,) = [each for each in forms if ("worker", drained.address) in each.fields]
+    assert form.buttons == [("action", "drain")]
+    asked = await console.post(workers_page.CONFIRM, [*form.fields, ("action", "drain")])
+    assert f"Drain {drained.address}?" in asked.text
+    assert f"to {other.address}" in asked.text
+    assert f"drover worker drain {drained.address}" in asked.text
+    assert "ConnectService/DrainWorker" in asked.text
+    # nothing happens before the confirmation
+    assert (await console.get("/ui/workers")).text.count("accepts work") == 2
+    done = await console.submit(asked, workers_page.RUN)
+    assert done.url.endswith(f"/ui/workers?worker={quote(drained.address, safe='')}")
+    address = done.url.partition("/ui/")[2]
+    await shown(console, f"/ui/{address}", f"{drained.address} is drained")
+    # another drain would leave no worker
+    fields = [*form.fields[:1], ("worker", other.address)]
+    asked = await console.post(workers_page.CONFIRM, [*fields, ("action", "drain")])
+    assert "the drain will be refused" in asked.text
+    refused = await console.submit(asked, workers_page.RUN)
+    assert refused.status == 400
+    assert "no other worker" in refused.text.lower()
+    asked = await console.post(workers_page.CONFIRM, [*form.fields, ("action", "resume")])
+    assert "accept connectors and tasks again" in asked.text
+    await console.submit(asked, workers_page.RUN)
+    await shown(console, f"/ui/{address}", f"{drained.address} accepts work.")
+    asked = await console.post(workers_page.CONFIRM, [*form.fields, ("action", "resume")])
+    assert "nothing will change" in asked.text
+    await cluster.settled(*cluster.workers)
+
+
+async def test_a_worker_that_is_gone_and_an_unknown_action_are_refused(
+    console: ConsoleClient,
+) -> None:
+    page = await console.get("/ui/workers")
+    token = next(e for e in page.forms if e.action == workers_page.CONFIRM).fields[0]
+    for fields, status in (
+        ([token, ("worker", "w:1"), ("action", "drain")], 404),
+        ([token, ("worker", "w:1"), ("action", "explode")], 400),
+        ([("worker", "w:1"), ("action", "drain")], 403),
+    ):
+        found = await console.post(workers_page.CONFIRM, fields)
+        assert found.status == status, found.text
+
+
+async def test_rebalances_have_their_causes_and_moves(console: ConsoleClient) -> None:
+    page = await console.get("/ui/rebalances")
+    assert page.status == 200
+    assert " joined" in page.text
+    assert f"{SCRIPT}: started on" in page.text
+    assert page.tags.count("svg") == 1
+    assert "rect" in page.tags
+    assert "drover cluster rebalances" in page.text
+    assert "img" not in page.tags
+    for number in ("0", "7", "x", "-1"):
+        assert (await console.get(f"/ui/rebalances?page={number}")).status == 200
+
+
+async def test_plugins_are_listed_by_kind_and_lead_to_their_settings(
+    console: ConsoleClient,
+) -> None:
+    page = await console.get("/ui/plugins")
+    assert page.status == 200
+    assert "Sources (" in page.text
+    found = await console.get(f"/ui/plugins?q={quote(SOURCE.lower())}")
+    assert SOURCE in found.text
+    nothing = await console.get(f"/ui/plugins?q={quote(SCRIPT)}")
+    assert "No class matches" in nothing.text
+    assert "img" not in nothing.tags
+    one = await console.get(f"/ui/plugin?class={quote(SOURCE)}")
+    assert one.status == 200
+    assert "required" in one.text
+    assert "Example" in one.text
+    example = json.loads(one.text.rpartition("FILE.json ")[2].partition(" Settings")[0])
+    assert example["config"]["connector.class"]
+    assert f"drover plugin describe {SOURCE}" in one.text
+    assert (await console.get(f"/ui/plugin?class={quote(SCRIPT)}")).status == 404
+    assert (await console.get("/ui/plugin")).status == 400
+
+
+async def test_plugins_are_reloaded_after_a_confirmation(
+    cluster: WorkerCluster, console: ConsoleClient
+) -> None:
+    page = await console.get("/ui/plugins")
+    asked = await console.submit(page, plugins_page.CONFIRM, ("worker", ""))
+    for worker in cluster.workers:
+        assert f"drover plugin reload --worker {worker.address}" in asked.text
+    done = await console.submit(asked, plugins_page.RUN)
+    assert "2 reloaded, 0 failed." in done.text
+    assert done.text.count("no package changed") == 2
+    refused = await console.submit(page, plugins_page.CONFIRM, ("worker", "w:1"))
+    assert refused.status == 404
+
+
+async def test_audit_events_are_filtered_by_the_url(console: ConsoleClient) -> None:
+    page = await console.get("/ui/audit")
+    assert page.status == 200
+    assert "PutConnectorConfig" in page.text
+    assert "img" not in page.tags
+    only = await console.get("/ui/audit?call=PutConnectorConfig&since=60")
+    assert SCRIPT in only.text
+    assert "CreateConnector" not in only.text
+    assert 'value="PutConnectorConfig"' in only.html
+    nothing = await console.get(f"/ui/audit?caller={quote(SCRIPT)}")
+    assert "No event matches" in nothing.text
+    for query in ("since=x", "since=-5", "outcome=ok", f"call={'x' * 5_000}"):
+        assert (await console.get(f"/ui/audit?{query}")).status == 200
+    assert (await console.get("/ui/audit?after=nonsense")).status == 400
+
+
+async def test_pages_of_a_cluster_that_does_not_answer_name_the_cause(
+    gateway: RunningGateway,
+) -> None:
+    async with running_gateway([free_address()]) as alone:
+        console = ConsoleClient(alone)
+        for path in PAGES:
+            page = await console.get(path)
+            assert page.status == 503
+            assert "The cluster does not answer" in page.text
+            assert page.headers["refresh"] == "5"
+
+
+async def test_a_viewer_sees_which_role_is_missing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("cluster-roles")
+    certificates = directory / "certificates"
+    init_certificates(certificates)
+    grant_tokens(certificates)
+    async with WorkerCluster(directory, certificates=certificates) as cluster:
+        worker = await cluster.add_worker(tls_client_auth="none")
+        await cluster.settled(worker)
+        async with running_gateway([worker.address], certificates=certificates) as gateway:
+            console = ConsoleClient(gateway)
+            for path in PAGES:
+                page = await console.get(path)
+                assert "/ui/sign-in?next=" in page.url
+            await console.sign_in("viewer")
+            for path in PAGES[:3]:
+                assert (await console.get(path)).status == 200
+            page = await console.get("/ui/audit")
+            assert page.status == 403
+            assert "ListAuditEvents needs the role admin for the whole cluster" in page.text
+            workers = await console.get("/ui/workers")
+            asked = await console.submit(workers, workers_page.CONFIRM, ("action", "drain"))
+            refused = await console.submit(asked, workers_page.RUN)
+            assert refused.status == 403
+            assert "DrainWorker needs the role operator" in refused.text
+            await console.sign_in("admin")
+            page = await console.get("/ui/audit?outcome=PERMISSION_DENIED")
+            assert "the-viewer" in page.text
+            assert "DrainWorker" in page.text
