@@ -8,6 +8,7 @@ import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
+from drover.errors import UnavailableError
 from drover.model.ids import TaskId
 from drover_gateway import views as module
 from drover_gateway.identity.credentials import Caller
@@ -157,3 +158,25 @@ async def test_too_many_views_and_connectors_are_answered_by_calls(
     for _ in range(3):
         assert views.find(ANN) is None
     assert open_count(views) == 0
+
+
+async def test_the_last_state_is_kept_while_it_is_read_and_not_longer_than_its_limit(
+    views: Views, worker: RunningWorker
+) -> None:
+    view = await views.opened(ANN)
+    await worker.service.kill()
+    await wait_until_async(lambda: view.has_ended)
+    found, last = await views.opened_or_last(ANN)
+    assert found is view
+    assert last is not None
+    assert last.end_ms > 0
+    now_s = asyncio.get_running_loop().time()
+    views.close_unread(now_s + module.CLOSES_AFTER_S - 10)
+    assert (await views.opened_or_last(ANN))[0] is view
+    for later_s in (module.CLOSES_AFTER_S, module.LAST_STATE_MAX_S):
+        last.read_s = now_s + later_s - module.CLOSES_AFTER_S
+        views.close_unread(now_s + later_s + 5)
+    with pytest.raises(UnavailableError):
+        await views.opened_or_last(ANN)
+    with pytest.raises(UnavailableError):
+        await views.opened_or_last(BEN)

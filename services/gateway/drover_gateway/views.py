@@ -14,9 +14,11 @@ The console reads a caller's view too. It opens it at once, and follows its chan
 import asyncio
 import json
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
@@ -24,7 +26,13 @@ import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
-from drover.errors import DroverError, Reason, ResourceExhaustedError, UnavailableError
+from drover.errors import (
+    DeadlineExceededError,
+    DroverError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from drover.metrics import table
 from drover.metrics.metric import Sample
 from drover_gateway.identity.credentials import Caller
@@ -41,6 +49,10 @@ CONNECTORS_MAX = 20_000
 _CHECK_EVERY_S = 5.0
 #: How long a page waits for a view.
 _SYNCED_WITHIN_S = 10.0
+#: The same while an earlier view can be shown.
+_SYNCED_AGAIN_WITHIN_S = 2.0
+#: How long the last state is shown at most while no worker answers.
+LAST_STATE_MAX_S = 3_600.0
 #: How long a caller with too many connectors gets no view.
 _TOO_MANY_S = 600.0
 
@@ -296,6 +308,25 @@ class _Open:
         self.read_s = _now_s()
 
 
+@dataclass(slots=True)
+class LastState:
+    """A view that no worker fills any more, with what it had.
+
+    Attributes:
+        view: The view.
+        end_ms: When its stream ended, in ms since 1970.
+        error: Why there is no newer state.
+        ended_s: When its stream ended, in seconds of the loop's clock.
+        read_s: When it was read last, likewise.
+    """
+
+    view: View
+    end_ms: int
+    error: DroverError
+    ended_s: float
+    read_s: float
+
+
 class Views:
     """The views of all callers.
 
@@ -315,6 +346,7 @@ class Views:
         self._encode_status = encode_status
         self._encode_connector = encode_connector
         self._open: dict[str, _Open] = {}
+        self._last: dict[str, LastState] = {}
         self._first_reads: OrderedDict[str, float] = OrderedDict()
         self._bypassed_until_s: dict[str, float] = {}
         self._read_count = 0
@@ -355,8 +387,26 @@ class Views:
             self._begin(caller)
             found = self._open[caller.token]
         found.read_s = _now_s()
-        await found.view.wait_synced(_SYNCED_WITHIN_S)
+        was_open = caller.token in self._last
+        await found.view.wait_synced(_SYNCED_AGAIN_WITHIN_S if was_open else _SYNCED_WITHIN_S)
+        self._last.pop(caller.token, None)
         return found.view
+
+    async def opened_or_last(self, caller: Caller) -> tuple[View, LastState | None]:
+        """As ``opened``; if no worker answers, the caller's last view and its state.
+
+        There is such a view while it is read, and at most for ``LAST_STATE_MAX_S``. A caller whom a
+        worker has refused since has none.
+        """
+        try:
+            return await self.opened(caller), None
+        except (UnavailableError, DeadlineExceededError) as error:
+            last = self._last.get(caller.token)
+            if last is None:
+                raise
+            last.read_s = _now_s()
+            last.error = error
+            return last.view, last
 
     def note_change(self, caller: Caller) -> None:
         """The caller changed something: the view may be older for a moment."""
@@ -382,6 +432,10 @@ class Views:
         for each in self._open.values():
             if now_s - each.read_s >= CLOSES_AFTER_S:
                 each.task.cancel()
+        for token, last in [*self._last.items()]:
+            is_unread = now_s - last.read_s >= CLOSES_AFTER_S
+            if is_unread or now_s - last.ended_s >= LAST_STATE_MAX_S:
+                del self._last[token]
         for token in [t for t, until_s in self._bypassed_until_s.items() if until_s <= now_s]:
             del self._bypassed_until_s[token]
         for token in [t for t, s in self._first_reads.items() if now_s - s > OPENS_WITHIN_S]:
@@ -422,8 +476,7 @@ class Views:
             Reason.SERVICE_UNREACHABLE, "the worker ended its stream of statuses"
         )
         try:
-            with suppress(asyncio.CancelledError):
-                await view.follow()
+            await view.follow()
             if view.is_too_large:
                 self._bypassed_until_s[caller.token] = _now_s() + _TOO_MANY_S
                 _log.warning("a view was closed: too many connectors", most=CONNECTORS_MAX)
@@ -431,12 +484,25 @@ class Views:
                     Reason.QUEUE_FULL,
                     f"more than {CONNECTORS_MAX:,} connectors: use `drover connector list`",
                 )
+            self._note_end(caller, view, end)
+        except asyncio.CancelledError:
+            pass  # it was not read, or the process stops
         except DroverError as error:
             _log.debug("a view was ended", why=error.message)
             end = error
+            self._note_end(caller, view, error)
         finally:
             del self._open[caller.token]
             view.end(end)
+
+    def _note_end(self, caller: Caller, view: View, error: DroverError) -> None:
+        """Keep the last state for the time in which no worker answers."""
+        if not isinstance(error, UnavailableError | DeadlineExceededError):
+            self._last.pop(caller.token, None)
+        elif view.synced:
+            now_s = _now_s()
+            end_ms = int(time.time() * 1000)
+            self._last[caller.token] = LastState(view, end_ms, error, now_s, now_s)
 
 
 def _now_s() -> float:

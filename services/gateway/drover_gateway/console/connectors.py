@@ -10,6 +10,7 @@ from drover_gateway.console.actions import ACTIONS, Action, effect_of, run
 from drover_gateway.console.frame import CONNECTORS, LIVE, encoded, page, page_ends
 from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, PageError, Response, query_of
+from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import ConnectorsLive
 from drover_gateway.console.pages import Context, LivePages, Request, Routes
 from drover_gateway.console.rows import Filters, summary_of
@@ -31,7 +32,7 @@ class ConnectorsPages:
 
     async def _connectors(self, request: Request) -> Response:
         filters = Filters.read(request.query.fields)
-        view = await self._context.views.opened(request.caller)
+        view, last = await self._context.views.opened_or_last(request.caller)
         shown = self._context.shown.of(view)
         version = view.version
         rows = await shown.rows(view)
@@ -40,7 +41,11 @@ class ConnectorsPages:
         )
         if request.query.one("part") == "results":
             return Response(encoded(results))
-        content = join(connectors_page.filters_html(filters, summary_of(rows)), results)
+        content = join(
+            last_state_html(last, request.visit.url),
+            connectors_page.filters_html(filters, summary_of(rows)),
+            results,
+        )
         live = f"{LIVE}?{urlencode({'page': 'connectors'})}"
         return Response(page(request.visit, "Connectors", content, current=CONNECTORS, live=live))
 

@@ -5,7 +5,9 @@ from urllib.parse import urlencode
 from drover.errors import DroverError, UnauthenticatedError
 from drover_gateway.console.frame import HOME, LIVE, page
 from drover_gateway.console.graph import graph_of
+from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, Response
+from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import OverviewLive
 from drover_gateway.console.overview_page import Cluster, live_html, overview_html
 from drover_gateway.console.pages import Context, LivePages, Request, Routes
@@ -22,7 +24,7 @@ class OverviewPages:
         self.live_pages: LivePages = {"overview": self._live}
 
     async def _home(self, request: Request) -> Response:
-        view = await self._context.views.opened(request.caller)
+        view, last = await self._context.views.opened_or_last(request.caller)
         shown = self._context.shown.of(view)
         version = view.version
         rows = await shown.rows(view)
@@ -35,7 +37,10 @@ class OverviewPages:
             cluster = Cluster(fault=error.message)
         topics = await self._context.topics.of(view, client)
         live = live_html(rows, version, shown.records_per_second())
-        content = overview_html(rows, live, cluster, graph_of(rows, topics))
+        content = join(
+            last_state_html(last, request.visit.url),
+            overview_html(rows, live, cluster, graph_of(rows, topics)),
+        )
         url = f"{LIVE}?{urlencode({'page': 'overview'})}"
         return Response(page(request.visit, "Overview", content, current=HOME, live=url))
 
