@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.record.arrow import in_unit
+from drover.record.arrow import in_unit, offsets_of
 from drover.record.batch import (
     ERROR,
     ERROR_COLUMN,
@@ -280,7 +280,7 @@ def with_header_types(headers: pa.Array) -> pa.Array:
         return headers
     if pa.types.is_null(headers.type) or headers.null_count == len(headers):
         return pa.nulls(len(headers), HEADERS_TYPE)
-    items = headers.values
+    items = headers.flatten()
     rows = pa.StructArray.from_arrays(
         [
             pc.struct_field(items, "key").cast(pa.string()),
@@ -297,7 +297,7 @@ def without_header_types(headers: pa.Array) -> pa.Array:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), kind)
-    items = headers.values
+    items = headers.flatten()
     rows = pa.StructArray.from_arrays(
         [pc.struct_field(items, "key"), pc.struct_field(items, "value")],
         fields=list(kind.value_type),
@@ -306,9 +306,14 @@ def without_header_types(headers: pa.Array) -> pa.Array:
 
 
 def _like(headers: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A list array with the offsets and nulls of ``headers``, and other items."""
+    """A list array with the lengths and nulls of ``headers``, and other items."""
+    # the offsets of a slice cannot be used together with a mask
+    lengths = pc.fill_null(pc.list_value_length(headers), 0)
     return pa.ListArray.from_arrays(
-        headers.offsets, items, type=kind, mask=headers.is_null() if headers.null_count else None
+        offsets_of(lengths),
+        items,
+        type=kind,
+        mask=headers.is_null() if headers.null_count else None,
     )
 
 
