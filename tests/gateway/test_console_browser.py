@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.addresses import free_address
 from tests.support.browsers import WatchedPage, running_browser
 from tests.support.fake_engine import SOURCE
 from tests.support.gateways import running_gateway
+from tests.support.stored_topics import store_records
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
@@ -35,6 +37,8 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]
     async with WorkerCluster(tmp_path_factory.mktemp("browser")) as cluster:
         await cluster.settled_workers(1)
         address = cluster.workers[0].address
+        record = {"key": b"k", "value": b'{"a": [1, 2]}', "headers": [("trace", b"x")]}
+        store_records(cluster.store(), "b-topic", [record, {"key": b"gone"}])
         async with running_gateway([address]) as gateway:
             for name, config in (("a-1", CONFIG), ("a-2", CONFIG), ("b-1", BROKEN)):
                 path = f"/connectors/{name}/config"
@@ -80,6 +84,12 @@ async def test_every_page_is_accessible(
             f"{gateway.url}/ui/plugins",
             f"{gateway.url}/ui/plugin?class={SOURCE}",
             f"{gateway.url}/ui/audit",
+            f"{gateway.url}/ui/topics",
+            f"{gateway.url}/ui/topics?q=nothing",
+            f"{gateway.url}/ui/topic?name=b-topic&where=value%3E%3D0",
+            f"{gateway.url}/ui/topic?name=b-topic&partition=0&offset=0&count=1",
+            f"{gateway.url}/ui/topic?name=b-topic&follow=yes",
+            f"{gateway.url}/ui/topic?name=b-topic&where=%3D",
             f"{gateway.url}/ui/sign-in?refused=yes",
             f"{gateway.url}/ui/no-such-page",
             f"{alone.url}/ui/connectors",
@@ -230,3 +240,33 @@ async def test_markup_in_names_runs_nowhere(browser: Browser, worker: str) -> No
         assert watched.errors == []
         await page.goto(f"{gateway.url}/ui/")
         assert await page.evaluate("window.isHacked") is None
+
+
+async def test_new_records_appear_until_the_reader_pauses(browser: Browser, tmp_path: Path) -> None:
+    async with WorkerCluster(tmp_path) as cluster:
+        await cluster.settled_workers(1)
+        store = cluster.store()
+        store_records(store, "f", [{"value": b"first"}])
+        async with (
+            running_gateway([cluster.workers[0].address]) as gateway,
+            opened(browser) as watched,
+        ):
+            page = watched.page
+            await page.goto(f"{gateway.url}/ui/topic?name=f&follow=yes")
+            records = page.locator("#records > li")
+            await expect(records).to_have_count(1)
+            await expect(page.locator("#follow-text")).to_have_text("Following; 0 new records.")
+            store_records(store, "f", [{"value": b"<b>second</b>"}, {"key": b"k"}])
+            await expect(records).to_have_count(3)
+            await expect(records.nth(1)).to_contain_text("<b>second</b>")
+            await page.get_by_role("button", name="Pause").click()
+            await expect(page.locator("#follow-text")).to_have_text("Paused; 2 new records.")
+            store_records(store, "f", [{"value": b"third"}])
+            await expect(records).to_have_count(3)
+            await page.get_by_role("button", name="Continue").click()
+            await expect(records).to_have_count(4)
+            await expect(records.nth(3)).to_contain_text("third")
+            await records.nth(3).locator("summary").first.click()
+            await expect(records.nth(3).get_by_text("null: the record has no key")).to_be_visible()
+            assert await watched.violations() == []
+            assert watched.errors == []

@@ -15,6 +15,7 @@ from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.client import ConnectClient
 from drover.client.secure import Connect, connect_by, plaintext
 from drover.clock import SystemClock
+from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
 from drover.security.certificates import renewed_certificate
 from drover_config_store.__main__ import serve as serve_config_store
@@ -186,6 +187,7 @@ class WorkerCluster:
             self._tls = {"audit_log": str(directory / "audit.log"), **tls_settings(certificates)}
             self.connect = connect_by(renewed_certificate(files_of(certificates, "admin")))
         self._starts = start
+        self._directory = directory
         self._storage: dict[str, Any] = {"storage_url": f"sqlite://{directory}", **(storage or {})}
         coordinator, config_store, status_store = free_addresses(3)
         self.config_store_address = config_store
@@ -214,6 +216,10 @@ class WorkerCluster:
         self.status_store = Service(lambda stop: serve_status_store(status_settings, stop))
         self.workers: list[RunningWorker] = []
         self._stack = AsyncExitStack()
+
+    def store(self) -> EmbeddedStore:
+        """The store with its topics, if they are in the directory."""
+        return EmbeddedStore(self._directory / "data.db")
 
     async def __aenter__(self) -> Self:
         if self._starts:

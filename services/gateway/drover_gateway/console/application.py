@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import unquote_to_bytes, urlencode
 
 import structlog
@@ -40,6 +40,7 @@ from drover_gateway.console.live import Streams, until_end, updates
 from drover_gateway.console.overview import OverviewPages
 from drover_gateway.console.pages import (
     Context,
+    EventPages,
     LivePages,
     Request,
     Routes,
@@ -53,6 +54,7 @@ from drover_gateway.console.shown import ShownViews
 from drover_gateway.console.sign_in import SignInPages
 from drover_gateway.console.static_files import PREFIX, STATIC_FILES
 from drover_gateway.console.topics import Topics
+from drover_gateway.console.topics_pages import TopicsPages
 from drover_gateway.console.workers import WorkersPages
 from drover_gateway.identity.credentials import Caller
 from drover_gateway.rest.errors import STATUSES
@@ -106,6 +108,7 @@ class ConsoleApplication:
         self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
         overview, connectors = OverviewPages(context), ConnectorsPages(context)
+        topics = TopicsPages(context)
         self._pages: Routes = {
             **overview.routes,
             **connectors.routes,
@@ -113,9 +116,11 @@ class ConsoleApplication:
             **RebalancesPages(context).routes,
             **PluginsPages(context).routes,
             **AuditPages(context).routes,
+            **topics.routes,
             **SignInPages(context, sessions).routes,
         }
         self._live_pages: LivePages = {**overview.live_pages, **connectors.live_pages}
+        self._event_pages: EventPages = topics.event_pages
         self._paths = frozenset(path for _, path in self._pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -214,6 +219,7 @@ class ConsoleApplication:
         caller = _caller(scope, visit.session)
         try:
             query = query_of(scope)
+            events = self._events(caller, query)
         except PageError as error:
             unread = Response(error.message.encode(), error.status, "text/plain; charset=utf-8")
             await send_response(unread, send, receive, is_head=False)
@@ -227,22 +233,30 @@ class ConsoleApplication:
                 await send_response(busy, send, receive, is_head=False)
                 return
 
-            live_page = self._live_pages.get(query.one("page"))
-            if live_page is None:
+            if events is None:
                 unknown = Response(b"no such page", 404, "text/plain; charset=utf-8")
                 await send_response(unknown, send, receive, is_head=False)
                 return
-
-            async def open_view() -> View:
-                return await self._views.opened(caller)
-
-            events = updates(open_view, live_page(query), query.one("since"))
             response = Response(
                 until_end(events, place, receive, visit.session),
                 content_type="text/event-stream; charset=utf-8",
                 headers=(("x-accel-buffering", "no"),),
             )
             await send_response(response, send, receive, is_head=False)
+
+    def _events(self, caller: Caller, query: Form) -> AsyncGenerator[bytes, None] | None:
+        """The events of a page; None if there is no such page."""
+        name = query.one("page")
+        live_page, event_page = self._live_pages.get(name), self._event_pages.get(name)
+        if event_page is not None:
+            return event_page(caller, query)
+        if live_page is None:
+            return None
+
+        async def open_view() -> View:
+            return await self._views.opened(caller)
+
+        return updates(open_view, live_page(query), query.one("since"))
 
 
 def _caller(scope: Scope, session: Session) -> Caller:

@@ -1,6 +1,6 @@
 """What the modules of the pages have in common: a request, its caller, and the table of paths."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.client import ConnectClient
@@ -44,6 +44,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 Routes = Mapping[tuple[str, str], Handler]
 #: Makes the live part of a page from the query of its stream.
 LivePages = Mapping[str, Callable[[Form], LivePage]]
+#: Makes the events of a page that shows something else than connectors, for a caller.
+EventPages = Mapping[str, Callable[[Caller, Form], AsyncGenerator[bytes, None]]]
 
 
 @dataclass(frozen=True, slots=True)

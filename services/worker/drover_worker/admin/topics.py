@@ -80,6 +80,9 @@ class Topics:
                 command.last_count = 0
                 for response in _messages(records, chunk.positions):
                     yield response
+                if not records and not chunk.at_end:
+                    # a long search without a match: the caller may continue it elsewhere
+                    yield pb.WatchTopicResponse(positions=chunk.positions)
                 complete = bool(remaining) and len(records) == remaining
                 remaining -= len(records) if remaining else 0
                 if complete or (chunk.at_end and not synced):

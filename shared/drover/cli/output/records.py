@@ -44,6 +44,7 @@ def record_document(topic: str, record: TopicRecord) -> dict[str, Any]:
         document["error"] = record.error
     if record.truncated:
         document["truncated"] = True
+        document["omitted_char_count"] = record.omitted_char_count
     return document
 
 

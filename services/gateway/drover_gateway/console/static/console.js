@@ -151,6 +151,7 @@ class Stream {
     this.timers = [];
     this.lostAt = null;
     this.isOver = false;
+    this.isPaused = false;
     this.retry.addEventListener("click", () => this.open());
     document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : this.open()));
     window.addEventListener("online", () => this.open());
@@ -165,7 +166,7 @@ class Stream {
   }
 
   open() {
-    if (this.isOver) return;
+    if (this.isOver || this.isPaused) return;
     this.close();
     const url = new URL(this.url, location.href);
     url.searchParams.set("since", this.version || document.querySelector("[data-version]")?.dataset.version || "");
@@ -184,9 +185,13 @@ class Stream {
       // the stream has all that changes after this
       if (byId("results")) showResults(location.href, { keepPicked: true, keepStream: true });
     });
+    on("rows", (html) => {
+      this.show();
+      addRecords(html);
+    });
     on("failed", (data) => {
-      const { message } = JSON.parse(data);
-      this.lost(`The cluster does not answer: ${message}`);
+      const { title, message } = JSON.parse(data);
+      this.lost(`${title ?? "The cluster does not answer"}: ${message}`);
     });
     on("replaced", () => this.end("Updates stopped: other pages of this session use their streams."));
     on("refused", () => {
@@ -241,9 +246,44 @@ class Stream {
   }
 }
 
+// --- records of a topic ------------------------------------------------------------------------
+
+const RECORDS_MAX = 500;
+let added = 0;
+
+function addRecords(html) {
+  const list = byId("records");
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  added += template.content.querySelectorAll("details.record").length;
+  list.append(template.content);
+  while (list.children.length > RECORDS_MAX) list.firstElementChild.remove();
+  showFollowing();
+}
+
+function showFollowing() {
+  const state = stream?.isPaused ? "Paused" : "Following";
+  byId("follow-text").textContent = `${state}; ${added.toLocaleString("en")} new records.`;
+}
+
+function watchFollowing() {
+  const button = byId("follow-pause");
+  if (!button) return;
+  button.hidden = false;
+  showFollowing();
+  button.addEventListener("click", () => {
+    stream.isPaused = !stream.isPaused;
+    button.textContent = stream.isPaused ? "Continue" : "Pause";
+    if (stream.isPaused) stream.close();
+    else stream.open();
+    showFollowing();
+  });
+}
+
 // --- start -------------------------------------------------------------------------------------
 
 showTimes(document);
 setInterval(() => showTimes(document), TIMES_EVERY_MS);
 watchFilters();
 if (byId("stream")) stream = new Stream(byId("stream"));
+watchFollowing();

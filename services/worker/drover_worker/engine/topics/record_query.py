@@ -177,4 +177,5 @@ def _cut(text: str, shown: topics_pb2.TopicRecord) -> str:
     if len(text) <= _PART_MAX_CHARS:
         return text
     shown.truncated = True
+    shown.omitted_char_count += len(text) - _PART_MAX_CHARS
     return text[:_PART_MAX_CHARS]
