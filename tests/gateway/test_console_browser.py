@@ -18,7 +18,12 @@ from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 CONFIG = {"connector.class": SOURCE, "tasks.max": "1"}
-BROKEN = {**CONFIG, "fail.start": "OSError: no route to the host", "restart.policy": "never"}
+BROKEN = {
+    **CONFIG,
+    "fail.start": "OSError: no route to the host",
+    "restart.policy": "never",
+    "errors.deadletterqueue.topic.name": "b-dead",
+}
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 NARROW: ViewportSize = {"width": 320, "height": 640}
 
@@ -39,6 +44,9 @@ async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]
         address = cluster.workers[0].address
         record = {"key": b"k", "value": b'{"a": [1, 2]}', "headers": [("trace", b"x")]}
         store_records(cluster.store(), "b-topic", [record, {"key": b"gone"}])
+        about = {"stage": b"TASK_PUT", "exception.class.name": b"DataError"}
+        headers = [(f"__connect.errors.{name}", each) for name, each in about.items()]
+        store_records(cluster.store(), "b-dead", [{**record, "headers": headers}])
         async with running_gateway([address]) as gateway:
             for name, config in (("a-1", CONFIG), ("a-2", CONFIG), ("b-1", BROKEN)):
                 path = f"/connectors/{name}/config"
@@ -90,6 +98,11 @@ async def test_every_page_is_accessible(
             f"{gateway.url}/ui/topic?name=b-topic&partition=0&offset=0&count=1",
             f"{gateway.url}/ui/topic?name=b-topic&follow=yes",
             f"{gateway.url}/ui/topic?name=b-topic&where=%3D",
+            f"{gateway.url}/ui/dead-letters",
+            f"{gateway.url}/ui/dead-letters?connector=b-1",
+            f"{gateway.url}/ui/dead-letters?connector=b-1&stage=TASK_PUT&cause=DataError",
+            f"{gateway.url}/ui/dead-letters?connector=b-1&letter=0:0",
+            f"{gateway.url}/ui/dead-letters/progress?connector=b-1&ranges=0:0-1&ends=0:1",
             f"{gateway.url}/ui/sign-in?refused=yes",
             f"{gateway.url}/ui/no-such-page",
             f"{alone.url}/ui/connectors",
@@ -104,6 +117,10 @@ async def test_every_page_is_accessible(
             await expect(watched.page.locator("h1")).to_have_text("Delete?")
             await watched.page.get_by_text("The same from the command line").click()
             await check(watched, "confirmation")
+            await watched.page.goto(f"{gateway.url}/ui/dead-letters?connector=b-1")
+            await watched.page.get_by_role("button", name="Replay…").click()
+            await expect(watched.page.locator("main")).to_contain_text("1 would be replayed")
+            await check(watched, "dry run")
             # the responses with an error status are logged
             assert [each for each in watched.errors if "status of" not in each] == []
 

@@ -118,6 +118,31 @@ async def test_ranges_and_conditions_are_the_callers(
     assert REPLAY_WHERE not in (await client.get_connector("c")).config
 
 
+async def test_single_letters_are_selected(store: EmbeddedStore, client: ConnectClient) -> None:
+    store_letters(store, 5)
+    store_letters(store, 5, partition=1)
+    letters = [
+        pb.DeadLetterPlace(partition=partition, offset=offset)
+        for partition, offset in ((1, 4), (0, 1), (0, 2), (1, 0))
+    ]
+    chosen = [(0, 1, 3), (1, 0, 1), (1, 4, 5)]
+    assert await replay(client, dry_run=True, letters=letters) == chosen
+    assert await replay(client, letters=letters) == chosen
+    discarded = pb.DiscardDeadLettersRequest(
+        name="c", reason="test", letters=[pb.DeadLetterPlace(partition=0, offset=0)]
+    )
+    found = await client.discard_dead_letters(discarded)
+    assert [(e.partition, e.start_offset, e.end_offset) for e in found.ranges] == [(0, 0, 1)]
+    missing = [pb.DeadLetterPlace(partition=p, offset=o) for p, o in ((0, 5), (2, 0), (0, -1))]
+    with pytest.raises(InvalidArgumentError) as refused:
+        await replay(client, letters=[*missing, letters[0]])
+    fields = [each.field for each in refused.value.violations]
+    assert fields == ["letters[0]", "letters[1]", "letters[2]"]
+    for other in ({"partitions": [1]}, {"start_offset": 1}, {"end_offset": 9}):
+        with pytest.raises(InvalidArgumentError, match="letters: must not be set together"):
+            await replay(client, letters=letters, **other)
+
+
 async def test_a_stopped_connector_replays_when_it_is_resumed(
     store: EmbeddedStore, client: ConnectClient
 ) -> None:

@@ -12,6 +12,7 @@ from drover.errors import DroverError, Reason, UnauthenticatedError
 from drover.rpc.logs import current_request_id
 from drover_gateway.console.audit import AuditPages
 from drover_gateway.console.connectors import ConnectorsPages
+from drover_gateway.console.dead_letters import DeadLettersPages
 from drover_gateway.console.frame import (
     CONNECTORS,
     FORM_TOKEN,
@@ -108,7 +109,7 @@ class ConsoleApplication:
         self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
         overview, connectors = OverviewPages(context), ConnectorsPages(context)
-        topics = TopicsPages(context)
+        topics, dead_letters = TopicsPages(context), DeadLettersPages(context)
         self._pages: Routes = {
             **overview.routes,
             **connectors.routes,
@@ -117,6 +118,7 @@ class ConsoleApplication:
             **PluginsPages(context).routes,
             **AuditPages(context).routes,
             **topics.routes,
+            **dead_letters.routes,
             **SignInPages(context, sessions).routes,
         }
         self._live_pages: LivePages = {**overview.live_pages, **connectors.live_pages}

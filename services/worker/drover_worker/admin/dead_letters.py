@@ -64,6 +64,7 @@ from drover_worker.core.config.checks import config_error
 from drover_worker.shell.engine_link import EngineLink
 
 _CONDITIONS_MAX = 20
+_LETTERS_MAX = 1_000
 _REASON_MAX_CHARS = 1_000
 _REPLAY_ID_CHARS = 8
 
@@ -107,6 +108,8 @@ class _Queue:
         if missing:
             text = f"must be partitions of {self.topic.name}, 0 to {max(ends)}, not {missing[0]}"
             raise invalid_field("partitions", text)
+        if request.letters:
+            return self._named(request)
         found = {}
         for partition, topic_end in ends.items():
             if request.partitions and partition not in request.partitions:
@@ -116,6 +119,27 @@ class _Queue:
             )
             found[partition] = OffsetSet.of([(request.start_offset, end)])
         return found
+
+    def _named(self, request: Selection) -> dict[int, OffsetSet]:
+        """The dead letters that a request names one by one."""
+        bounds = {
+            each.partition: range(each.start_offset, each.end_offset)
+            for each in self.topic.partitions
+        }
+        faults = [
+            Violation(
+                f"letters[{index}]",
+                f"must be a dead letter of {self.topic.name}, not {each.partition}:{each.offset}",
+            )
+            for index, each in enumerate(request.letters)
+            if each.offset not in bounds.get(each.partition, ())
+        ]
+        if faults:
+            raise InvalidArgumentError.listing(faults)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for each in request.letters:
+            found.setdefault(each.partition, []).append((each.offset, each.offset + 1))
+        return {partition: OffsetSet.of(each) for partition, each in found.items()}
 
 
 class DeadLetters:
@@ -468,6 +492,13 @@ def _faults(request: Selection) -> list[Violation]:
         faults.append(Violation("start_offset", "must not be negative"))
     if request.HasField("end_offset") and request.end_offset <= request.start_offset:
         faults.append(Violation("end_offset", "must be above start_offset"))
+    if len(request.letters) > _LETTERS_MAX:
+        faults.append(Violation("letters", f"must have at most {_LETTERS_MAX:,}"))
+    if request.letters and (
+        request.partitions or request.start_offset or request.HasField("end_offset")
+    ):
+        text = "must not be set together with partitions, start_offset and end_offset"
+        faults.append(Violation("letters", text))
     if len(request.conditions) > _CONDITIONS_MAX:
         faults.append(Violation("conditions", f"must have at most {_CONDITIONS_MAX}"))
     if any(len(each.splitlines()) != 1 for each in request.conditions):

@@ -81,6 +81,15 @@ WhereOption = Annotated[
     ),
 ]
 
+LetterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--letter",
+        metavar="PARTITION:OFFSET",
+        help="Only this dead letter, from `drover dlq list`; repeatable.",
+    ),
+]
+
 
 @commands.command("list")
 def list_letters(
@@ -147,21 +156,19 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a dead letter: its state, its cause with the stack trace, its key, value and headers."""
-    partition, _, offset = letter.partition(":")
-    if not (partition.isdecimal() and offset.isdecimal()):
-        raise CliError(f"{letter!r} is not PARTITION:OFFSET")
+    place = _place(letter)
 
     async def read(client: ConnectClient) -> tuple[str, list[TopicRecord], StatesNow]:
         topic, decoder = await _queue_of(client, name)
-        query = RecordQuery(topic=topic, partitions=[int(partition)])
+        query = RecordQuery(topic=topic, partitions=[place.partition])
         request = pb.WatchTopicRequest(
-            query=query, connector=decoder, start_offset=int(offset), record_count_max=1
+            query=query, connector=decoder, start_offset=place.offset, record_count_max=1
         )
         letters = await _letters(client, request)
         return topic, letters, await _states(client, name)
 
     topic, letters, states = call_worker(address, read)
-    if not letters or letters[0].offset != int(offset):
+    if not letters or letters[0].offset != place.offset:
         raise CliError(f"{topic} has no dead letter {letter}; `drover dlq list` shows them")
     document = _document(topic, letters[0], states)
     if output is not Output.TABLE:
@@ -184,6 +191,7 @@ def replay(
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
+    letter: LetterOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Preview the first ones without replaying them.")
     ] = False,
@@ -207,6 +215,7 @@ def replay(
         start_offset=start,
         end_offset=end,
         conditions=_conditions(cause, where),
+        letters=[_place(each) for each in letter or ()],
         dry_run=dry_run,
         row_count=rows,
         force=force,
@@ -275,6 +284,7 @@ def discard(
     partition: PartitionOption = None,
     cause: CauseOption = "",
     where: WhereOption = None,
+    letter: LetterOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which ones, without discarding them.")
     ] = False,
@@ -291,6 +301,7 @@ def discard(
         start_offset=start,
         end_offset=end,
         conditions=_conditions(cause, where),
+        letters=[_place(each) for each in letter or ()],
         reason=reason,
         dry_run=dry_run,
     )
@@ -306,6 +317,14 @@ def discard(
     if ranges:
         where_text = plain(f"{found.topic} ({_letters_text(found.ranges)})")
         say(f"{'would discard' if dry_run else 'discarded'} {_counted(count)} of {where_text}")
+
+
+def _place(text: str) -> pb.DeadLetterPlace:
+    partition, _, offset = text.partition(":")
+    is_place = all(each.isascii() and each.isdecimal() for each in (partition, offset))
+    if not is_place or int(partition) >= 2**31 or int(offset) >= 2**63:
+        raise CliError(f"{text!r} is not PARTITION:OFFSET")
+    return pb.DeadLetterPlace(partition=int(partition), offset=int(offset))
 
 
 def _counted(count: int) -> str:
