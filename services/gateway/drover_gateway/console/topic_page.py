@@ -224,7 +224,11 @@ def _error(error: DroverError) -> Html:
         return notice("forbidden", "Records need another role", tag("p", error.message))
     if isinstance(error, InvalidArgumentError):
         lines = [tag("li", tag("bdi", f"{v.field}: {v.description}")) for v in error.violations]
-        return notice("error", "The query is not valid", tag("ul", *lines) if lines else tag("p", error.message))
+        return notice(
+            "error",
+            "The query is not valid",
+            tag("ul", *lines) if lines else tag("p", error.message),
+        )
     return notice("error", "The records could not be read", tag("p", error.message))
 
 
