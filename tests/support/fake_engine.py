@@ -15,7 +15,10 @@ from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset, encode_offset
 from drover.connector.engine_settings import ENGINE_SETTINGS
+from drover.connector.record_settings import with_defaults
 from drover.connector.restart_settings import RESTART_SETTINGS
+from drover.convert.json_converter import JsonConverter
+from drover.convert.plain_converters import StringConverter
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
@@ -25,11 +28,18 @@ from drover.model.dead_letters import (
     REPLAY_FORCE,
     REPLAY_ID,
     REPLAY_WHERE,
+    parse_ranges,
 )
 from drover.model.ids import TaskId
+from drover.model.letter_states import offsets_of_ranges
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.status import RecordCounts
 from drover_worker.engine.plugins import answers
+from drover_worker.engine.topics.letter_repairs import (
+    LetterFormat,
+    encoded_repairs,
+    repair_letters,
+)
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from drover_worker.engine.topics.writes import produce_records
 from drover_worker.settings import WorkerSettings
@@ -156,6 +166,16 @@ class FakeEngine:
                     produce = command.produce_records
                     written = produce_records(plane, produce, dict(produce.connector_config))
                     return pb.EngineReport(produced_records=written)
+                case "check_dead_letters":
+                    check = command.check_dead_letters
+                    encoded_repairs(plane, _letter_format(check.config), check.repairs)
+                    checked = pb.CheckedDeadLetters(ranges=check.ranges)
+                    return pb.EngineReport(checked_dead_letters=checked)
+                case "repair_dead_letters":
+                    repair = command.repair_dead_letters
+                    opened = offsets_of_ranges(parse_ranges(repair.open_ranges))
+                    repaired = repair_letters(plane, _letter_format(repair.config), repair, opened)
+                    return pb.EngineReport(repaired_dead_letters=repaired)
             wanted = command.read_topic
             records = read_topic(plane, wanted, dict(wanted.connector_config))
             return pb.EngineReport(topic_records=records)
@@ -200,9 +220,9 @@ class FakeEngine:
             case "preview_connector":
                 return _preview(command.preview_connector)
             case "check_dead_letters":
-                wanted = command.check_dead_letters
-                checked = pb.CheckedDeadLetters(ranges=wanted.ranges)
-                return pb.EngineReport(checked_dead_letters=checked)
+                return await asyncio.to_thread(self._look_at_topics, command)
+            case "repair_dead_letters":
+                return await asyncio.to_thread(self._look_at_topics, command)
             case "alter_offsets":
                 return self._alter_offsets(command.alter_offsets)
             case "trace_offsets":
@@ -377,6 +397,12 @@ def _no_plugin(config: Mapping[str, str]) -> pb.EngineReport:
     return pb.EngineReport(failure=pb.Failure(message=message, plugin_not_found=True))
 
 
+def _letter_format(config: Mapping[str, str]) -> LetterFormat:
+    """Keys are text, and values JSON with schemas."""
+    text, json = with_defaults(StringConverter, is_key=True), with_defaults(JsonConverter)
+    return LetterFormat(config[DEAD_LETTER_TOPIC], text, json)
+
+
 def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
     """As many rows as are asked for; the topic says of what size and schema, or that there are
     none.
@@ -384,6 +410,12 @@ def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
     topic = command.config.get(REPLAY if command.dead_letters else "topic", "")
     if topic == "refused":
         return pb.EngineReport(failure=pb.Failure(message="reading has effects"))
+    if command.repairs:
+        rows = [
+            PreviewedRow(place="repaired", records=[PreviewedRecord(value=each.value)])
+            for each in command.repairs
+        ]
+        return pb.EngineReport(preview=Preview(steps=["read"], rows=rows))
     text = "x" * (16 * 1024 if topic == "large" else 1)
     rows = [
         PreviewedRow(place=f"{command.config['name']}:{n}", records=[PreviewedRecord(value=text)])

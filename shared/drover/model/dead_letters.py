@@ -16,6 +16,12 @@ HEADER_PREFIX = "__connect.errors."
 #: The header with the connector that wrote the dead letter.
 CONNECTOR_HEADER = f"{HEADER_PREFIX}connector.name"
 
+#: The header of a repaired dead letter, and of its replayed record, with who repaired it.
+REPAIRED_BY_HEADER = "drover.repaired.by"
+#: The header of a repaired dead letter with the request, the place of the original, and the digest
+#: of the record that failed.
+REPAIR_HEADER = f"{HEADER_PREFIX}repair"
+
 #: Headers of a dead letter that was cut to the size limit of its topic, with the original sizes.
 VALUE_CUT_HEADER = f"{HEADER_PREFIX}value.original.bytes"
 KEY_CUT_HEADER = f"{HEADER_PREFIX}key.original.bytes"

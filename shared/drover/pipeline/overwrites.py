@@ -91,7 +91,7 @@ class Identities:
                 "partition": partition,
                 "offset": offset,
                 "time_ms": None if stamp is None else int(stamp.timestamp() * 1000),
-                "digest": _stored_digest(key, value),
+                "digest": stored_digest(key, value),
                 "has_key": key is not None,
                 "identities": None,
                 "fault": None,
@@ -249,7 +249,7 @@ def _digest(number: int, topic: str | None, part: Any) -> str:
     return sha256(text).hexdigest()[: 2 * _DIGEST_BYTES]
 
 
-def _stored_digest(key: bytes | None, value: bytes | None) -> str:
+def stored_digest(key: bytes | None, value: bytes | None) -> str:
     """A digest of a key and a value as bytes."""
     digest = sha256()
     for each in (key, value):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.convert.lenient import LenientDecoder
-from drover.model.dead_letters import CUT_HEADERS, HEADER_PREFIX
+from drover.model.dead_letters import CUT_HEADERS, HEADER_PREFIX, REPAIR_HEADER
 from drover.pipeline.failures import place_of
 from drover.pipeline.layouts import topic_records
 from drover.pipeline.letter_conditions import meeting
@@ -31,6 +31,9 @@ from drover.transform.conditions import Condition
 
 _ORIGIN = f"{HEADER_PREFIX}topic"
 
+#: The bytes of a key and a value.
+Parts = tuple[bytes | None, bytes | None]
+
 
 @dataclass(frozen=True, slots=True)
 class LetterRecords:
@@ -39,23 +42,27 @@ class LetterRecords:
 
     ``default_topic`` is for dead letters without a topic header. Dead letters that do not meet
     ``conditions`` are skipped; ``decode`` gives the keys and values that are compared. Those in
-    ``refused``, by partition and offset, fail with its reason.
+    ``refused``, by partition and offset, fail with its reason. Those in ``repairs`` have other keys
+    and values.
     """
 
     default_topic: str | None = None
     conditions: Sequence[Condition] = ()
     decode: LenientDecoder = field(default_factory=LenientDecoder.guessing)
     refused: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    repairs: Mapping[tuple[int, int], Parts] = field(default_factory=dict)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """One batch of records."""
         for records in topic_records(batch):
             if self.conditions:
                 records = records.filter(meeting(records, self.conditions, self.decode))
+            if self.repairs:
+                records = self._repaired(records)
             topics = [self._topic(headers) for headers in records.column(HEADERS).to_pylist()]
             letters = records.column(TOPIC)
             cut = [_is_cut(headers) for headers in records.column(HEADERS).to_pylist()]
-            places = zip(*(records.column(n).to_pylist() for n in (PARTITION, OFFSET)), strict=True)
+            places = _places(records)
             faults = [
                 self.refused.get(place) or (_CUT if is_cut else None if topic else _NO_TOPIC)
                 for topic, is_cut, place in zip(topics, cut, places, strict=True)
@@ -69,12 +76,28 @@ class LetterRecords:
                 )
             yield records
 
+    def _repaired(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        places = _places(records)
+        for index, name in enumerate((KEY, VALUE)):
+            parts = [
+                self.repairs[place][index] if place in self.repairs else part
+                for place, part in zip(places, records.column(name).to_pylist(), strict=True)
+            ]
+            column = records.schema.field(name)
+            records = with_column(records, column, pa.array(parts, column.type))
+        return records
+
     def _topic(self, headers: list[dict[str, object]] | None) -> str | None:
         for each in headers or ():
             value = each["value"]
             if each["key"] == _ORIGIN and isinstance(value, bytes):
                 return value.decode(errors="replace")
         return self.default_topic
+
+
+def _places(records: pa.RecordBatch) -> list[tuple[int, int]]:
+    columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
+    return list(zip(*columns, strict=True))
 
 
 def _is_cut(headers: list[dict[str, object]] | None) -> bool:
@@ -194,6 +217,9 @@ class LetterRows:
             row["origin_topic"] = texts.get("topic")
             row["origin_partition"] = _number(texts.get("partition"))
             row["origin_offset"] = _number(texts.get("offset"))
+            repair = texts.get(REPAIR_HEADER.removeprefix(HEADER_PREFIX))
+            if repair is not None:  # the digest of the record that failed
+                row["digest"] = repair.rpartition(" ")[2]
         return rows
 
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
+from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.dataplane.store import EmbeddedStore
@@ -141,6 +144,151 @@ async def test_single_letters_are_selected(store: EmbeddedStore, client: Connect
     for other in ({"partitions": [1]}, {"start_offset": 1}, {"end_offset": 9}):
         with pytest.raises(InvalidArgumentError, match="letters: must not be set together"):
             await replay(client, letters=letters, **other)
+
+
+ENVELOPE = json.dumps(
+    {
+        "schema": {
+            "type": "struct",
+            "optional": False,
+            "fields": [
+                {"field": "id", "type": "int32", "optional": False},
+                {"field": "name", "type": "string", "optional": True},
+                {
+                    "field": "at", "type": "int64", "optional": True,
+                    "name": "org.apache.kafka.connect.data.Timestamp", "version": 1,
+                },
+            ],
+        },
+        "payload": {"id": 7, "name": "a", "at": 0},
+    }
+)  # fmt: skip
+REPAIRED_BY = "drover.repaired.by"
+
+
+def repair_of(offset: int, **parts: Any) -> DeadLetterRepair:
+    texts = {name: json.dumps(each) for name, each in parts.items()}
+    return DeadLetterRepair(partition=0, offset=offset, **texts)
+
+
+def place(offset: int) -> pb.DeadLetterPlace:
+    return pb.DeadLetterPlace(partition=0, offset=offset)
+
+
+async def letters_of(client: ConnectClient) -> list[TopicRecord]:
+    request = pb.WatchTopicRequest(query=RecordQuery(topic="dead", partitions=[0]))
+    async with aclosing(client.watch_topic(request)) as responses:
+        return [record async for response in responses for record in response.records]
+
+
+async def test_a_repaired_letter_is_replayed_with_its_headers_and_who_repaired_it(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    about = [("mine", b"h"), (f"{PREFIX}topic", b"t"), (f"{PREFIX}offset", b"7")]
+    letters = [{"key": b"k", "value": ENVELOPE.encode(), "headers": about, "timestamp_ms": 5}]
+    store_records(store, "dead", [*letters, {"value": b"no JSON"}, {"value": b"1"}])
+    request = pb.ReplayDeadLettersRequest(
+        name="c",
+        letters=[place(0), place(2)],
+        repairs=[repair_of(0, value={"id": 8, "name": None, "at": "2026-01-31T12:00:00.5Z"})],
+        request_id="one-request",
+    )
+    request.dry_run = True
+    dry = await client.replay_dead_letters(request)
+    assert [(e.start_offset, e.end_offset) for e in dry.ranges] == [(0, 1), (2, 3)]
+    assert json.loads(dry.preview.rows[0].records[0].value)["id"] == 8
+    assert len(await letters_of(client)) == 3
+    request.dry_run = False
+    for _ in range(2):  # a retry writes nothing again
+        found = await client.replay_dead_letters(request)
+        assert [(e.start_offset, e.end_offset) for e in found.ranges] == [(2, 4)]
+    stored = await letters_of(client)
+    assert len(stored) == 4
+    assert json.loads(stored[3].value) == {
+        "id": 8, "name": None, "at": "2026-01-31T12:00:00.500Z",
+    }  # fmt: skip
+    assert stored[3].key == stored[0].key
+    assert stored[3].record_time == stored[0].record_time
+    headers = {each.key: each.value for each in stored[3].headers}
+    assert headers["mine"] == "h"
+    assert headers[f"{PREFIX}offset"] == "7"
+    assert headers[REPAIRED_BY]
+    assert (await states(client)) == {
+        "replayed": [], "discarded": [(0, 0, 1)], "replaying": [(0, 2, 4)],
+    }  # fmt: skip
+    changes = await client.get_connector_history("c")
+    reasons = [each.dead_letters.reason for each in changes if each.HasField("dead_letters")]
+    assert "repaired as 0:3" in reasons
+    # what could not be read gets a value too, and null makes a tombstone
+    commit_replayed(store, await replay_id(client), 4)
+    more = pb.ReplayDeadLettersRequest(
+        name="c", letters=[place(1)], repairs=[repair_of(1, key="new", value=None)]
+    )
+    await client.replay_dead_letters(more)
+    last = (await letters_of(client))[-1]
+    assert (last.key, last.HasField("value")) == ('"new"', False)
+
+
+async def test_every_fault_of_a_repair_is_named_and_nothing_is_written(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_records(store, "dead", [{"key": b"k", "value": ENVELOPE.encode()}] * 3)
+
+    async def faults(*repairs: DeadLetterRepair, **more: Any) -> dict[str, str]:
+        wanted = {"letters": [place(0), place(1), place(2)], "repairs": repairs, **more}
+        with pytest.raises(InvalidArgumentError) as refused:
+            await replay(client, **wanted)
+        return {each.field: each.description for each in refused.value.violations}
+
+    wrong = {"id": "x", "name": 1, "at": "yesterday", "ide": 1}
+    for dry_run in (True, False):
+        with pytest.raises(InvalidArgumentError) as refused:
+            await replay(
+                client,
+                letters=[place(0), place(1)],
+                repairs=[repair_of(0, value=wrong), repair_of(1, key=1, value={})],
+                dry_run=dry_run,
+            )
+        texts = [f"{each.field}: {each.description}" for each in refused.value.violations]
+        for text in (
+            "repairs[0].value: ide: is not a field",
+            "repairs[0].value: id: must be of type int32",
+            "repairs[0].value: name: must be of type string",
+            "repairs[0].value: at: must be of type int64 (Timestamp)",
+            "repairs[1].key: must be of type string",
+            "repairs[1].value: id: must be of type int32, not null",
+        ):
+            assert any(each.startswith(text) for each in texts), (text, texts)
+    text = DeadLetterRepair(partition=0, offset=0, value="{")
+    assert "no JSON" in (await faults(text))["repairs[0].value"]
+    assert "repairs[0]" in await faults(DeadLetterRepair(partition=0, offset=0))
+    assert "repairs[0]" in await faults(repair_of(0, value=wrong), letters=[place(1)])
+    assert "repairs[1]" in await faults(repair_of(0, key="a"), repair_of(0, key="b"))
+    assert "conditions" in await faults(repair_of(0, key="a"), conditions=["value=1"])
+    assert len(await letters_of(client)) == 3
+    assert await states(client) == {"replayed": [], "discarded": [], "replaying": []}
+
+
+async def test_the_command_repairs_letters_of_a_file(
+    store: EmbeddedStore, client: ConnectClient, worker: RunningWorker, tmp_path: Path
+) -> None:
+    store_records(store, "dead", [{"key": b"k", "value": ENVELOPE.encode()}] * 2)
+    file = tmp_path / "repairs.jsonl"
+
+    async def dlq(*arguments: str) -> Finished:
+        return await run_drover("dlq", *arguments, "-a", worker.address, cwd=tmp_path)
+
+    file.write_text('{"letter": "0:1"}\nx\n{"letter": 5, "key": 1}\n')
+    refused = await dlq("replay", "c", "--repair", "repairs.jsonl")
+    for number in (1, 2, 3):
+        assert f"repairs.jsonl:{number}: " in refused.err
+    file.write_text('{"letter": "0:1", "value": {"id": 9, "name": "b"}}\n\n')
+    dry = (await dlq("replay", "c", "--repair", "repairs.jsonl", "--dry-run")).out
+    assert "would replay 1 dead letter of dead (0:1-2)" in dry
+    done = (await dlq("replay", "c", "--repair", "repairs.jsonl")).out
+    assert "started the replay of 1 dead letter of dead (0:2-3)" in done
+    shown = json.loads((await dlq("show", "c", "0:2", "-o", "json")).out)
+    assert shown["value"]["id"] == 9
 
 
 async def test_a_stopped_connector_replays_when_it_is_resumed(

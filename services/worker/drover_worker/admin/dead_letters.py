@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import TopicDescription
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
@@ -58,6 +59,12 @@ from drover.model.letter_states import (
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.connector_changes import ConnectorChanges
+from drover_worker.admin.letter_repairs import (
+    places_of,
+    repair_faults,
+    repaired_text,
+    replay_of_repaired,
+)
 from drover_worker.admin.plugins import PREVIEW_ROWS, PREVIEW_ROWS_MAX, bounded
 from drover_worker.admin.reads import Reads
 from drover_worker.core.config.checks import config_error
@@ -173,12 +180,79 @@ class DeadLetters:
         Connectors may share a queue. A caller who may not change the connector gets only the
         dead letters whose header names the connector.
         """
-        faults = _faults(request)
+        faults = [*_faults(request), *repair_faults(request)]
         if not 0 <= request.row_count <= PREVIEW_ROWS_MAX:
             faults.append(Violation("row_count", f"must be 0 to {PREVIEW_ROWS_MAX}"))
         if faults:
             raise InvalidArgumentError.listing(faults)
         request_id = request.request_id or new_request_id()
+        if not request.repairs or request.dry_run:
+            return await self._replay(request, request_id, call)
+        repaired, before = await self._repair(request, request_id, call)
+        if not repaired.letters:
+            return before
+        response = await self._replay(repaired, request_id, call)
+        response.notes.extend(before.notes)
+        response.skipped_letters.extend(before.skipped_letters)
+        response.skipped_count += before.skipped_count
+        return response
+
+    async def _repair(
+        self, request: pb.ReplayDeadLettersRequest, request_id: str, call: AdminCall
+    ) -> tuple[pb.ReplayDeadLettersRequest, pb.ReplayDeadLettersResponse]:
+        """Write repaired dead letters, and discard their originals. Returns the request for the
+        replay, and a response with the dead letters that are skipped.
+        """
+        wanted_repairs = places_of(request.repairs)
+        while True:
+            queue = await self._queue(request.name, call)
+            response = pb.ReplayDeadLettersResponse(topic=queue.topic.name)
+            selected = queue.selected(request)
+            current, left = queue.states.current, queue.states.left(queue.progress)
+            if current is not None and left and current.is_forced != request.force:
+                raise _in_progress(queue, left)
+            chosen: Offsets = {}
+            wanted = within(within(queue.open, selected), wanted_repairs)
+            if wanted:
+                conditions = _conditions(request, queue, call, lambda _note: None)
+                checked = await self._check(
+                    queue,
+                    wanted,
+                    conditions,
+                    skips_newer=not request.force,
+                    repairs=request.repairs,
+                )
+                chosen = offsets_of_ranges(parse_ranges(checked.ranges))
+                _add_skipped(response, checked)
+            command = engine_pb2.RepairDeadLetters(
+                config=queue.config,
+                repairs=request.repairs,
+                author=call.principal.name,
+                request_id=request_id,
+                open_ranges=ranges_text(ranges_of(chosen)),
+            )
+            report = await self._engine.ask(engine_pb2.EngineCommand(repair_dead_letters=command))
+            places = report.repaired_dead_letters.places
+            originals = within(queue.open, places_of(places))
+            if originals:
+                states = replace(queue.states, discarded=joined(queue.states.discarded, originals))
+                change = DeadLettersChanged(
+                    queue.name,
+                    queue.topic.name,
+                    ranges_text(ranges_of(originals)),
+                    discarded=True,
+                    reason=repaired_text(places),
+                )
+                if not await self._put(queue, states, change, f"{request_id}-repair", call):
+                    continue
+            unused = count_of(without(wanted_repairs, places_of(places))) - response.skipped_count
+            if unused > 0:
+                response.notes.append(f"{unused} repaired dead letters are not open: not replayed")
+            return replay_of_repaired(request, places), response
+
+    async def _replay(
+        self, request: pb.ReplayDeadLettersRequest, request_id: str, call: AdminCall
+    ) -> pb.ReplayDeadLettersResponse:
         while True:
             queue = await self._queue(request.name, call)
             response = pb.ReplayDeadLettersResponse(topic=queue.topic.name)
@@ -187,7 +261,11 @@ class DeadLetters:
             chosen: Offsets = {}
             if wanted:
                 checked = await self._check(
-                    queue, wanted, conditions, skips_newer=not request.force
+                    queue,
+                    wanted,
+                    conditions,
+                    skips_newer=not request.force,
+                    repairs=request.repairs,
                 )
                 chosen = offsets_of_ranges(parse_ranges(checked.ranges))
                 _add_skipped(response, checked)
@@ -199,7 +277,7 @@ class DeadLetters:
                     response.notes.append("no open dead letter is selected")
                 return response
             if request.dry_run:
-                await self._preview(queue.config, conditions, request.row_count, response, call)
+                await self._preview(queue.config, conditions, request, response, call)
                 return response
             if added:
                 change = DeadLettersChanged(
@@ -322,6 +400,7 @@ class DeadLetters:
         *,
         skips_newer: bool = False,
         selects_only: bool = False,
+        repairs: Iterable[DeadLetterRepair] = (),
     ) -> engine_pb2.CheckedDeadLetters:
         """Select from the ``wanted`` dead letters."""
         now = queue.states.of(queue.progress)
@@ -332,6 +411,7 @@ class DeadLetters:
             skip_newer=skips_newer,
             replayed_ranges=ranges_text(ranges_of(now.replayed)),
             select_only=selects_only,
+            repairs=repairs,
         )
         report = await self._engine.ask(engine_pb2.EngineCommand(check_dead_letters=command))
         return report.checked_dead_letters
@@ -397,7 +477,7 @@ class DeadLetters:
         self,
         present: ConfigMap,
         conditions: Sequence[str],
-        row_count: int,
+        request: pb.ReplayDeadLettersRequest,
         response: pb.ReplayDeadLettersResponse,
         call: AdminCall,
     ) -> None:
@@ -412,7 +492,12 @@ class DeadLetters:
         faults = await self._engine.find_faults(config, call.principal.name)
         if faults:
             raise config_error(config["name"], faults)
-        preview = await self._engine.preview(config, row_count or PREVIEW_ROWS, dead_letters=True)
+        preview = await self._engine.preview(
+            config,
+            request.row_count or PREVIEW_ROWS,
+            dead_letters=True,
+            repairs=request.repairs,
+        )
         response.preview.CopyFrom(bounded(preview))
 
 
@@ -437,13 +522,17 @@ def _with_replay(
     passed = {partition: OffsetSet.of([(0, end)]) for partition, end in ends.items()}
     found = without(chosen, passed) if current.is_forced == request.force else {}
     if chosen and not found:
-        raise FailedPreconditionError(
-            Reason.REPLAY_IN_PROGRESS,
-            f"a replay of {queue.name} is in progress, with {count_of(left)} dead letters left: "
-            "repeat the command when it is complete",
-        )
+        raise _in_progress(queue, left)
     offsets = joined(current.offsets, found)
     return replace(queue.states, current=replace(current, offsets=offsets)), found
+
+
+def _in_progress(queue: _Queue, left: Offsets) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        Reason.REPLAY_IN_PROGRESS,
+        f"a replay of {queue.name} is in progress, with {count_of(left)} dead letters left: "
+        "repeat the command when it is complete",
+    )
 
 
 def _replay_id(request_id: str) -> str:

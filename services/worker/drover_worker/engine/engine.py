@@ -24,7 +24,7 @@ from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.in_flight import InFlight
-from drover_worker.engine.letter_requests import check_dead_letters
+from drover_worker.engine.letter_requests import check_dead_letters, repair_dead_letters
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.connectors import ConnectorRegistry
@@ -205,6 +205,8 @@ class Engine:
             self._list_end_offsets(call_id, command.list_end_offsets)
         elif kind == "check_dead_letters":
             self._check_dead_letters(call_id, command.check_dead_letters)
+        elif kind == "repair_dead_letters":
+            self._repair_dead_letters(call_id, command.repair_dead_letters)
         elif kind in ("list_topics", "describe_topic", "read_topic", "produce_records"):
             self._run_topics_command(command)
         elif kind == "commit_result":
@@ -346,6 +348,7 @@ class Engine:
                 command.row_count,
                 dead_letters=command.dead_letters,
                 wait=self._closed.wait,
+                repairs=command.repairs,
             ),
             limit_ms=self._limits.start_ms,
             on_done=finish,
@@ -368,6 +371,29 @@ class Engine:
         self._threads.run(
             f"check-dead-letters:{config.get('name', '')[:80]}",
             lambda: check_dead_letters(
+                self._plugins, self._wait_for_tools(), self._resolved(config), command
+            ),
+            limit_ms=self._limits.start_ms,
+            on_done=finish,
+            counted=False,
+        )
+
+    def _repair_dead_letters(self, call_id: int, command: engine_pb2.RepairDeadLetters) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, engine_pb2.RepairedDeadLetters)
+                self._send(
+                    engine_pb2.EngineReport(call_id=call_id, repaired_dead_letters=outcome.value)
+                )
+            elif isinstance(outcome, Raised) and isinstance(outcome.error, DroverError):
+                self._send(answers.refused(call_id, outcome.error))
+            else:
+                self._send(answers.failure_of(call_id, "the repair of dead letters", outcome))
+
+        config = dict(command.config)
+        self._threads.run(
+            f"repair-dead-letters:{config.get('name', '')[:80]}",
+            lambda: repair_dead_letters(
                 self._plugins, self._wait_for_tools(), self._resolved(config), command
             ),
             limit_ms=self._limits.start_ms,

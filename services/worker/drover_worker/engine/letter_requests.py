@@ -1,10 +1,11 @@
-"""Selects dead letters for a replay, or to be discarded; changes nothing."""
+"""Selects dead letters for a replay, or to be discarded, and repairs them."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector.catalogue import PluginRegistry
-from drover.connector.error_settings import ErrorSettings
+from drover.connector.connector import Connector
 from drover.connector.settings import task_config
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.dead_letters import (
@@ -18,8 +19,9 @@ from drover.model.ids import TaskId
 from drover.model.letter_states import count_of, offsets_of_ranges, ranges_of
 from drover.transform.conditions import Condition
 from drover_worker.engine.tasks.letter_check import LETTERS_MAX, LetterCheck
-from drover_worker.engine.tasks.record_path import RecordPath
+from drover_worker.engine.tasks.record_path import RecordPath, letter_format
 from drover_worker.engine.tasks.task_runner import TaskTools
+from drover_worker.engine.topics.letter_repairs import encoded_repairs, repair_letters
 
 #: Dead letters that are listed as skipped.
 _SKIPPED_MAX = 1_000
@@ -31,24 +33,23 @@ def check_dead_letters(
     config: Mapping[str, str],
     command: engine_pb2.CheckDeadLetters,
 ) -> engine_pb2.CheckedDeadLetters:
-    """The dead letters that meet the conditions, without the ones that a replay skips.
+    """The dead letters that meet the conditions, without the ones that a replay skips. Repairs are
+    checked.
 
     Runs converters, transforms and plugin code.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
-        InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a condition is not valid.
+        InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a condition or a repair is not valid.
     """
-    own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
-    kind = plugins.find(own["connector.class"])
-    parsed = task_config(kind, own, {})
-    queue = ErrorSettings.of(parsed).dead_letter_topic
+    path, kind, parsed = _path(plugins, tools, config)
+    queue = path.errors.dead_letter_topic
     assert queue is not None
-    path = RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark)
+    path.repairs = encoded_repairs(tools.plane, letter_format(path), command.repairs)
     check = LetterCheck(
         kind,
         parsed,
-        own["name"],
+        config["name"],
         path,
         tools.plane,
         tools.spark,
@@ -81,6 +82,34 @@ def check_dead_letters(
             partition=partition, offset=offset, newer=each.is_newer, message=each.message
         )
     return answer
+
+
+def repair_dead_letters(
+    plugins: PluginRegistry,
+    tools: TaskTools,
+    config: Mapping[str, str],
+    command: engine_pb2.RepairDeadLetters,
+) -> engine_pb2.RepairedDeadLetters:
+    """Write repaired dead letters to their queue. Runs converters.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+        InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a repair is not valid.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    path, _, _ = _path(plugins, tools, config)
+    open_letters = offsets_of_ranges(parse_ranges(command.open_ranges))
+    return repair_letters(tools.plane, letter_format(path), command, open_letters)
+
+
+def _path(
+    plugins: PluginRegistry, tools: TaskTools, config: Mapping[str, str]
+) -> tuple[RecordPath, type[Connector], Mapping[str, Any]]:
+    """The record path of a config without its replay, with its class and the parsed config."""
+    own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
+    kind = plugins.find(own["connector.class"])
+    parsed = task_config(kind, own, {})
+    return RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark), kind, parsed
 
 
 def _parsed(texts: Iterable[str]) -> list[Condition]:

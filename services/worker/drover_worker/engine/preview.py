@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from drover.api.common.v1 import preview_pb2
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.config.patterns import Pattern
 from drover.connector import (
     ConnectorContext,
@@ -30,9 +31,10 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, PARTITION, VALUE, original_topics
-from drover_worker.engine.tasks.record_path import RecordPath, Route
+from drover_worker.engine.tasks.record_path import RecordPath, Route, letter_format
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.task_runner import TaskTools
+from drover_worker.engine.topics.letter_repairs import encoded_repairs
 from drover_worker.engine.topics.shown_records import shown_record, type_text
 
 READ, WRITE = "read", "write"
@@ -64,16 +66,17 @@ def preview(
     *,
     dead_letters: bool,
     wait: Callable[[float], object],
+    repairs: Sequence[DeadLetterRepair] = (),
 ) -> preview_pb2.Preview:
     """Read at most ``row_count`` records and pass them through the steps of ``config``.
 
-    With ``dead_letters`` the records are the dead letters that the config replays.
+    With ``dead_letters`` the records are the dead letters that the config replays, repaired.
     ``wait(seconds)`` pauses between two polls of a source. Runs plugin code.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
         PreviewRefusedError: poll() has side effects, or a topic is internal.
-        InvalidArgumentError: INVALID_CONFIG.
+        InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a repair is not valid.
     """
     connector_class = plugins.find(config["connector.class"])
     parsed = task_config(connector_class, config, {})
@@ -83,6 +86,7 @@ def preview(
     path = RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
+        path.repairs = encoded_repairs(tools.plane, letter_format(path), repairs)
         route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()
         batches = _dead_letters(tools, path.replay)
     elif is_sink:

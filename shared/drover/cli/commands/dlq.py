@@ -5,10 +5,12 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
@@ -38,6 +40,7 @@ from drover.model.letter_states import (
     offsets_of_ranges,
     within,
 )
+from drover.record.json import schemaless
 
 commands = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, replay, discard.")
 
@@ -192,6 +195,15 @@ def replay(
     cause: CauseOption = "",
     where: WhereOption = None,
     letter: LetterOption = None,
+    repair: Annotated[
+        Path | None,
+        typer.Option(
+            "--repair",
+            metavar="FILE",
+            help="New keys and values: a JSON object in each line with letter, and key or value or "
+            "both. Without --letter these dead letters alone are replayed.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Preview the first ones without replaying them.")
     ] = False,
@@ -209,13 +221,17 @@ def replay(
 
     A dead letter that would overwrite newer data is skipped and stays open.
     """
+    repairs = [] if repair is None else _repairs(repair)
+    letters = [_place(each) for each in letter or ()]
+    letters += _further(letters, repairs)
     request = pb.ReplayDeadLettersRequest(
         name=name,
         partitions=partition or [],
         start_offset=start,
         end_offset=end,
         conditions=_conditions(cause, where),
-        letters=[_place(each) for each in letter or ()],
+        letters=letters,
+        repairs=repairs,
         dry_run=dry_run,
         row_count=rows,
         force=force,
@@ -325,6 +341,57 @@ def _place(text: str) -> pb.DeadLetterPlace:
     if not is_place or int(partition) >= 2**31 or int(offset) >= 2**63:
         raise CliError(f"{text!r} is not PARTITION:OFFSET")
     return pb.DeadLetterPlace(partition=int(partition), offset=int(offset))
+
+
+def _repairs(file: Path) -> list[DeadLetterRepair]:
+    """The repairs of a file.
+
+    Raises:
+        CliError: It cannot be read, or lines are no repairs; it has all of them.
+    """
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{file} cannot be read: {error}") from None
+    found, faults = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_repair(line))
+        except (ValueError, CliError) as error:
+            faults.append(f"{file}:{number}: {error}")
+    if faults:
+        raise CliError("\n".join(faults))
+    return found
+
+
+def _repair(line: str) -> DeadLetterRepair:
+    """The repair of a line; key and value stay JSON as they are written."""
+    try:
+        found = schemaless.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    known = ("letter", "key", "value")
+    if not isinstance(found, dict) or not {"letter"} < found.keys() <= set(known):
+        raise ValueError("it must be an object with letter, and key or value or both")
+    if not isinstance(found["letter"], str):
+        raise ValueError('letter must be text: "PARTITION:OFFSET"')
+    place = _place(found["letter"])
+    repair = DeadLetterRepair(partition=place.partition, offset=place.offset)
+    for name in ("key", "value"):
+        if name in found:
+            setattr(repair, name, schemaless.value_text(found[name]))
+    return repair
+
+
+def _further(
+    letters: list[pb.DeadLetterPlace], repairs: list[DeadLetterRepair]
+) -> list[pb.DeadLetterPlace]:
+    """The dead letters to replay because they are repaired."""
+    if letters:
+        return []
+    return [pb.DeadLetterPlace(partition=each.partition, offset=each.offset) for each in repairs]
 
 
 def _counted(count: int) -> str:

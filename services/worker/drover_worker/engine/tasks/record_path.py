@@ -30,7 +30,9 @@ from drover.connector.replay_settings import Replay
 from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
 from drover.connector.topic_settings import source_topic_creation, topic_creation_of
 from drover.convert.converter import Converter
+from drover.convert.json_converter import JsonConverter
 from drover.convert.lenient import Guess, LenientDecoder
+from drover.convert.plain_converters import ByteArrayConverter, StringConverter
 from drover.convert.steps import DecodeRecords, EncodeRecords
 from drover.convert.unchanged import PrintingConverter
 from drover.dataplane.arrow_rows import (
@@ -63,7 +65,7 @@ from drover.pipeline.layouts import (
     renamable_records,
     topic_records,
 )
-from drover.pipeline.replay import LetterRecords, SourceLetters, WithoutErrorHeaders
+from drover.pipeline.replay import LetterRecords, Parts, SourceLetters, WithoutErrorHeaders
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead, written_letters
@@ -72,6 +74,7 @@ from drover.transform.chain import build_chain
 from drover_worker.engine.tasks.known_schemas import KnownSchemas
 from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
 from drover_worker.engine.tasks.rejections import Rejections
+from drover_worker.engine.topics.letter_repairs import LetterFormat
 
 _REMEDY = (
     " (errors.tolerance=all skips such records, "
@@ -129,6 +132,8 @@ class RecordPath:
         self.replay = Replay.of(config)
         #: Dead letters that are not replayed, by partition and offset, with the reason.
         self.refused_letters: Mapping[tuple[int, int], str] = {}
+        #: Keys and values for dead letters, by partition and offset, in dry runs.
+        self.repairs: Mapping[tuple[int, int], Parts] = {}
         self._transforms = build_chain(config)
         self._reports = PassReports(spark)
         self._rejections: Rejections | None = None
@@ -213,6 +218,17 @@ class RecordPath:
         """Whether records pass any transform."""
         return bool(self._transforms)
 
+    def letter_converters(self) -> tuple[Converter, Converter]:
+        """The converters for the keys and the values of dead letters, as their records had them."""
+        if issubclass(self._class, SinkConnector):
+            key, value, _ = self._converters(structured=self._class.structured)
+            return key, value
+        if self._class.structured:
+            plain = JsonConverter.config_def().parse({"schemas.enable": "false"}).values
+            return JsonConverter(plain, is_key=True), JsonConverter(plain, is_key=False)
+        kind = StringConverter if self._class.text else ByteArrayConverter
+        return with_defaults(kind, is_key=True), with_defaults(kind)
+
     @property
     def letter_decoder(self) -> LenientDecoder:
         """Decodes dead letters for conditions, as the viewer does."""
@@ -222,7 +238,11 @@ class RecordPath:
         """Reads dead letters; one without a topic header belongs to the config's only topic."""
         conditions = self.replay.conditions if self.replay else ()
         return LetterRecords(
-            self.only_topic, conditions, self.letter_decoder, refused=self.refused_letters
+            self.only_topic,
+            conditions,
+            self.letter_decoder,
+            refused=self.refused_letters,
+            repairs=self.repairs,
         )
 
     def _letter_side(self, setting: str) -> Converter:
@@ -395,6 +415,14 @@ class RecordPath:
             in_batch=in_batch,
             letter_bytes_max=None if topic is None else self._record_bytes_max_of(topic),
         )
+
+
+def letter_format(path: RecordPath) -> LetterFormat:
+    """How the dead letters of a connector with a dead letter queue are encoded."""
+    queue = path.errors.dead_letter_topic
+    assert queue is not None
+    key, value = path.letter_converters()
+    return LetterFormat(queue, key, value, path.only_topic)
 
 
 def encode_counts(report: PassReport) -> RecordCounts:
