@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, ViewportSize, expect
 
+from drover_gateway.console.connector_page import TABS
 from tests.support.addresses import free_address
 from tests.support.browsers import WatchedPage, running_browser
 from tests.support.fake_engine import SOURCE
@@ -103,6 +104,12 @@ async def test_every_page_is_accessible(
             f"{gateway.url}/ui/dead-letters?connector=b-1&stage=TASK_PUT&cause=DataError",
             f"{gateway.url}/ui/dead-letters?connector=b-1&letter=0:0",
             f"{gateway.url}/ui/dead-letters/progress?connector=b-1&ranges=0:0-1&ends=0:1",
+            *(
+                f"{gateway.url}/ui/connector?name=b-1&tab={tab}"
+                for tab in TABS
+                if tab != "dead-letters"
+            ),
+            f"{gateway.url}/ui/connector?name=nothing",
             f"{gateway.url}/ui/sign-in?refused=yes",
             f"{gateway.url}/ui/no-such-page",
             f"{alone.url}/ui/connectors",

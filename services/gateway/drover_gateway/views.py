@@ -148,6 +148,11 @@ class View:
         self.is_too_large = False
 
     @property
+    def client(self) -> ConnectClient:
+        """Calls the workers with the credential of the view's caller."""
+        return self._client
+
+    @property
     def synced(self) -> bool:
         """Whether it is complete."""
         return self._statuses.synced and self._connectors.synced

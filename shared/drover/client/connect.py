@@ -204,22 +204,34 @@ class ConnectClient:
         """The changes of a connector with their authors, newest first, from all pages."""
 
         async def fetch(token: str) -> pb.GetConnectorHistoryResponse:
-            request = pb.GetConnectorHistoryRequest(name=name, page_token=token)
-            return await self._call(self._stub.GetConnectorHistory, request, timeout_s=timeout_s)
+            return await self.get_connector_history_page(
+                name, page_token=token, timeout_s=timeout_s
+            )
 
         return [change async for page in pages(fetch) for change in page.changes]
+
+    async def get_connector_history_page(
+        self, name: str, *, page_token: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetConnectorHistoryResponse:
+        """A page of a connector's changes, newest first, with the token of the next page."""
+        request = pb.GetConnectorHistoryRequest(name=name, page_token=page_token)
+        return await self._call(self._stub.GetConnectorHistory, request, timeout_s=timeout_s)
 
     async def rollback_connector(
         self,
         name: str,
         revision: int,
         *,
+        expected_revision: int | None = None,
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.RollbackConnectorResponse:
         """Write an earlier config of the connector as its new config."""
         request = pb.RollbackConnectorRequest(
-            name=name, revision=revision, request_id=request_id or new_request_id()
+            name=name,
+            revision=revision,
+            request_id=request_id or new_request_id(),
+            expected_revision=expected_revision,
         )
         return await self._call(self._stub.RollbackConnector, request, timeout_s=timeout_s)
 
@@ -482,10 +494,18 @@ class ConnectClient:
         """A connector's committed offsets, from all pages."""
 
         async def fetch(token: str) -> pb.GetConnectorOffsetsResponse:
-            request = pb.GetConnectorOffsetsRequest(name=name, page_token=token)
-            return await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
+            return await self.get_connector_offsets_page(
+                name, page_token=token, timeout_s=timeout_s
+            )
 
         return [offset async for page in pages(fetch) for offset in page.offsets]
+
+    async def get_connector_offsets_page(
+        self, name: str, *, page_token: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetConnectorOffsetsResponse:
+        """A page of a connector's committed offsets, with the token of the next page."""
+        request = pb.GetConnectorOffsetsRequest(name=name, page_token=page_token)
+        return await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
 
     async def alter_connector_offsets(
         self,

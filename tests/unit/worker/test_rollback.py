@@ -64,6 +64,16 @@ def test_the_old_config_is_validated_and_written_as_a_new_one(leader: HerderDriv
     assert leader.answers == {"call": requests.ConfigStored(12, created=False)}
 
 
+def test_the_present_revision_can_be_a_condition_of_a_rollback(leader: HerderDriver) -> None:
+    leader.ask(requests.RollbackConnector("c", 3, "r-1", expected_revision=9))
+    read_history(leader, *HISTORY)
+    leader.validated(leader.take(instructions.ValidateConfig).cause_id)
+    write = leader.take(instructions.WriteConnectorConfig)
+    assert write.expected_revision == 9
+    leader.fail(write.cause_id, MISMATCH)
+    assert leader.answers["call"] == MISMATCH
+
+
 def test_a_connector_that_was_deleted_is_created_anew(leader: HerderDriver) -> None:
     leader.remove("c")
     leader.ask(ROLLBACK)

@@ -47,8 +47,18 @@ class Action:
 
     def grpc(self, name: str) -> str:
         """The command that makes the RPC for one connector, without the client's options."""
-        body = shlex.quote(json.dumps({"name": name, **self.arguments}, ensure_ascii=False))
-        return f"grpcurl -d {body} WORKER drover.api.connect.v1.ConnectService/{self.rpc}"
+        return grpc_command(self.rpc, {"name": name, **self.arguments})
+
+
+def cli_command(*words: str) -> str:
+    """A command of ``drover connector``."""
+    return f"drover connector {shlex.join(words)}"
+
+
+def grpc_command(rpc: str, body: Mapping[str, object]) -> str:
+    """The command that calls a method of ConnectService, without the client's options."""
+    text = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"grpcurl -d {text} WORKER drover.api.connect.v1.ConnectService/{rpc}"
 
 
 RESTART_FAILED = Action(
@@ -60,6 +70,16 @@ RESTART_FAILED = Action(
     "RestartConnector",
     {"include_tasks": True, "only_failed": True},
     "--include-tasks --only-failed",
+)
+RESTART = Action(
+    "restart",
+    "Restart",
+    "restarting",
+    "The connector and all its tasks restart, from their committed offsets.",
+    "restart",
+    "RestartConnector",
+    {"include_tasks": True},
+    "--include-tasks",
 )
 PAUSE = Action(
     "pause",
@@ -97,7 +117,7 @@ DELETE = Action(
     is_destructive=True,
 )
 ACTIONS: Mapping[str, Action] = {
-    each.key: each for each in (RESTART_FAILED, PAUSE, RESUME, STOP, DELETE)
+    each.key: each for each in (RESTART_FAILED, RESTART, PAUSE, RESUME, STOP, DELETE)
 }
 
 
@@ -143,6 +163,10 @@ def effect_of(
             return Effect(name, now, f"{tasks} will be removed; config and offsets are kept")
         case "restart-failed":
             return _restart_effect(name, now, row)
+        case "restart":
+            if row.target == "stopped":
+                return Effect(name, now, "nothing: it is stopped, resume it instead", False)
+            return Effect(name, now, f"the connector and {tasks} will restart")
         case _:
             running = f"{tasks} will end; " if row.task_count else ""
             text = f"{running}config and history will be removed; offsets and topics are kept"
@@ -208,6 +232,8 @@ async def _run_one(client: ConnectClient, action: Action, name: str) -> Result:
                 await client.stop_connector(name)
             case "delete":
                 await client.delete_connector(name)
+            case "restart":
+                await client.restart_connector(name, include_tasks=True)
             case _:
                 await client.restart_connector(name, include_tasks=True, only_failed=True)
     except DroverError as error:

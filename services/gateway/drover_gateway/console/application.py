@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from urllib.parse import unquote_to_bytes, urlencode
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from drover.errors import DroverError, Reason, UnauthenticatedError
 from drover.rpc.logs import current_request_id
 from drover_gateway.console.audit import AuditPages
+from drover_gateway.console.connector import ConnectorPages
 from drover_gateway.console.connectors import ConnectorsPages
 from drover_gateway.console.dead_letters import DeadLettersPages
 from drover_gateway.console.frame import (
@@ -43,6 +44,7 @@ from drover_gateway.console.pages import (
     Context,
     EventPages,
     LivePages,
+    Pages,
     Request,
     Routes,
     redirect,
@@ -108,21 +110,25 @@ class ConsoleApplication:
         self._sessions = sessions
         self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
-        overview, connectors = OverviewPages(context), ConnectorsPages(context)
-        topics, dead_letters = TopicsPages(context), DeadLettersPages(context)
-        self._pages: Routes = {
-            **overview.routes,
-            **connectors.routes,
-            **WorkersPages(context).routes,
-            **RebalancesPages(context).routes,
-            **PluginsPages(context).routes,
-            **AuditPages(context).routes,
-            **topics.routes,
-            **dead_letters.routes,
-            **SignInPages(context, sessions).routes,
+        pages: Sequence[Pages] = (
+            OverviewPages(context),
+            ConnectorsPages(context),
+            ConnectorPages(context),
+            TopicsPages(context),
+            DeadLettersPages(context),
+            WorkersPages(context),
+            RebalancesPages(context),
+            PluginsPages(context),
+            AuditPages(context),
+            SignInPages(context, sessions),
+        )
+        self._pages: Routes = {key: each for own in pages for key, each in own.routes.items()}
+        self._live_pages: LivePages = {
+            key: each for own in pages for key, each in own.live_pages.items()
         }
-        self._live_pages: LivePages = {**overview.live_pages, **connectors.live_pages}
-        self._event_pages: EventPages = topics.event_pages
+        self._event_pages: EventPages = {
+            key: each for own in pages for key, each in own.event_pages.items()
+        }
         self._paths = frozenset(path for _, path in self._pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

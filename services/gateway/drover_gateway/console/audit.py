@@ -6,18 +6,17 @@ from drover_gateway.console import audit_page
 from drover_gateway.console.audit_page import AuditFilters
 from drover_gateway.console.frame import AUDIT, page
 from drover_gateway.console.http import Response
-from drover_gateway.console.pages import Context, LivePages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 
 _TIMEOUT_S = 10.0
 
 
-class AuditPages:
+class AuditPages(Pages):
     """Who called what, and with which outcome."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {("GET", AUDIT): self._list}
-        self.live_pages: LivePages = {}
+        self.routes = {("GET", AUDIT): self._list}
 
     async def _list(self, request: Request) -> Response:
         filters = AuditFilters.read(request.query)

@@ -12,23 +12,23 @@ from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, PageError, Response, query_of
 from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import ConnectorsLive
-from drover_gateway.console.pages import Context, LivePages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 from drover_gateway.console.rows import Filters, summary_of
 
 _log = structlog.get_logger("drover.gateway.console")
 
 
-class ConnectorsPages:
+class ConnectorsPages(Pages):
     """The list, what an action will do, and what it did."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {
+        self.routes = {
             ("GET", CONNECTORS): self._connectors,
             ("POST", connectors_page.CONFIRM): self._confirm,
             ("POST", connectors_page.RUN): self._run,
         }
-        self.live_pages: LivePages = {"connectors": self._live}
+        self.live_pages = {"connectors": self._live}
 
     async def _connectors(self, request: Request) -> Response:
         filters = Filters.read(request.query.fields)
@@ -65,7 +65,8 @@ class ConnectorsPages:
             config = None if connector is None else connector.config
             effects.append(effect_of(action, name, shown.row(view, name), config))
         title = f"{action.label}?"
-        content = connectors_page.confirm_html(request.visit, action, effects, query)
+        of = decoded_name(request.form.one("of"))
+        content = connectors_page.confirm_html(request.visit, action, effects, query, of)
         return Response(page(request.visit, title, content, current=CONNECTORS))
 
     async def _run(self, request: Request) -> Response:
@@ -115,11 +116,15 @@ def _action(form: Form) -> Action:
 
 def _names(form: Form) -> list[str]:
     """The connectors of a form, each once."""
+    return list(dict.fromkeys(decoded_name(each) for each in form.all("name")))
+
+
+def decoded_name(value: str) -> str:
+    """The name of a connector in a field of a form."""
     try:
-        names = [unquote_to_bytes(each).decode("utf-8") for each in form.all("name")]
+        return unquote_to_bytes(value).decode("utf-8")
     except ValueError:
         raise PageError(400, "The request cannot be read", "A name is not UTF-8.") from None
-    return list(dict.fromkeys(names))
 
 
 def _filter_query(form: Form) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
-from drover_gateway.console.actions import ACTIONS, Action, Effect, Result
+from drover_gateway.console.actions import ACTIONS, DELETE, Action, Effect, Result
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
-from drover_gateway.console.rows import PAGE_ROWS, Filters, Row, State, Summary
+from drover_gateway.console.rows import PAGE_ROWS, Filters, Row, State, Summary, connector_url
 
 CONFIRM, RUN = "/ui/connectors/confirm", "/ui/connectors/run"
 _PIECE_ROWS = 100
@@ -45,7 +45,7 @@ def row_html(row: Row) -> Html:
     )
     name = tag(
         "span",
-        tag("bdi", row.name),
+        tag("a", tag("bdi", row.name), href=connector_url(row.name)),
         tag("small", f"{row.kind} · ", tag("bdi", row.short_class or "unknown class")),
         role="rowheader",
         class_="name",
@@ -134,10 +134,12 @@ def filters_html(filters: Filters, summary: Summary) -> Html:
     )
 
 
-def confirm_html(visit: Visit, action: Action, effects: Sequence[Effect], query: str) -> Html:
-    """What an action will do, before it is done."""
+def confirm_html(
+    visit: Visit, action: Action, effects: Sequence[Effect], query: str, of: str = ""
+) -> Html:
+    """What an action will do, before it is done; ``of`` is the connector whose page it is from."""
     changing = [each for each in effects if each.is_change]
-    back = _list_url(query)
+    back = connector_url(of) if of else _list_url(query)
     if not effects:
         return notice(
             "empty",
@@ -180,7 +182,10 @@ def result_line(action: Action, result: Result) -> Html:
         outcome = tag("span", f"not {action.done}: {result.error}", class_="bad")
     else:
         outcome = tag("span", action.done, class_="good")
-    return tag("li", tag("bdi", result.name, class_="who"), " ", outcome)
+    name = tag("bdi", result.name, class_="who")
+    if result.error or action.key != DELETE.key:
+        name = tag("a", name, href=connector_url(result.name))
+    return tag("li", name, " ", outcome)
 
 
 def results_end(done: int, failed: Sequence[str], action: Action, query: str, visit: Visit) -> Html:
@@ -342,7 +347,7 @@ def _effect_line(effect: Effect) -> Html:
         )
     return tag(
         "li",
-        tag("bdi", effect.name, class_="who"),
+        tag("a", tag("bdi", effect.name, class_="who"), href=connector_url(effect.name)),
         " ",
         tag("span", effect.now, class_="now"),
         " ",

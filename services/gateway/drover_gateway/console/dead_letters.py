@@ -37,7 +37,7 @@ from drover_gateway.console.letter_groups import (
     progress_url,
     states_of,
 )
-from drover_gateway.console.pages import Context, Request, Routes, redirect
+from drover_gateway.console.pages import Context, Pages, Request, redirect
 from drover_gateway.console.record_windows import Positions
 
 #: How many of the last dead letters are grouped, and listed for a cause.
@@ -56,12 +56,12 @@ class _Queue:
     decoder: str
 
 
-class DeadLettersPages:
+class DeadLettersPages(Pages):
     """Connectors with dead letters, the causes of one connector, and one dead letter."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {
+        self.routes = {
             ("GET", DEAD_LETTERS): self._show,
             ("POST", CHECK): self._check,
             ("POST", RUN): self._run,

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drover_gateway.console.rows import Filters, Row, State
+from drover_gateway.console.rows import Filters, Row, State, connector_url
 
 #: With more nodes, connectors are grouped by class and topics by the groups that use them.
 NODES_MAX = 200
@@ -88,7 +88,7 @@ def _single(
     for row in rows:
         column, key = _column(row), f"c:{row.name}"
         lag = f" · lag {row.lag:,}" if row.lag is not None else ""
-        href = Filters(text=row.name).url()
+        href = connector_url(row.name)
         nodes.append(Node(key, column, row.name, f"{row.state.value}{lag}", row.state, href))
         for topic in topics.get(row.name, ()):
             edges.add((key, f"t:{topic}") if column == SOURCES else (f"t:{topic}", key))

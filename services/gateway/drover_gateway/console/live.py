@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from drover.errors import DroverError, UnauthenticatedError
 from drover_gateway.console.html import Html
@@ -109,6 +109,15 @@ class LivePage(Protocol):
         """Elements that replace the elements of the page with the same ids."""
 
 
+@runtime_checkable
+class RefreshedPage(LivePage, Protocol):
+    """A page with more than its view has: it is updated after this time also without a change."""
+
+    @property
+    def every_s(self) -> float:
+        """The time between two updates at most."""
+
+
 def message(event: str, data: str, *, version: str = "") -> bytes:
     """An event of a stream."""
     lines = [f"event: {event}"]
@@ -129,6 +138,7 @@ async def updates(
 ) -> AsyncGenerator[bytes, None]:
     """The events for a page that shows ``version``, without an end unless the caller is refused."""
     failures = 0
+    every_s = page.every_s if isinstance(page, RefreshedPage) else None
     while True:
         try:
             view = await open_view()
@@ -151,9 +161,9 @@ async def updates(
         else:
             yield message("live", "", version=version)
         while not view.has_ended:
-            await view.wait_changed(version, PING_S)
+            await view.wait_changed(version, every_s or PING_S)
             await open_view_again(open_view)
-            if view.version == version:
+            if view.version == version and every_s is None:
                 yield message("ping", "")
                 continue
             await asyncio.sleep(GATHER_S)

@@ -10,18 +10,18 @@ from drover_gateway.console.http import Form, Response
 from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import OverviewLive
 from drover_gateway.console.overview_page import Cluster, live_html, overview_html
-from drover_gateway.console.pages import Context, LivePages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 
 _CLUSTER_TIMEOUT_S = 5.0
 
 
-class OverviewPages:
+class OverviewPages(Pages):
     """The cluster, the graph of connectors and topics, and what has failed."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {("GET", HOME): self._home}
-        self.live_pages: LivePages = {"overview": self._live}
+        self.routes = {("GET", HOME): self._home}
+        self.live_pages = {"overview": self._live}
 
     async def _home(self, request: Request) -> Response:
         view, last = await self._context.views.opened_or_last(request.caller)

@@ -7,9 +7,9 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import worker_health
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import commands, notice
-from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Placed
+from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Node, Placed
 from drover_gateway.console.html import Html, join, tag
-from drover_gateway.console.rows import Filters, Row, State, summary_of
+from drover_gateway.console.rows import Filters, Row, State, connector_url, summary_of
 
 _FAILED_SHOWN = 10
 _LABEL_MAX_CHARS = 30
@@ -111,7 +111,7 @@ def _failed(rows: Sequence[Row]) -> Html:
     lines = [
         tag(
             "li",
-            tag("a", tag("bdi", each.name), class_="who", href=Filters(text=each.name).url()),
+            tag("a", tag("bdi", each.name), class_="who", href=connector_url(each.name)),
             tag("span", time_html(each.failed_ms), class_="now") if each.failed_ms else None,
             tag("bdi", each.cause, class_="bad"),
         )
@@ -161,7 +161,7 @@ def _drawing(graph: Graph) -> Html:
 def _node(placed: Placed) -> Html:
     node, x, y = placed.node, placed.x, placed.y
     kind = f"is-{node.state.value}" if node.state is not None else "is-topic"
-    return tag(
+    drawn = tag(
         "g",
         tag("title", f"{node.label} {node.note}".strip()),
         tag("rect", x=x, y=y, width=NODE_WIDTH, height=NODE_HEIGHT, rx=4),
@@ -169,6 +169,8 @@ def _node(placed: Placed) -> Html:
         tag("text", _short(node.note), x=x + 12, y=y + 33, class_="note") if node.note else None,
         class_=f"node {kind}",
     )
+    # the list has the links for a keyboard
+    return tag("a", drawn, href=node.href, tabindex=-1) if node.href else drawn
 
 
 def _curve(start: Placed, end: Placed) -> str:
@@ -180,14 +182,16 @@ def _curve(start: Placed, end: Placed) -> str:
 
 def _flow_list(graph: Graph) -> Html:
     """The graph as text."""
-    names = {key: each.node.label for key, each in graph.nodes.items()}
-    items = [
-        tag("li", tag("bdi", names[start]), " → ", tag("bdi", names[end]))
-        for start, end in graph.edges
-    ]
+    names = {key: _linked(each.node) for key, each in graph.nodes.items()}
+    items = [tag("li", names[start], " → ", names[end]) for start, end in graph.edges]
     alone = graph.nodes.keys() - {key for edge in graph.edges for key in edge}
-    items += [tag("li", tag("bdi", names[each]), ": no topics yet") for each in sorted(alone)]
+    items += [tag("li", names[each], ": no topics yet") for each in sorted(alone)]
     return tag("details", tag("summary", "The graph as a list"), tag("ul", *items))
+
+
+def _linked(node: Node) -> Html:
+    label = tag("bdi", node.label)
+    return tag("a", label, href=node.href) if node.href else label
 
 
 def _cluster(cluster: Cluster) -> Html:

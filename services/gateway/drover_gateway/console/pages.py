@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from drover.client import ConnectClient
 from drover_gateway.console.frame import Visit
@@ -46,6 +47,20 @@ Routes = Mapping[tuple[str, str], Handler]
 LivePages = Mapping[str, Callable[[Form], LivePage]]
 #: Makes the events of a page that shows something else than connectors, for a caller.
 EventPages = Mapping[str, Callable[[Caller, Form], AsyncGenerator[bytes, None]]]
+
+
+class Pages:
+    """The pages of a module.
+
+    Attributes:
+        routes: Their handlers.
+        live_pages: The live parts of pages that show connectors, by the name of the stream.
+        event_pages: The events of other pages, by the name of the stream.
+    """
+
+    routes: Routes
+    live_pages: LivePages = MappingProxyType({})
+    event_pages: EventPages = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

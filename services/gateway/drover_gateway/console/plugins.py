@@ -8,7 +8,7 @@ from drover.errors import DroverError
 from drover_gateway.console import plugin_page, plugins_page
 from drover_gateway.console.frame import PLUGIN, PLUGINS, encoded, page, page_ends
 from drover_gateway.console.http import PageError, Response
-from drover_gateway.console.pages import Context, LivePages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 
 _TIMEOUT_S = 20.0
 #: Covers the start of a new engine and the restart of all connectors and tasks of a worker.
@@ -17,18 +17,17 @@ _RELOAD_TIMEOUT_S = 600.0
 _log = structlog.get_logger("drover.gateway.console")
 
 
-class PluginsPages:
+class PluginsPages(Pages):
     """The list of plugins, one plugin, and reloading them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {
+        self.routes = {
             ("GET", PLUGINS): self._list,
             ("GET", PLUGIN): self._plugin,
             ("POST", plugins_page.CONFIRM): self._confirm,
             ("POST", plugins_page.RUN): self._run,
         }
-        self.live_pages: LivePages = {}
 
     async def _list(self, request: Request) -> Response:
         found = await self._context.client(request).list_plugins(timeout_s=_TIMEOUT_S)

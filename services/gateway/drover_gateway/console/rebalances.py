@@ -4,20 +4,19 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover_gateway.console import rebalances_page
 from drover_gateway.console.frame import REBALANCES, page
 from drover_gateway.console.http import Response
-from drover_gateway.console.pages import Context, LivePages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 from drover_gateway.console.rebalances_page import ROWS
 
 _TIMEOUT_S = 10.0
 _PAGE_SIZE = 200
 
 
-class RebalancesPages:
+class RebalancesPages(Pages):
     """The last rebalances on a timeline, with causes and moves."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {("GET", REBALANCES): self._list}
-        self.live_pages: LivePages = {}
+        self.routes = {("GET", REBALANCES): self._list}
 
     async def _list(self, request: Request) -> Response:
         found = await self._all(request)

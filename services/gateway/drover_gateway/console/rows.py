@@ -15,6 +15,8 @@ from drover.model.failures import Failure
 from drover.model.failures import summary_of as summary_of_trace
 
 PATH = "/ui/connectors"
+#: The page of one connector.
+CONNECTOR_PATH = "/ui/connector"
 #: The number of rows of a page.
 PAGE_ROWS = 1_000
 _CAUSE_MAX_CHARS = 200
@@ -44,6 +46,11 @@ _BY_VALUE = {each.value: each for each in State}
 _ORDER = {state: at for at, state in enumerate(State)}
 #: If the connector runs, the state of its tasks that matters most is shown.
 _WORSE_TASKS = (State.FAILED, State.RESTARTING, State.UNASSIGNED)
+
+
+def connector_url(name: str, tab: str = "") -> str:
+    """The page of a connector; the name is in the query, since a path cannot contain every name."""
+    return f"{CONNECTOR_PATH}?{urlencode({'name': name, **({'tab': tab} if tab else {})})}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +110,8 @@ class Row:
 
 def row_of(status: pb.ConnectorStatus, connector: pb.Connector | None) -> Row:
     """The row of a connector; ``connector`` is None for a moment after it was created."""
-    tasks = Counter(_state(each.state) for each in status.tasks)
-    own = _state(status.connector.state)
+    tasks = Counter(state_of(each.state) for each in status.tasks)
+    own = state_of(status.connector.state)
     failed = [each for each in status.tasks if each.state == pb.RUN_STATE_FAILED]
     workers = {status.connector.worker_id, *(each.worker_id for each in status.tasks)} - {""}
     counts = status.counts if status.HasField("counts") else None
@@ -133,7 +140,8 @@ def row_of(status: pb.ConnectorStatus, connector: pb.Connector | None) -> Row:
     )
 
 
-def _state(number: int) -> State:
+def state_of(number: int) -> State:
+    """A state of the API."""
     return _STATES.get(number, State.UNASSIGNED)
 
 

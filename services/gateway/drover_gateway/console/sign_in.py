@@ -7,7 +7,7 @@ from drover.errors import DroverError, PermissionDeniedError, UnauthenticatedErr
 from drover_gateway.console import sign_in_page
 from drover_gateway.console.frame import HOME, SIGN_IN, SIGN_OUT, THEME, THEME_COOKIE, THEMES
 from drover_gateway.console.http import YEAR_S, PageError, Response
-from drover_gateway.console.pages import Context, Request, Routes, redirect, with_cookies
+from drover_gateway.console.pages import Context, Pages, Request, redirect, with_cookies
 from drover_gateway.console.sessions import TOKEN_MAX_CHARS, Sessions
 from drover_gateway.identity.credentials import Caller, is_token
 
@@ -15,13 +15,13 @@ _SIGN_IN_TIMEOUT_S = 10.0
 _LOCAL = re.compile(r"/ui/[!-~]*")
 
 
-class SignInPages:
+class SignInPages(Pages):
     """A session begins with a token, which the workers have accepted."""
 
     def __init__(self, context: Context, sessions: Sessions) -> None:
         self._context = context
         self._sessions = sessions
-        self.routes: Routes = {
+        self.routes = {
             ("GET", SIGN_IN): self._show_sign_in,
             ("POST", SIGN_IN): self._sign_in,
             ("POST", SIGN_OUT): self._sign_out,

@@ -13,7 +13,7 @@ from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover_gateway.console.frame import TOPIC, TOPICS, encoded, page
 from drover_gateway.console.html import Html
 from drover_gateway.console.http import Form, PageError, Response
-from drover_gateway.console.pages import Context, EventPages, Request, Routes
+from drover_gateway.console.pages import Context, Pages, Request
 from drover_gateway.console.record_reads import followed, read_records
 from drover_gateway.console.record_windows import RecordWindow
 from drover_gateway.console.topic_page import followed_html, topic_html
@@ -25,13 +25,13 @@ _DESCRIBE_S = 3.0
 _AT_A_TIME = 8
 
 
-class TopicsPages:
+class TopicsPages(Pages):
     """The list of topics, and one topic with its records."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.routes: Routes = {("GET", TOPICS): self._topics, ("GET", TOPIC): self._topic}
-        self.event_pages: EventPages = {"topic": self._follow}
+        self.routes = {("GET", TOPICS): self._topics, ("GET", TOPIC): self._topic}
+        self.event_pages = {"topic": self._follow}
 
     async def _topics(self, request: Request) -> Response:
         client = self._context.client(request)

@@ -6,24 +6,23 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover_gateway.console import workers_page
 from drover_gateway.console.frame import WORKERS, page
 from drover_gateway.console.http import Form, PageError, Response
-from drover_gateway.console.pages import Context, LivePages, Request, Routes, redirect
+from drover_gateway.console.pages import Context, Pages, Request, redirect
 from drover_gateway.console.usage import CpuUses
 
 _TIMEOUT_S = 10.0
 
 
-class WorkersPages:
+class WorkersPages(Pages):
     """The list of workers, and what a drain or a resumption will do."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._uses = CpuUses()
-        self.routes: Routes = {
+        self.routes = {
             ("GET", WORKERS): self._list,
             ("POST", workers_page.CONFIRM): self._confirm,
             ("POST", workers_page.RUN): self._run,
         }
-        self.live_pages: LivePages = {}
 
     async def _list(self, request: Request) -> Response:
         info = await self._info(request)

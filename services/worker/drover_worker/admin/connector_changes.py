@@ -289,7 +289,12 @@ class ConnectorChanges:
         message.request_id = request.request_id or new_request_id()
         if message.revision <= 0:
             raise invalid_field("revision", "must be a revision of the connector's history")
-        ask = requests.RollbackConnector(message.name, message.revision, message.request_id)
+        ask = requests.RollbackConnector(
+            message.name,
+            message.revision,
+            message.request_id,
+            message.expected_revision if message.HasField("expected_revision") else None,
+        )
 
         def respond(answer: requests.Response) -> pb.RollbackConnectorResponse:
             stored = answer_of(requests.ConfigStored, answer)

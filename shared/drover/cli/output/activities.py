@@ -41,8 +41,12 @@ def doing_cell(task: pb.TaskState, now_ms: int) -> str:
     if not task.HasField("activity") or not task.activity.step:
         return ""
     activity = task.activity
-    step = _STEPS.get(activity.step, "unknown step")
-    return f"{step} {span_text(now_ms - decode_timestamp(activity.step_time))}"
+    return f"{step_text(activity)} {span_text(now_ms - decode_timestamp(activity.step_time))}"
+
+
+def step_text(activity: activity_pb2.TaskActivity) -> str:
+    """The present step, such as "polling"."""
+    return _STEPS.get(activity.step, "unknown step")
 
 
 def is_retrying(task: pb.TaskState) -> bool:

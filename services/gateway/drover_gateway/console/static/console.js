@@ -42,7 +42,9 @@ function swap(html) {
     const wasFocused = old.contains(document.activeElement);
     const focused = wasFocused ? focusable(old).indexOf(document.activeElement) : -1;
     const picked = old.querySelector("input[type=checkbox]:checked");
+    const unfolded = [...old.querySelectorAll("details[open][id]")].map((each) => each.id);
     old.replaceWith(fresh);
+    for (const id of unfolded) byId(id)?.setAttribute("open", "");
     if (picked) {
       const box = fresh.querySelector("input[type=checkbox]");
       if (box) box.checked = true;
@@ -277,6 +279,23 @@ function watchFollowing() {
     if (stream.isPaused) stream.close();
     else stream.open();
     showFollowing();
+  });
+}
+
+// --- one connector -----------------------------------------------------------------------------
+
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const text = byId(button.dataset.copy);
+    text.select();
+    try {
+      await navigator.clipboard.writeText(text.value);
+    } catch {
+      // no clipboard without HTTPS: the old way copies what is selected
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
   });
 }
 

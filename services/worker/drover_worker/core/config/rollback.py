@@ -23,7 +23,9 @@ def rollback_to(
     versions = [entry.change for entry in history if isinstance(entry.change, ConfigVersion)]
     for version in versions:
         if version.revision == request.revision:
-            put = PutConnectorConfig(request.name, version.config, None, request.request_id)
+            put = PutConnectorConfig(
+                request.name, version.config, request.expected_revision, request.request_id
+            )
             return put, None
     config = {"name": request.name}
     put = PutConnectorConfig(request.name, config, _NEVER_REVISION, request.request_id)

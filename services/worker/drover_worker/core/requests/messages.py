@@ -39,11 +39,15 @@ class PutConnectorConfig:
 
 @dataclass(frozen=True, slots=True)
 class RollbackConnector:
-    """Write an earlier config of the connector again: ConfigStored. Leader."""
+    """Write an earlier config of the connector again: ConfigStored. Leader.
+
+    ``expected_revision`` is as in PutConnectorConfig.
+    """
 
     name: str
     revision: int
     request_id: str
+    expected_revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
